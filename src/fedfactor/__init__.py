@@ -1,0 +1,1 @@
+"""Factor matrices together without sharing them."""
