@@ -128,11 +128,13 @@ def _take(X: Any, rows: np.ndarray) -> Any:
 
 
 def _csr_view(X: Any, start: int, stop: int) -> Any:
-    # SciPy's own X[start:stop] copies data and indices; a shifted indptr over views of them does not.
+    # SciPy's own X[start:stop] copies data and indices, and so does its constructor when they are views of something
+    # more than twice as long. A shifted indptr over views, put into an empty matrix, does not.
     first, last = X.indptr[start], X.indptr[stop]
-    parts = (X.data[first:last], X.indices[first:last], X.indptr[start : stop + 1] - first)
-    view = type(X)(parts, shape=(stop - start, X.shape[1]), copy=False)
-    view.has_sorted_indices = X.has_sorted_indices
+    view = type(X)((stop - start, X.shape[1]), dtype=X.dtype)
+    view.data, view.indices = X.data[first:last], X.indices[first:last]
+    view.indptr = X.indptr[start : stop + 1] - first
+    view.has_sorted_indices, view.has_canonical_format = X.has_sorted_indices, X.has_canonical_format
     return view
 
 
