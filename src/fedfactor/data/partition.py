@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
+from fedfactor.data.streams import stream
 
 __all__ = ["by_class", "by_label_skew", "row_positions", "split_evenly", "split_rows"]
 
@@ -162,7 +163,7 @@ def split_evenly(n_rows: int, n_clients: int, seed: int | None = 0) -> np.ndarra
     if not 1 <= n_clients <= n_rows:
         raise DataError(f"{n_rows} rows cannot be dealt to {n_clients} clients. Use 1 to {n_rows} clients.")
     labels = np.sort(np.arange(n_rows) % n_clients)
-    return labels if seed is None else _rng("even", seed).permutation(labels)
+    return labels if seed is None else stream("even split", seed).permutation(labels)
 
 
 def by_label_skew(y: Any, n_clients: int, alpha: float = 0.5, seed: int = 0) -> np.ndarray:
@@ -202,7 +203,7 @@ def by_label_skew(y: Any, n_clients: int, alpha: float = 0.5, seed: int = 0) -> 
         raise DataError(f"alpha must be positive, not {alpha}: it is the concentration of a Dirichlet distribution.")
     if not 1 <= n_clients <= n:
         raise DataError(f"{n} rows cannot be dealt to {n_clients} clients. Use 1 to {n} clients.")
-    rng = _rng("skew", seed)
+    rng = stream("label skew", seed)
     labels = np.empty(n, dtype=np.intp)
     for code in range(len(names)):
         rows = rng.permutation(np.flatnonzero(codes == code))
@@ -240,8 +241,3 @@ def by_class(y: Any) -> np.ndarray:
     """
     codes, names = _encode(y)
     return np.array(names)[codes]
-
-
-def _rng(tag: str, seed: int) -> np.random.Generator:
-    # A tag of its own: an algorithm started with the same seed must not see the same numbers.
-    return np.random.default_rng([int.from_bytes(tag.encode(), "big"), seed])
