@@ -169,7 +169,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("noise.npz", b"no zip here", "not a readable .npz"),
     ("pickled.npz", lambda p: np.savez(p, X=np.array([[{}]], dtype=object)), "Python objects, which are never loaded"),
     ("many.npz", lambda p: np.savez(p, a=X, b=X), "none is named 'X': a, b"),
-    ("none.npz", lambda p: np.savez(p), "none is named 'X'"),
+    ("none.npz", lambda p: np.savez(p), "none is named 'X': nothing at all"),
     ("forged.npz", _forged_member, "damaged or forged"),
     ("indices.npz", _bad_indices, "not a sound sparse matrix"),
     ("bomb.npz", _bomb, "unfolds to 1,153,43"),

@@ -39,8 +39,9 @@ def read_npz(path: Path, max_bytes: int | None) -> tuple[Any, Any, Any]:
                 return _checked_csr(path, sparse.load_npz(path)), None, None
             key = "X" if "X" in file.files else file.files[0] if len(file.files) == 1 else None
             if key is None:
+                held = ", ".join(sorted(file.files)) or "nothing at all"
                 raise DataError(
-                    f"{path} holds several arrays and none is named 'X': {', '.join(sorted(file.files)) or 'none at all'}. "
+                    f"{path} holds not one array, and none is named 'X': {held}. "
                     "Save the matrix under the name X: numpy.savez_compressed(path, X=matrix)."
                 )
             features, rows = (file[name] if name in file.files else None for name in ("features", "rows"))
@@ -116,7 +117,7 @@ def read_mtx(path: Path, max_bytes: int | None) -> tuple[sparse.csr_array | np.n
 
 
 def read_parquet(path: Path, max_bytes: int | None) -> tuple[np.ndarray, list[str], list[str] | None]:
-    """Read numeric columns batch by batch into one matrix; a text column that comes first, or a frame's index, names rows."""
+    """Read numeric columns batch by batch into one matrix; a first column of text, or a frame's index, names rows."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -153,5 +153,5 @@ def _complain(path: Path, row: int, column: str, value: float) -> None:
         )
     raise DataError(
         f"{path} lacks a value in row {row}, column {column} (the first such cell; rows count from 0), and "
-        "missing_values does not say that NaN marks a missing cell. Pass missing_values=float('nan'), or fill the cells."
+        "missing_values does not say that NaN marks missing cells. Pass missing_values=float('nan'), or fill them."
     )
