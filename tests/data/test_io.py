@@ -50,6 +50,7 @@ def test_dtype_is_fixed_once(tmp_path: Path, stored: str, expected: str) -> None
     np.save(tmp_path / "a.npy", np.array([[0, 1], [1, 0]], stored))
     out = load_table(tmp_path / "a.npy").X
     assert out.dtype == np.dtype(expected)
+    assert isinstance(out, np.memmap) == (stored in ("f4", "f8"))
     assert out.dtype.isnative
     np.testing.assert_array_equal(out, [[0, 1], [1, 0]])
 
@@ -247,6 +248,9 @@ def test_max_bytes_is_the_callers_word(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 200_000))
     with pytest.raises(DataError, match="unfolds to"):
         load_table(tmp_path / "a.csv.gz", max_bytes=2 << 20)
+    (tmp_path / "line.csv.gz").write_bytes(gzip.compress(b"a" * (1 << 27), 1))
+    with pytest.raises(DataError, match="no table"):
+        load_table(tmp_path / "line.csv.gz")
 
 
 def test_owners_are_named_after_files() -> None:

@@ -100,7 +100,7 @@ def _checked_csr(path: Path, X: Any) -> sparse.csr_array:
     return X
 
 
-def read_mtx(path: Path, max_bytes: int | None) -> tuple[sparse.csr_array | np.ndarray, None, None]:
+def read_mtx(path: Path, max_bytes: int | None) -> tuple[Any, None, None]:
     """Read a Matrix Market file, plain or ``.gz``; coordinates become CSR."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:

@@ -69,7 +69,9 @@ def as_real(X: Any, where: str) -> Any:
             f"{where} holds {X.dtype} values, but a factorisation needs real numbers. Convert or drop those columns."
         )
     small = size <= 2 or (kind == "f" and size == 4)
-    return X.astype(np.float32 if small else np.float64, copy=False)
+    real = X.astype(np.float32 if small else np.float64, copy=False)
+    # A cast map is no map any more, though NumPy keeps calling it one.
+    return np.asarray(real) if isinstance(real, np.memmap) and real is not X else real
 
 
 def refuse_bomb(path: Path, unfolded: int, max_bytes: int | None) -> None:

@@ -13,6 +13,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from fedfactor.data.table import refuse_bomb
 
 __all__ = ["read_text"]
 
+_LONGEST = 1 << 27
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "#n/a"})
 
 
@@ -50,7 +52,17 @@ def _lines(path: Path) -> Iterator[list[str]]:
     name = path.name.lower().removesuffix(".gz")
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-        yield from csv.reader(file, delimiter="\t" if name.endswith(".tsv") else ",", strict=True)
+        yield from csv.reader(_bounded(path, file), delimiter="\t" if name.endswith(".tsv") else ",", strict=True)
+
+
+def _bounded(path: Path, file: TextIO) -> Iterator[str]:
+    """Yield lines, but do not let one line of a compressed file fill the memory."""
+    while line := file.readline(_LONGEST):
+        if len(line) == _LONGEST:
+            raise DataError(
+                f"{path} has a line of {_LONGEST:,} characters or more: no table. Check how it was exported."
+            )
+        yield line
 
 
 def _parse(path: Path, has_ids: bool, max_bytes: int | None) -> tuple[np.ndarray, list[str], list[str] | None]:
@@ -77,7 +89,7 @@ def _parse(path: Path, has_ids: bool, max_bytes: int | None) -> tuple[np.ndarray
         except _NotANumber as error:
             j, cell = error.args
             raise _NotANumber(j + has_ids, cell, f"line {number}, column {header[j]!r}") from None
-        if len(values) * 8 > 1 << 20:
+        if n % 256 == 0 or len(cells) > 1 << 16:
             refuse_bomb(path, len(values) * 8, max_bytes)
     if not n:
         raise DataError(f"{path} has a header but no rows. Leave this owner out, or check the export.")
