@@ -24,7 +24,7 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 # i read-only vector of indices, n integer, s scalar real, t scalar real of double precision.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
-    "solve_rows": ("rRrwnsst", "contract"),
+    "solve_rows": ("rRrwnnst", "contract"),
     "gather": ("iidRnnW", "contract"),
     "scatter": ("iidRnnW", "contract"),
     "solve_rows_stored": ("iidRRnnnsW", "fast"),
