@@ -92,7 +92,7 @@ def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]
             "use missing_values='unstored', or pass a dense matrix."
         )
     mask = X == X if math.isnan(missing_values) else X != missing_values
-    return X * 0 if not bool(mask.any()) else _fill(X, mask), mask
+    return _fill(X, mask), mask
 
 
 def _fill(X: Any, mask: Any) -> Any:
