@@ -24,7 +24,7 @@ PAGES = [
         "src/**/*.pyi",
     )
     for path in sorted(ROOT.glob(pattern))
-    if "_build" not in path.parts
+    if path.suffix != ".pyc" and "_build" not in path.parts
 ]
 LONGEST = 400
 # Peers are not trusted, so nothing that runs code found in bytes: these modules, these calls.
@@ -32,7 +32,7 @@ MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "mar
 CALLS = {"eval", "exec", "compile", "__import__"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|WIP)\b")
 # The head of an absolute path on somebody's machine, not preceded by a letter (a relative path or an address).
-MACHINE = re.compile(r"(?<![\w.}])/(home|root|work|Users|mnt|opt)/\w|[A-Z]:\\\\?Users")
+MACHINE = re.compile(r"(?<![\w.}])/(home|root|work|Users|mnt|opt)/[\w.]|[A-Z]:\\\\?Users")
 
 
 def unsafe(source):

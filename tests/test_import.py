@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 GUESTS = {"torch", "flwr", "mpi4py", "matplotlib", "sklearn", "numba", "scipy", "pandas"}
 MODULES = ["fedfactor", "fedfactor.algorithms"]
@@ -22,7 +26,10 @@ print(json.dumps({{"seconds": seconds, "roots": sorted({{name.partition(".")[0] 
 def probe(module):
     """Import a module in a fresh interpreter; tell how long it took and what came along."""
     command = [sys.executable, "-c", PROBE.format(module=module)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}  # the tree under test, installed or not
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("module", MODULES)
