@@ -1,0 +1,87 @@
+"""Compiled versions of :mod:`fedfactor.kernels.loops`, built on first use.
+
+numba is imported late and may be absent, or be turned off with ``FEDFACTOR_NUMBA=0``; callers then take their NumPy path.
+Each loop is compiled for one element type and one index type with the widest array types (any strides, read-only), so that
+slices, transposes and read-only inputs do not each cost a compilation.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedfactor.kernels import loops
+
+__all__ = ["kernel", "load_numba"]
+
+_built: dict[tuple[str, str, str], Callable[..., Any]] = {}
+
+# Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of reals,
+# i read-only vector of indices, n integer, s scalar real, t scalar real of double precision.
+# Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
+_PLANS = {
+    "solve_rows": ("rRrwnsst", "contract"),
+    "gather": ("iidRnnW", "contract"),
+    "scatter": ("iidRnnW", "contract"),
+    "solve_rows_stored": ("iidRRnnnsW", "fast"),
+    "stored_sums": ("iidRRnnWW", "fast"),
+}
+
+
+@functools.cache
+def load_numba() -> Any | None:
+    """Return the numba module, or None when it is not installed or is switched off."""
+    if os.environ.get("FEDFACTOR_NUMBA", "1") == "0":
+        return None
+    try:
+        import numba
+    except ImportError:
+        return None
+    return numba
+
+
+def kernel(name: str, real: np.dtype, index: np.dtype = np.dtype(np.int32)) -> Callable[..., Any] | None:
+    """Return the compiled loop `name` for these types, or None when there is none (no numba, or not float32/float64).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kernel("gather", np.dtype("int64")) is None
+    True
+    """
+    numba = load_numba()
+    if numba is None or real.char not in "fd":
+        return None
+    key = (name, real.char, "q" if index.itemsize == 8 else "i")
+    built = _built.get(key)
+    if built is None:
+        built = _built[key] = _build(numba, *key)
+    return built
+
+
+def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
+    types = numba.types
+    number = types.float32 if real == "f" else types.float64
+    whole = types.int64 if index == "q" else types.int32
+    letters = {
+        "r": types.Array(number, 2, "A", readonly=True),
+        "w": types.Array(number, 2, "A"),
+        "R": types.Array(number, 2, "C", readonly=True),
+        "W": types.Array(number, 2, "C"),
+        "d": types.Array(number, 1, "C", readonly=True),
+        "i": types.Array(whole, 1, "C", readonly=True),
+        "n": types.int64,
+        "s": number,
+        "t": types.float64,
+    }
+    plan, freedom = _PLANS[name]
+    fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
+    # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
+    # our own pool instead, with the GIL released.
+    return numba.njit([tuple(letters[letter] for letter in plan)], nogil=True, cache=True, fastmath=fastmath)(
+        getattr(loops, name)
+    )

@@ -1,0 +1,253 @@
+"""Products of the data with thin factors: the only place that knows sparse from dense.
+
+`X` (n × m) is NumPy or torch, dense, or SciPy CSR/CSC, or torch ``sparse_csr``. Factors are dense, of the same library.
+``benchmarks/layout.py`` prints the table behind the choices made here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from array_api_compat import array_namespace, is_torch_array
+
+from fedfactor.kernels.compiled import kernel
+from fedfactor.threads import for_blocks
+
+__all__ = ["as_like", "cross", "gram", "gram_rows", "is_sparse", "squared_norm", "sums", "total", "values"]
+
+Array = Any
+
+# Below this many multiplications a product takes some microseconds, less than handing it to another thread.
+_SMALL = 200_000
+# Reductions in double precision convert this many entries at a time: half a megabyte, whatever the size of X.
+_CHUNK = 1 << 16
+
+
+def is_sparse(X: Array) -> bool:
+    """Tell whether `X` stores its non-zero cells only.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse
+    >>> is_sparse(np.eye(2)), is_sparse(scipy.sparse.csr_array(np.eye(2)))
+    (False, True)
+    """
+    if isinstance(X, np.ndarray):
+        return False
+    return scipy.sparse.issparse(X) or (is_torch_array(X) and X.layout != _strided())
+
+
+def values(X: Array) -> Array:
+    """Return the stored values of `X`: all entries of a dense array, the non-zeros of a sparse one."""
+    if scipy.sparse.issparse(X):
+        return X.data
+    return X.values() if is_sparse(X) else X
+
+
+def as_like(A: Array, X: Array) -> Array:
+    """Return `A` with the library, type and device of the values of `X`; the same object when it has them already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_like(np.arange(3), np.ones(2, np.float32)).dtype
+    dtype('float32')
+    """
+    if isinstance(X, np.ndarray) or scipy.sparse.issparse(X):
+        if is_torch_array(A):
+            A = A.detach().cpu().numpy()
+        return np.asarray(A, dtype=X.dtype)
+    if is_torch_array(X):
+        import torch
+
+        return torch.as_tensor(_writable(A), dtype=X.dtype, device=X.device)
+    return array_namespace(X).asarray(A, dtype=X.dtype, device=X.device)
+
+
+def cross(X: Array, V: Array) -> Array:
+    """Return ``X Vᵀ`` (n × k), C-contiguous.
+
+    Parameters
+    ----------
+    X : array or sparse matrix, shape (n, m)
+    V : array, shape (k, m)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cross(np.array([[1.0, 2.0]]), np.array([[1.0, 1.0], [0.0, 1.0]]))
+    array([[3., 2.]])
+    """
+    if isinstance(X, np.ndarray):
+        # With X first, OpenBLAS takes up to twice as long in double precision, and in single when X is F-ordered.
+        if X.size > _SMALL and (X.dtype == np.float64 or not X.flags.c_contiguous):
+            return np.ascontiguousarray((V @ X.T).T)
+        return np.ascontiguousarray(X @ V.T)
+    if scipy.sparse.issparse(X):
+        if X.format == "csc":
+            return np.ascontiguousarray(_scatter(X.T, V.T).T)
+        return _gather(X, V.T)
+    return (X @ V.T).contiguous() if is_torch_array(X) else X @ V.T
+
+
+def sums(U: Array, X: Array) -> Array:
+    """Return ``Uᵀ X`` (k × m), C-contiguous.
+
+    Parameters
+    ----------
+    U : array, shape (n, k)
+    X : array or sparse matrix, shape (n, m)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sums(np.array([[1.0], [2.0]]), np.eye(2))
+    array([[1., 2.]])
+    """
+    if isinstance(X, np.ndarray):
+        # In single precision an F-ordered X is better read as Xᵀ; in double precision U first is never slower.
+        if X.size > _SMALL and X.dtype == np.float32 and not X.flags.c_contiguous:
+            return np.ascontiguousarray((X.T @ U).T)
+        return np.ascontiguousarray(U.T @ X)
+    if scipy.sparse.issparse(X):
+        if X.format == "csc":
+            return np.ascontiguousarray(_gather(X.T, U).T)
+        return _scatter(X, U)
+    if is_sparse(X):
+        return (X.t() @ U).t().contiguous()
+    return (U.T @ X).contiguous() if is_torch_array(X) else U.T @ X
+
+
+def gram_rows(V: Array) -> Array:
+    """Return ``V Vᵀ`` (k × k).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gram_rows(np.array([[1.0, 2.0]]))
+    array([[5.]])
+    """
+    return V @ V.T
+
+
+def gram(U: Array) -> Array:
+    """Return ``Uᵀ U`` (k × k).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gram(np.array([[1.0], [2.0]]))
+    array([[5.]])
+    """
+    return U.T @ U
+
+
+def squared_norm(X: Array) -> float:
+    """Return ``‖X‖²``, summed in double precision without a copy of `X`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> squared_norm(np.full((2, 2), 3.0, np.float32))
+    36.0
+    """
+    stored = values(X)
+    if is_torch_array(stored):
+        import torch
+
+        return float(torch.linalg.vector_norm(stored, dtype=torch.float64) ** 2)
+    return sum(float(chunk @ chunk) for chunk in _double_chunks(stored))
+
+
+def total(X: Array) -> float:
+    """Return the sum of all entries, in double precision without a copy of `X`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> total(np.ones((2, 3), np.float32))
+    6.0
+    """
+    stored = values(X)
+    if is_torch_array(stored):
+        import torch
+
+        return float(stored.sum(dtype=torch.float64))
+    return sum(float(chunk.sum()) for chunk in _double_chunks(stored))
+
+
+def _double_chunks(stored: np.ndarray):
+    """Yield the entries as short float64 vectors."""
+    if stored.ndim == 2 and not stored.flags.forc:
+        rows = max(1, _CHUNK // max(1, stored.shape[1]))
+        for start in range(0, stored.shape[0], rows):
+            yield stored[start : start + rows].astype(np.float64).ravel()
+        return
+    flat = stored.ravel(order="K")
+    for start in range(0, flat.size, _CHUNK):
+        yield flat[start : start + _CHUNK].astype(np.float64, copy=False)
+
+
+def csr_parts(X: Array, real: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return indptr, indices and data of a CSR matrix with one index type, as the compiled loops want them."""
+    indices = np.ascontiguousarray(X.indices)
+    return np.asarray(X.indptr, dtype=indices.dtype), indices, np.ascontiguousarray(X.data, dtype=real)
+
+
+def row_bounds(indptr: np.ndarray, blocks: int) -> np.ndarray:
+    """Cut the rows into blocks of about equal numbers of stored cells; depends on the data only, not on threads."""
+    targets = np.linspace(0, int(indptr[-1]), blocks + 1)[1:-1]
+    inner = np.searchsorted(indptr, targets)
+    return np.concatenate(([0], inner, [indptr.size - 1]))
+
+
+def scatter_blocks(X: Array, k: int) -> int:
+    """Return how many row blocks may own a buffer (m × k): together they take at most a quarter of the data's memory."""
+    if X.nnz * k < _SMALL:
+        return 1
+    room = X.nnz * (X.data.itemsize + X.indices.itemsize) // (4 * max(1, X.shape[1]) * k * X.data.itemsize)
+    return int(min(8, max(1, room)))
+
+
+def _gather(X: Array, D: np.ndarray) -> np.ndarray:
+    """Return X D for CSR X: every row gathers the rows of D it needs."""
+    run = kernel("gather", X.dtype, X.indices.dtype) if D.dtype == X.dtype else None
+    if run is None:
+        return np.ascontiguousarray(X @ D)
+    D = np.ascontiguousarray(D)
+    parts = csr_parts(X, X.dtype)
+    out = np.empty((X.shape[0], D.shape[1]), X.dtype)
+    # Rows are independent, so the number of blocks is a matter of balance only.
+    blocks = 1 if X.nnz * D.shape[1] < _SMALL else 16
+    bounds = row_bounds(parts[0], blocks)
+    for_blocks(lambda b, _: run(*parts, D, bounds[b], bounds[b + 1], out), blocks, 1)
+    return out
+
+
+def _scatter(X: Array, U: np.ndarray) -> np.ndarray:
+    """Return Uᵀ X for CSR X: every row adds to the columns it touches, block by block, added up in block order."""
+    run = kernel("scatter", X.dtype, X.indices.dtype) if U.dtype == X.dtype else None
+    if run is None:
+        return np.ascontiguousarray((X.T @ U).T)
+    U = np.ascontiguousarray(U)
+    parts = csr_parts(X, X.dtype)
+    blocks = scatter_blocks(X, U.shape[1])
+    bounds = row_bounds(parts[0], blocks)
+    buffers = np.zeros((blocks, X.shape[1], U.shape[1]), X.dtype)
+    for_blocks(lambda b, _: run(*parts, U, bounds[b], bounds[b + 1], buffers[b]), blocks, 1)
+    for other in buffers[1:]:
+        buffers[0] += other
+    return np.ascontiguousarray(buffers[0].T)
+
+
+def _strided():
+    import torch
+
+    return torch.strided
+
+
+def _writable(A: Array) -> Array:
+    """Return `A`, copied when NumPy marks it read-only: torch cannot share such memory safely."""
+    return A.copy() if isinstance(A, np.ndarray) and not A.flags.writeable else A

@@ -1,0 +1,154 @@
+"""How many threads the library may use, and how row blocks are spread over them.
+
+One number caps both BLAS and our own compiled kernels. The blocks that :func:`for_blocks` hands out depend on the problem
+only, never on that number, so a result has the same bits whatever the cap.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+__all__ = ["for_blocks", "limit_threads", "thread_limit"]
+
+_lock = threading.RLock()
+_limit: int | None = None
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_inside = threading.local()
+_controller = None
+
+
+def usable_cores() -> int:
+    """Return the number of cores this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
+def thread_limit() -> int:
+    """Return how many threads may work at once: the innermost :func:`limit_threads`, else the usable cores.
+
+    Examples
+    --------
+    >>> with limit_threads(1):
+    ...     thread_limit()
+    1
+    """
+    return usable_cores() if _limit is None else _limit
+
+
+@contextmanager
+def limit_threads(n: int | None) -> Iterator[None]:
+    """Cap BLAS and the compiled kernels at `n` threads for the duration, in the whole process.
+
+    Parameters
+    ----------
+    n : int or None
+        At least 1; None changes nothing.
+
+    Notes
+    -----
+    Contexts may be nested in one thread. The cap is process-wide, so enter it where work starts (an engine does), not inside
+    concurrent workers. Entering a cap that is already in force costs a comparison.
+
+    Examples
+    --------
+    >>> with limit_threads(2), limit_threads(1):
+    ...     thread_limit()
+    1
+    """
+    global _limit
+    if n is not None and (n != int(n) or n < 1):
+        raise ValueError(f"limit_threads needs a whole number of at least 1, got {n!r}. Pass None to leave the cap as it is.")
+    if n is None or n == _limit:
+        yield
+        return
+    with _lock:
+        before, _limit = _limit, int(n)
+        blas = _blas().limit(limits=int(n))
+    try:
+        yield
+    finally:
+        with _lock:
+            blas.restore_original_limits()
+            _limit = before
+
+
+def _blas():
+    """Return one controller, made once: looking for the loaded libraries takes milliseconds."""
+    global _controller
+    if _controller is None:
+        from threadpoolctl import ThreadpoolController
+
+        _controller = ThreadpoolController()
+    return _controller
+
+
+def for_blocks(fn: Callable[[int, int], object], n_rows: int, block: int) -> None:
+    """Call ``fn(start, stop)`` for every block of rows, on several threads when allowed.
+
+    Parameters
+    ----------
+    fn : callable
+        Works on rows ``start:stop``; must release the GIL to gain anything, and must not touch rows of other blocks.
+    n_rows : int
+        Number of rows in all.
+    block : int
+        Rows per block. It fixes the boundaries, so the work of a block never depends on the thread count.
+
+    Examples
+    --------
+    >>> seen = []
+    >>> with limit_threads(1):
+    ...     for_blocks(lambda start, stop: seen.append((start, stop)), 5, 2)
+    >>> seen
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    if n_rows <= block:
+        if n_rows > 0:
+            fn(0, n_rows)
+        return
+    threads = thread_limit()
+    # A block that itself asks for blocks runs them inline: waiting on the pool from inside the pool can deadlock.
+    if threads == 1 or getattr(_inside, "block", False):
+        for start in range(0, n_rows, block):
+            fn(start, min(start + block, n_rows))
+        return
+    futures = [
+        _pool(threads).submit(_run_block, fn, start, min(start + block, n_rows)) for start in range(0, n_rows, block)
+    ]
+    for future in futures:
+        future.result()
+
+
+def _run_block(fn: Callable[[int, int], object], start: int, stop: int) -> None:
+    _inside.block = True
+    fn(start, stop)
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Return the pool of this process and size; a forked child owns no threads, so it makes its own."""
+    key = (os.getpid(), threads)
+    pool = _pools.get(key)
+    if pool is None:
+        with _lock:
+            pool = _pools.get(key)
+            if pool is None:
+                pool = ThreadPoolExecutor(threads, thread_name_prefix="fedfactor")
+                _pools[key] = pool
+    return pool
+
+
+def _forget_after_fork() -> None:
+    """Drop locks and pools that a fork may have copied in mid-use."""
+    global _lock
+    _lock = threading.RLock()
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
