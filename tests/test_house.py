@@ -24,7 +24,7 @@ PAGES = [
         "src/**/*.pyi",
     )
     for path in sorted(ROOT.glob(pattern))
-    if path.suffix != ".pyc" and "_build" not in path.parts
+    if path.suffix in {".md", ".cff", ".toml", ".txt", ".py", ".pyi", ""} and "_build" not in path.parts
 ]
 LONGEST = 400
 # Peers are not trusted, so nothing that runs code found in bytes: these modules, these calls.
