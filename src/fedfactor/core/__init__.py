@@ -1,0 +1,1 @@
+"""The contract: what algorithms promise, what engines may rely on, and what travels."""

@@ -1,0 +1,149 @@
+"""Look at an owner's rows once, when they are opened, so that nothing later has to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.protocol import Domain
+
+
+def is_sparse(X: Any) -> bool:
+    """Tell a SciPy sparse matrix or array, without importing SciPy."""
+    return hasattr(X, "nnz") and hasattr(X, "tocsr")
+
+
+def dtype_name(X: Any) -> str:
+    """Name of the dtype without its namespace: ``float32`` for NumPy and torch alike."""
+    return str(X.dtype).rsplit(".", 1)[-1]
+
+
+def as_matrix(data: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """Turn rows into a floating matrix and its column names; copies only when the dtype or the layout demands it."""
+    features: tuple[str, ...] | None = None
+    if is_sparse(data):
+        X = data.tocsr()
+    elif hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        features = _column_names(data.columns)
+        X = _frame_values(data)
+    elif hasattr(data, "detach") or (hasattr(data, "__cuda_array_interface__")):
+        X = data
+    else:
+        X = np.asarray(data)
+    if len(X.shape) != 2:
+        raise DataError(
+            f"Expected 2D array, got {len(X.shape)}D array instead: rows × features are needed. Reshape your data: "
+            "X.reshape(1, -1) makes one row of one sample."
+        )
+    return _as_floating(X), features
+
+
+def _column_names(columns: Any) -> tuple[str, ...] | None:
+    names = list(columns)
+    if not all(isinstance(name, str) for name in names):
+        # scikit-learn's habit: only text is a name; a default integer index is none.
+        return None
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise DataError(f"The column name {twice[0]!r} occurs more than once. Give every feature its own name.")
+    return tuple(names)
+
+
+def _frame_values(frame: Any) -> Any:
+    sparse = getattr(frame, "sparse", None) if all(hasattr(t, "fill_value") for t in getattr(frame, "dtypes", [0])) else None
+    return sparse.to_coo().tocsr() if sparse is not None else frame.to_numpy()
+
+
+def _as_floating(X: Any) -> Any:
+    kind = dtype_name(X)
+    if kind in ("float32", "float64"):
+        return X
+    if hasattr(X, "detach"):
+        return X.float() if kind in ("float16", "bfloat16") else X.double()
+    if "complex" in kind:
+        raise DataError("Complex data not supported: the factors are real. Use X.real, or the magnitudes abs(X).")
+    try:
+        return X.astype(np.float32 if kind == "float16" else np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"The values are not numbers ({error}). Encode or drop such columns first.") from None
+
+
+def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:
+    """Separate values from missingness; missing cells of a dense matrix become zero in a copy."""
+    if missing_values is None:
+        return X, None
+    if isinstance(missing_values, str):
+        if missing_values != "unstored":
+            raise DataError(f"missing_values={missing_values!r} is not known. Use None, nan, a number or 'unstored'.")
+        if not is_sparse(X):
+            raise DataError("missing_values='unstored' needs a sparse matrix, but this one is dense. Use nan or a number.")
+        return X, "stored"
+    if is_sparse(X):
+        if missing_values == 0:
+            X = X.copy()
+            X.eliminate_zeros()
+            return X, "stored"
+        raise DataError(
+            f"missing_values={missing_values} cannot be told apart in a sparse matrix. Store only the observed cells and "
+            "use missing_values='unstored', or pass a dense matrix."
+        )
+    mask = X == X if math.isnan(missing_values) else X != missing_values
+    return _fill(X, mask), mask
+
+
+def _fill(X: Any, mask: Any) -> Any:
+    if hasattr(X, "detach"):
+        return X.masked_fill(~mask, 0.0)
+    return np.where(mask, X, X.dtype.type(0))
+
+
+def check_values(name: str, X: Any, mask: Any, domain: Domain) -> None:
+    """Raise when a value is not finite or lies outside what the algorithm takes."""
+    values = X.data if is_sparse(X) else X
+    if math.prod(values.shape) == 0:
+        return
+    if mask is not None and not isinstance(mask, str) and not bool(mask.any()):
+        raise DataError(f"Owner {name!r} has no observed cell at all. Leave it out.")
+    low, high = float(values.min()), float(values.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        kind = "NaN" if math.isnan(low) or math.isnan(high) else "infinity"
+        remedy = "pass missing_values=numpy.nan if NaN marks missing cells, or fill them" if kind == "NaN" else "clip them"
+        raise DataError(f"Input X contains {kind} (owner {name!r}), which no factor can explain: {remedy}.")
+    if domain != "real" and low < 0:
+        raise DataError(
+            f"Negative values in data passed: owner {name!r} has {low:g}, but the factors are non-negative. Shift or clip "
+            "the data, or take a method for real data."
+        )
+    if domain == "binary" and not _is_binary(values):
+        raise DataError(f"Owner {name!r} has values other than 0 and 1 (up to {high:g}). Threshold the data first.")
+
+
+def _is_binary(values: Any) -> bool:
+    return bool(((values == 0) | (values == 1)).all())
+
+
+def check_features(
+    name: str, features: tuple[str, ...] | None, first: str, reference: tuple[str, ...] | None
+) -> Sequence[int] | None:
+    """Compare column names of two owners; return the columns in the first one's order when only the order differs."""
+    if features == reference:
+        return None
+    if features is None or reference is None:
+        named, bare = (first, name) if features is None else (name, first)
+        raise DataError(
+            f"Owner {named!r} names its features but owner {bare!r} does not, so nobody can tell whether the columns agree. "
+            "Name them for all owners, or for none."
+        )
+    odd = sorted(set(features) ^ set(reference))
+    if odd:
+        holder = name if odd[0] in features else first
+        raise DataError(
+            f"Feature names of owners {name!r} and {first!r} clash: {odd[0]!r} is only known to {holder!r} "
+            f"({len(odd)} such names). Agree on one set of columns first."
+        )
+    position = {feature: index for index, feature in enumerate(features)}
+    return [position[feature] for feature in reference]

@@ -1,0 +1,40 @@
+"""What can go wrong, by name. Every message says what is wrong, why, and what to do."""
+
+from __future__ import annotations
+
+
+class FedfactorError(Exception):
+    """Anything this library raises on purpose."""
+
+
+class DataError(FedfactorError, ValueError):
+    """The data cannot be used as given: its values, its shape, its names or its file."""
+
+
+class ProtocolError(FedfactorError, ValueError):
+    """A message or a stored state is not what the algorithm announced; it was rejected before use."""
+
+
+class IncompatibleError(FedfactorError, TypeError):
+    """Two choices do not fit together, found before the first round."""
+
+
+class CheckpointError(FedfactorError, RuntimeError):
+    """A checkpoint is missing, damaged, or belongs to another run."""
+
+
+class ClientUnavailable(FedfactorError):  # noqa: N818 - a state of the world, not a mistake
+    """Raised by a client that cannot take part in this round: a drop-out, not a failure of the run."""
+
+
+class WorkerError(FedfactorError, RuntimeError):
+    """A worker process ended, or failed, while it served its clients."""
+
+
+class MissingExtraError(FedfactorError, ImportError):
+    """An optional dependency is not installed; the message holds the exact command."""
+
+    @classmethod
+    def named(cls, package: str, extra: str, why: str) -> MissingExtraError:
+        """Say which package is missing, why it is needed, and how to install it."""
+        return cls(f"{why} needs the package {package!r}, which is not installed. Run: pip install 'fedfactor[{extra}]'")

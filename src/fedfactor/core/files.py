@@ -1,0 +1,99 @@
+"""Files that are either the old one or the new one, never half of each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+__all__ = ["private_folder", "write_atomic"]
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes | bytearray | memoryview, mode: int = 0o600) -> Path:
+    """Replace a file in one step, so that a crash leaves the old content or the new one.
+
+    The bytes go to a temporary file in the same folder, are flushed to the disk, and only then take the name.
+
+    Parameters
+    ----------
+    path : path
+        The file to write. Its folder must exist.
+    data : bytes
+        The whole content.
+    mode : int, default=0o600
+        Permission bits of the result, whatever the umask: what a party computes from its rows is its own unless
+        the caller says otherwise.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Notes
+    -----
+    A writer killed before the last step leaves a hidden ``.<name>.*.part`` file behind. It is never read, and can be
+    deleted when no writer is at work.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fedfactor.core.files import write_atomic
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_atomic(f"{folder}/note.txt", b"whole").read_bytes()
+    b'whole'
+    """
+    path = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+    _sync_folder(path.parent)
+    return path
+
+
+def private_folder(path: str | os.PathLike[str]) -> Path:
+    """Make a folder that only its owner may enter (mode 0700), or tighten one that is there already.
+
+    Parameters
+    ----------
+    path : path
+        The folder. Missing parents are made with the usual permissions.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fedfactor.core.files import private_folder
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     oct(private_folder(f"{folder}/private").stat().st_mode & 0o777)
+    '0o700'
+    """
+    path = Path(path)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path
+
+
+def _sync_folder(folder: Path) -> None:
+    # The rename itself lives in the folder: without this, a power cut may bring the old name back. Some file systems
+    # (and Windows) cannot open a folder for it; the file's own content is safe there all the same.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,177 @@
+"""The contract between algorithms and engines.
+
+An algorithm says *what* is computed and *who sends what*; an engine says how it travels. Algorithms are frozen
+dataclasses whose fields are settings and whose methods are pure: the same arguments give the same results, on every
+engine, in every order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.core.tree import Array, Tree, public, record
+
+if TYPE_CHECKING:
+    from fedfactor.core.federation import Shard
+    from fedfactor.core.wire import Spec
+
+Uplink = Literal["sum", "gather"]
+Domain = Literal["nonnegative", "binary", "real"]
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What every party may know before round 0."""
+
+    n_features: int
+    clients: tuple[str, ...]
+    dtype: str = "float64"
+    masked: bool = False
+    n_rows: int | None = None
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients in the federation, whether or not they take part in a given round."""
+        return len(self.clients)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Where a run stands, and its only source of randomness.
+
+    Streams are keyed by (seed, client name, round, stream name): they do not depend on the engine, on the order of calls
+    or on who else takes part.
+
+    Examples
+    --------
+    >>> at = Round(seed=7, index=0, client="north")
+    >>> at.rng("init").integers(100) == at.rng("init").integers(100)
+    np.True_
+    >>> at.shared_rng("sketch").random() == Round(7, 0, "south").shared_rng("sketch").random()
+    True
+    """
+
+    seed: int
+    index: int
+    client: str | None = None
+    last: bool = False
+    participants: tuple[str, ...] = ()
+
+    def rng(self, name: str) -> np.random.Generator:
+        """Stream of this party alone (the server's, when ``client`` is None)."""
+        return _stream(self.seed, "server" if self.client is None else f"client {self.client}", self.index, name)
+
+    def shared_rng(self, name: str) -> np.random.Generator:
+        """Stream that is equal at all parties."""
+        return _stream(self.seed, "shared", self.index, name)
+
+
+def _stream(seed: int, party: str, index: int, name: str) -> np.random.Generator:
+    digest = hashlib.sha256(repr((int(seed), party, int(index), name)).encode()).digest()
+    return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Downloads that differ by client, keyed by client name."""
+
+    items: Mapping[str, Any]
+
+
+def download_for(down: Tree, client: str) -> Tree:
+    """Pick what one client receives: its own part of a :class:`Scatter`, else the broadcast."""
+    return down.items[client] if isinstance(down, Scatter) else down
+
+
+@record
+class LocalFactors:
+    """What an owner keeps at the end: its private rows of U, and the shared V."""
+
+    U: Array
+    V: Array
+    columns: Array | None = None
+
+
+@record
+class Score:
+    """An error that adds up over owners: summed squares of the residual, cells counted, summed squares of the data."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    sse: Array
+    n: Array = public()
+    total: Array = public()
+
+    @classmethod
+    def of(cls, sse: float, n: float, total: float) -> Score:
+        """Build a score from plain numbers."""
+        return cls(*(np.asarray(float(value)) for value in (sse, n, total)))
+
+    @property
+    def relative_error(self) -> float:
+        """``‖X − UV‖ / ‖X‖`` (0 when there is nothing to explain)."""
+        return float(np.sqrt(self.sse / self.total)) if float(self.total) > 0 else 0.0
+
+
+class Algorithm(ABC):
+    """A federated factorization as pure functions over explicit state.
+
+    Subclasses are frozen dataclasses, one file each, and never inherit from one another; what two share is a kernel.
+    States and messages are :func:`~fedfactor.core.tree.record` classes. Each upload class declares ``uplink``:
+    ``"sum"`` when the server needs only the leaf-wise sum of all uploads, ``"gather"`` when it must see each one.
+    """
+
+    __slots__ = ()
+
+    domain: ClassVar[Domain] = "nonnegative"
+    handles_missing: ClassVar[bool] = False
+    default_rounds: ClassVar[int] = 100
+
+    @abstractmethod
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """List every message this configuration can send, up and down, with the dtype and shape of each leaf."""
+
+    @abstractmethod
+    def init_server(self, meta: Meta, at: Round) -> tuple[Tree, Tree]:
+        """Return the first server state and the first download."""
+
+    @abstractmethod
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Tree:
+        """Return a client's first state."""
+
+    @abstractmethod
+    def client_step(self, shard: Shard, state: Tree, down: Tree, at: Round) -> tuple[Tree, Tree]:
+        """Work on one's own rows; return the new state and the upload."""
+
+    @abstractmethod
+    def server_step(self, state: Tree, up: Tree, at: Round) -> tuple[Tree, Tree]:
+        """Combine the sum of uploads (or the mapping name → upload for ``gather``); return new state and download."""
+
+    @abstractmethod
+    def finish(self, shard: Shard, state: Tree, down: Tree) -> LocalFactors:
+        """Return what the owner keeps. Local: nothing is sent."""
+
+    @abstractmethod
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Return U for rows that were not in the run."""
+
+    @abstractmethod
+    def score(self, shard: Shard, state: Tree, down: Tree) -> Score:
+        """Return this client's summable error under the download."""
+
+    def check(self, meta: Meta) -> None:
+        """Raise when the settings cannot serve such data; called before any work."""
+
+    def converged(self, state: Tree) -> bool:
+        """Tell whether further rounds would not help."""
+        return False
+
+    def report(self, state: Tree) -> dict[str, float]:
+        """Figures of the last round that the server knows anyway, for the history and the progress bar."""
+        return {}

@@ -1,0 +1,110 @@
+"""What a run leaves behind: factors, history, traffic, time, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fedfactor.core.protocol import LocalFactors, Score
+from fedfactor.core.tree import Array, Tree, tree_sum
+
+Status = Literal["converged", "rounds", "stopped"]
+"""``converged``: the algorithm's own test; ``rounds``: all rounds were used; ``stopped``: a callback asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One round: who took part, what travelled, how long it took, and what the server could see of the error."""
+
+    index: int
+    participants: tuple[str, ...]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The result of a run. Everything a plot, a table or a paper needs; nothing here calls an engine.
+
+    ``factors`` maps each client to its own U and the shared V: in a simulation all of them are at hand, in a real
+    federation each owner holds only its own.
+    """
+
+    algorithm: Any
+    seed: int
+    status: Status
+    history: tuple[RoundRecord, ...]
+    factors: Mapping[str, LocalFactors]
+    scores: Mapping[str, Score]
+    down: Tree
+    environment: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    feature_names: tuple[str, ...] | None = None
+
+    @property
+    def V(self) -> Array:
+        """The shared factor (k × m)."""
+        return next(iter(self.factors.values())).V
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were run."""
+        return len(self.history)
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that all clients sent."""
+        return sum(r.bytes_up for r in self.history)
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes that all clients received."""
+        return sum(r.bytes_down for r in self.history)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in rounds."""
+        return sum(r.seconds for r in self.history)
+
+    @property
+    def score(self) -> Score:
+        """The error of all clients together."""
+        return tree_sum(self.scores.values())
+
+    @property
+    def relative_error(self) -> float:
+        """``‖X − UV‖ / ‖X‖`` over all rows."""
+        return self.score.relative_error
+
+    @property
+    def worst_client(self) -> tuple[str, float]:
+        """The client with the largest relative error, and that error: a good mean can hide a bad client."""
+        return max(((name, score.relative_error) for name, score in self.scores.items()), key=lambda pair: pair[1])
+
+    def summary(self) -> dict[str, Any]:
+        """Plain data for ``run.json``: no factors, no rows."""
+        name, error = self.worst_client
+        return {
+            "algorithm": type(self.algorithm).__name__,
+            "settings": {key: value for key, value in asdict(self.algorithm).items()},
+            "seed": self.seed,
+            "status": self.status,
+            "rounds": self.rounds,
+            "clients": len(self.factors),
+            "relative_error": self.relative_error,
+            "worst_client": {"name": name, "relative_error": error},
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "seconds": self.seconds,
+            "environment": dict(self.environment),
+            "history": [asdict(r) for r in self.history],
+        }
+
+    def __repr__(self) -> str:
+        """Say the essentials in one line."""
+        return (
+            f"Run({type(self.algorithm).__name__}, {len(self.factors)} clients, {self.rounds} rounds, {self.status}, "
+            f"relative error {self.relative_error:.4f}, {self.bytes_up / 1e6:.2f} MB up)"
+        )

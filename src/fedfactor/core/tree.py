@@ -1,0 +1,169 @@
+"""Records: frozen dataclasses whose leaves are arrays.
+
+States and messages are such records, so that copying, summing, counting bytes and writing them down is each written
+once, here and in :mod:`fedfactor.core.wire`. A leaf is an array (NumPy, torch, CuPy), or ``None`` when it is absent;
+records and ``dict[str, leaf]`` nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+
+Array = Any
+Tree = Any
+T = TypeVar("T")
+
+_TYPES: dict[str, type] = {}
+
+
+@dataclass_transform(frozen_default=True)
+def record(cls: type[T]) -> type[T]:
+    """Make a class a frozen, slotted dataclass that bytes can name.
+
+    Examples
+    --------
+    >>> @record
+    ... class Point:
+    ...     x: np.ndarray
+    >>> nbytes(Point(x=np.zeros(3)))
+    24
+    """
+    made = dataclass(frozen=True, slots=True)(cls)
+    _TYPES[type_tag(made)] = made
+    return made
+
+
+def type_tag(cls: type) -> str:
+    """Name a record type in bytes: its module and its qualified name."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def known_type(tag: str) -> type | None:
+    """Find a record type by tag, among those already defined: bytes never cause an import."""
+    return _TYPES.get(tag)
+
+
+def public(**kwargs: Any) -> Any:
+    """Mark a field that is known without looking at the data, so that no channel needs to protect it."""
+    return field(metadata={"visibility": "public"}, **kwargs)
+
+
+def telemetry(**kwargs: Any) -> Any:
+    """Mark a field that only watches the run, such as a loss: it is dropped as soon as noise protects an upload."""
+    return field(metadata={"visibility": "telemetry"}, **kwargs)
+
+
+def visibility(cls: type, name: str) -> str:
+    """Tell whether a field is ``"private"`` (the default), ``"public"`` or ``"telemetry"``."""
+    return next(str(f.metadata.get("visibility", "private")) for f in fields(cls) if f.name == name)
+
+
+def is_record(node: object) -> bool:
+    """Tell a record instance from a leaf."""
+    return is_dataclass(node) and not isinstance(node, type)
+
+
+def children(node: Tree) -> list[tuple[str, Tree]]:
+    """List the named parts of a record or a dict, in a fixed order."""
+    if is_record(node):
+        return [(f.name, getattr(node, f.name)) for f in fields(node)]
+    return sorted(node.items())
+
+
+def is_leaf(node: Tree) -> bool:
+    """Tell whether a node has no parts of its own."""
+    return not (is_record(node) or isinstance(node, dict))
+
+
+def leaves(node: Tree, prefix: str = "") -> Iterator[tuple[str, Array]]:
+    """Yield ``(path, array)`` for every leaf that is present; paths join names with dots."""
+    if is_leaf(node):
+        if node is not None:
+            yield prefix, node
+        return
+    for name, child in children(node):
+        yield from leaves(child, f"{prefix}.{name}" if prefix else name)
+
+
+def tree_map(fn: Callable[..., Array], first: T, *rest: T) -> T:
+    """Apply ``fn`` leaf by leaf to trees of one shape; a leaf absent in any of them is absent in the result."""
+    if first is None or any(other is None for other in rest):
+        return None  # type: ignore[return-value]
+    if is_leaf(first):
+        return fn(first, *rest)
+    parts = {name: tree_map(fn, child, *(_part(other, name) for other in rest)) for name, child in children(first)}
+    return replace(first, **parts) if is_record(first) else parts  # type: ignore[type-var, return-value]
+
+
+def _part(node: Tree, name: str) -> Tree:
+    return node[name] if isinstance(node, dict) else getattr(node, name)
+
+
+def tree_sum(trees: Iterable[T]) -> T:
+    """Add trees leaf by leaf, from left to right: the order is part of the result, to the last bit."""
+    iterator = iter(trees)
+    total = next(iterator)
+    for tree in iterator:
+        total = tree_map(lambda a, b: a + b, total, tree)
+    return total
+
+
+def freeze(node: T) -> T:
+    """Make every leaf a read-only, C-contiguous array, so that nobody changes what somebody else holds."""
+    return tree_map(_freeze_leaf, node)
+
+
+def _freeze_leaf(leaf: Array) -> Array:
+    if not isinstance(leaf, np.ndarray):
+        if not isinstance(leaf, (np.generic, int, float, bool)):
+            return leaf  # torch and CuPy arrays have no read-only flag
+        leaf = np.asarray(leaf)
+    if leaf.flags.c_contiguous and not leaf.flags.writeable:
+        return leaf
+    frozen = np.asarray(leaf, order="C").view()
+    frozen.flags.writeable = False
+    return frozen
+
+
+def to_numpy(leaf: Array) -> np.ndarray:
+    """Copy a leaf to host memory as a C-contiguous NumPy array (0-d stays 0-d)."""
+    if hasattr(leaf, "detach"):
+        leaf = leaf.detach().cpu().numpy()
+    elif hasattr(leaf, "get") and not isinstance(leaf, np.ndarray):
+        leaf = leaf.get()
+    return np.asarray(leaf, order="C")
+
+
+def nbytes(node: Tree) -> int:
+    """Count the bytes of all leaves: what a message weighs on any wire, less a header of a few hundred bytes."""
+    return sum(int(np.prod(np.shape(leaf), dtype=np.int64)) * _itemsize(leaf) for _, leaf in leaves(node))
+
+
+def _itemsize(leaf: Array) -> int:
+    dtype = getattr(leaf, "dtype", None)
+    return int(getattr(dtype, "itemsize", None) or np.asarray(leaf).itemsize)
+
+
+def pack(node: Tree) -> np.ndarray:
+    """Lay all floating leaves end to end in one float buffer: one collective, or one mask, for a whole message."""
+    flat = [to_numpy(leaf).ravel() for _, leaf in leaves(node)]
+    return np.concatenate(flat) if flat else np.zeros(0)
+
+
+def unpack(buffer: np.ndarray, like: T) -> T:
+    """Cut a buffer made by :func:`pack` into leaves of the shapes and dtypes of ``like``."""
+    position = 0
+
+    def cut(leaf: Array) -> np.ndarray:
+        nonlocal position
+        shape = np.shape(leaf)
+        size = int(np.prod(shape, dtype=np.int64))
+        piece = buffer[position : position + size].reshape(shape).astype(to_numpy(leaf).dtype)
+        position += size
+        return piece
+
+    return tree_map(cut, like)

@@ -1,0 +1,212 @@
+"""Records to bytes and back, as safetensors. Nothing read here can run code, and nothing is used before it is checked.
+
+A peer is not trusted: the size of the bytes, the header, and every declared name, dtype and shape are compared with what
+the algorithm announced *before* any array is made; values are then checked to be finite.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+from safetensors.numpy import save
+
+from fedfactor.core.errors import ProtocolError
+from fedfactor.core.tree import Tree, children, is_leaf, is_record, known_type, leaves, to_numpy, type_tag
+
+HEADER_LIMIT = 1 << 20
+"""Longest header in bytes that is read from a peer."""
+
+_DTYPES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
+    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
+}  # fmt: skip
+
+
+class Leaf(NamedTuple):
+    """What one leaf of a message may be: its dtype, and its shape (the largest one when ``exact`` is false)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    exact: bool = True
+
+    def admits(self, dtype: str, shape: tuple[int, ...]) -> bool:
+        """Tell whether an array of this dtype and shape was announced."""
+        if dtype != self.dtype or len(shape) != len(self.shape):
+            return False
+        if self.exact:
+            return shape == self.shape
+        return all(size <= most for size, most in zip(shape, self.shape, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Most bytes this leaf can take."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+Spec = Mapping[str, Leaf]
+"""Leaf paths of one message type and what each may be."""
+
+
+def _outline(node: Tree) -> Any:
+    if node is None:
+        return 0
+    if is_leaf(node):
+        return 1
+    tag = type_tag(type(node)) if is_record(node) else ""
+    return [tag, {name: _outline(child) for name, child in children(node)}]
+
+
+def to_bytes(node: Tree, extra: Mapping[str, str] | None = None) -> bytes:
+    """Write a record (or a nested dict of records) as safetensors bytes, with optional text beside it.
+
+    Examples
+    --------
+    >>> from fedfactor.core.protocol import Score
+    >>> from_bytes(to_bytes(Score.of(2.0, 3, 4.0))).n
+    array(3.)
+    """
+    outline = json.dumps(_outline(node), separators=(",", ":"))
+    arrays = {path or "value": to_numpy(leaf) for path, leaf in leaves(node)}
+    return save(arrays, metadata={**(extra or {}), "outline": outline})
+
+
+def read_header(data: bytes | memoryview, *, limit: int = HEADER_LIMIT) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read only the header: declared leaves and the text beside them. Allocates nothing for the leaves."""
+    size = len(data)
+    length = int.from_bytes(bytes(data[:8]), "little") if size >= 8 else -1
+    if not 2 <= length <= min(limit, size - 8):
+        raise ProtocolError(
+            f"Not a safetensors message: {size} bytes whose header claims {length} bytes. It is damaged or hostile: drop it."
+        )
+    try:
+        header = json.loads(bytes(data[8 : 8 + length]))
+        text = header.pop("__metadata__", {})
+        outline_ok = isinstance(text, dict) and isinstance(text.get("outline"), str)  # type: ignore[reportUnknownMemberType]
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ProtocolError(f"The header of a message is not readable JSON ({error}). It is damaged or hostile.") from None
+    if not outline_ok:
+        raise ProtocolError("The header of a message does not say what the message is. It was not written by fedfactor.")
+    return header, text
+
+
+def _declared(header: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for name, entry in header.items():
+        try:
+            dtype, shape = _DTYPES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
+        except (KeyError, TypeError, ValueError):
+            raise ProtocolError(f"Leaf {name!r} declares no usable dtype and shape. The message was rejected.") from None
+        found[name] = (dtype, shape)
+    return found
+
+
+def from_bytes(data: bytes, *, extra: Mapping[str, type] | None = None) -> Tree:
+    """Read a record from bytes that this party wrote itself, such as a checkpoint.
+
+    For bytes of another party use :func:`receive`, which also knows what to expect.
+    """
+    header, text = read_header(data, limit=1 << 30)
+    _declared(header)
+    try:
+        entries = safetensors.deserialize(data)
+    except Exception as error:
+        raise ProtocolError(f"The bytes are not a whole safetensors message: {error}") from None
+    arrays = {
+        name: np.frombuffer(entry["data"], dtype=_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        for name, entry in entries
+    }
+    try:
+        return _build(json.loads(text["outline"]), arrays, "", extra or {})
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError(f"The outline of a message does not fit its leaves ({error!r}). It was rejected.") from None
+
+
+def _build(outline: Any, arrays: Mapping[str, np.ndarray], path: str, extra: Mapping[str, type]) -> Tree:
+    if outline == 0:
+        return None
+    if outline == 1:
+        return arrays[path or "value"]
+    tag, parts = outline
+    built = {name: _build(part, arrays, f"{path}.{name}" if path else name, extra) for name, part in parts.items()}
+    if not tag:
+        return built
+    cls = extra.get(tag) or known_type(tag)
+    if cls is None:
+        raise ProtocolError(f"The bytes hold a {tag!r}, which nothing here defines. Import the algorithm that wrote them.")
+    return cls(**built)
+
+
+def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
+    """Read one message of another party, after checking it against what was announced.
+
+    Parameters
+    ----------
+    data : bytes
+        What arrived.
+    expected : mapping of type to leaf specifications
+        The messages that may come, from :meth:`Algorithm.messages`.
+    """
+    most = max(sum(leaf.nbytes for leaf in spec.values()) for spec in expected.values()) + HEADER_LIMIT
+    if len(data) > most:
+        raise ProtocolError(f"A message of {len(data)} bytes arrived where at most {most} can be right. It was rejected.")
+    header, text = read_header(data)
+    tags = {type_tag(cls): cls for cls in expected}
+    try:
+        tag = json.loads(text["outline"])[0]
+        cls = tags[tag]
+    except (KeyError, ValueError, TypeError, IndexError):
+        names = ", ".join(sorted(cls.__name__ for cls in expected))
+        raise ProtocolError(f"A message of an unexpected type arrived; expected {names}. It was rejected.") from None
+    _check_declared(cls, _declared(header), expected[cls])
+    message = from_bytes(data, extra=tags)
+    check_message(message, expected)
+    return message
+
+
+def check_message(message: Tree, expected: Mapping[type, Spec]) -> None:
+    """Check a message that came without bytes (a simulation): type, names, dtypes, shapes, finite values."""
+    cls = type(message)
+    if cls not in expected:
+        names = ", ".join(sorted(kind.__name__ for kind in expected))
+        raise ProtocolError(f"{cls.__name__} was sent, but the algorithm announced only {names}. It was rejected.")
+    found = {path: (_dtype_name(leaf), tuple(np.shape(leaf))) for path, leaf in leaves(message)}
+    _check_declared(cls, found, expected[cls])
+    for path, leaf in leaves(message):
+        if "float" in _dtype_name(leaf) and not math.isfinite(float(leaf.sum())) and not _all_finite(leaf):
+            raise ProtocolError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
+
+
+def _all_finite(leaf: Any) -> bool:
+    # The sum above is a cheap test that may overflow; this one is exact and seldom needed.
+    return bool(np.isfinite(to_numpy(leaf)).all())
+
+
+def _dtype_name(leaf: Any) -> str:
+    dtype = getattr(leaf, "dtype", None)
+    return str(np.asarray(leaf).dtype if dtype is None else dtype).rsplit(".", 1)[-1]
+
+
+def _check_declared(cls: type, found: Mapping[str, tuple[str, tuple[int, ...]]], spec: Spec) -> None:
+    for path, (dtype, shape) in found.items():
+        leaf = spec.get(path)
+        if leaf is None:
+            raise ProtocolError(f"{cls.__name__} carries a leaf {path!r} that was not announced. It was rejected.")
+        if not leaf.admits(dtype, shape):
+            raise ProtocolError(
+                f"{cls.__name__}.{path} is {dtype}{list(shape)}, but {leaf.dtype}{list(leaf.shape)} was announced. "
+                "The parties run different settings or versions, or the sender is hostile: the message was rejected."
+            )
+    missing = [path for path in spec if path not in found and not _may_be_absent(cls, path)]
+    if missing:
+        raise ProtocolError(f"{cls.__name__} lacks {', '.join(missing)}. The message was rejected.")
+
+
+def _may_be_absent(cls: type, path: str) -> bool:
+    from fedfactor.core.tree import visibility
+
+    return visibility(cls, path.split(".")[0]) == "telemetry"

@@ -1,0 +1,1 @@
+"""Where matrices come from and who owns which rows: files, partitions, synthetic and named data sets."""

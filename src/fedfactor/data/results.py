@@ -1,0 +1,227 @@
+"""What a run leaves on disk: shared components, private factors, and the record of the run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import private_folder, write_atomic
+
+__all__ = ["owner_from_file", "owner_to_file", "read_components", "read_private", "write_factors"]
+
+_SHARED = 0o644  # every party holds the components anyway; U stays at 0600
+
+
+def write_factors(
+    out_dir: str | os.PathLike[str],
+    components: np.ndarray,
+    *,
+    features: Sequence[str] | None = None,
+    private: Mapping[str, Any] | None = None,
+    run: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the result of a run, each file in one step.
+
+    Parameters
+    ----------
+    out_dir : path
+        Made if missing. Receives ``components.safetensors``, ``features.json``, ``private/<owner>.safetensors`` (mode
+        0600 in a folder of mode 0700) and ``run.json``.
+    components : ndarray of shape (k, m)
+        The shared factor V.
+    features : sequence of str, optional
+        Names of the m columns.
+    private : mapping of owner to U, or to a mapping of named arrays, optional
+        What belongs to single owners. Names that are not safe as file names are percent-encoded.
+    run : mapping, optional
+        The record, as plain values. NaN is written as null, infinities as ``"inf"`` and ``"-inf"``: JSON has neither.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from fedfactor.data.results import read_components, write_factors
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_factors(folder, np.eye(2), features=["a", "b"], private={"north": np.ones((3, 2))})
+    ...     V, features = read_components(folder)
+    >>> V.shape, features
+    ((2, 2), ('a', 'b'))
+    """
+    components = np.asarray(components)
+    if features is not None and len(features) != components.shape[-1]:
+        raise DataError(f"{len(features)} feature names were given for {components.shape[-1]} columns of components.")
+    files = {owner_to_file(owner): factors for owner, factors in (private or {}).items()}  # names fail before any file
+    out = Path(out_dir)
+    out.mkdir(parents=True, exist_ok=True)
+    if files:
+        folder = private_folder(out / "private")
+        for name, factors in files.items():
+            write_atomic(folder / name, _pack(factors if isinstance(factors, Mapping) else {"U": factors}), 0o600)
+    names = None if features is None else [str(feature) for feature in features]
+    write_atomic(out / "features.json", _json(names), _SHARED)
+    if run is not None:
+        write_atomic(out / "run.json", _json(run), _SHARED)
+    write_atomic(out / "components.safetensors", _pack({"components": components}), _SHARED)
+    return out
+
+
+def read_components(out_dir: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Read the shared factor and its column names back.
+
+    Parameters
+    ----------
+    out_dir : path
+        A folder written by :func:`write_factors`.
+
+    Returns
+    -------
+    V : ndarray of shape (k, m)
+        The components.
+    features : tuple of str or None
+        Names of the m columns.
+
+    Raises
+    ------
+    DataError
+        If the files are missing, damaged, or do not fit together.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from fedfactor.data.results import read_components, write_factors
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_components(write_factors(folder, np.eye(2)))[1] is None
+    True
+    """
+    out = Path(out_dir)
+    V = _unpack(out / "components.safetensors").get("components")
+    if V is None or V.ndim != 2:
+        raise DataError(f"{out / 'components.safetensors'} holds no matrix named 'components'. Was it written by write_factors?")
+    try:
+        names = json.loads((out / "features.json").read_bytes())
+    except FileNotFoundError:
+        names = None
+    except ValueError as error:
+        raise DataError(f"{out / 'features.json'} is not JSON ({error}). Write the results again.") from error
+    if names is not None and (not isinstance(names, list) or len(names) != V.shape[1]):
+        raise DataError(f"{out / 'features.json'} does not name the {V.shape[1]} columns. Write the results again.")
+    return V, None if names is None else tuple(map(str, names))
+
+
+def read_private(out_dir: str | os.PathLike[str], owner: str) -> dict[str, np.ndarray]:
+    """Read what belongs to one owner.
+
+    Parameters
+    ----------
+    out_dir : path
+        A folder written by :func:`write_factors`.
+    owner : str
+        The owner's name.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Its arrays by name; the row factor is ``"U"``.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from fedfactor.data.results import read_private, write_factors
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     out = write_factors(folder, np.eye(2), private={"a/b": np.ones((3, 2))})
+    ...     read_private(out, "a/b")["U"].shape
+    (3, 2)
+    """
+    return _unpack(Path(out_dir) / "private" / owner_to_file(owner))
+
+
+def owner_to_file(owner: str) -> str:
+    """Turn an owner's name into a safe file name; :func:`owner_from_file` turns it back.
+
+    Parameters
+    ----------
+    owner : str
+        Any text but the empty one.
+
+    Returns
+    -------
+    str
+        Percent-encoded, with the ending ``.safetensors``.
+
+    Examples
+    --------
+    >>> from fedfactor.data.results import owner_to_file
+    >>> owner_to_file("../Köln")
+    '%2E.%2FK%C3%B6ln.safetensors'
+    """
+    name = quote(str(owner).encode("utf-8", "surrogateescape"), safe="")
+    name = "%2E" + name[1:] if name.startswith(".") else name
+    if not name or len(name) > 200:
+        raise DataError(f"An owner's name must have 1 to 200 characters when percent-encoded, but this has {len(name)}. Shorten it.")
+    return f"{name}.safetensors"
+
+
+def owner_from_file(name: str) -> str:
+    """Turn a file name made by :func:`owner_to_file` back into the owner's name.
+
+    Parameters
+    ----------
+    name : str
+        File name, with or without its folder.
+
+    Returns
+    -------
+    str
+        The owner's name.
+
+    Examples
+    --------
+    >>> from fedfactor.data.results import owner_from_file
+    >>> owner_from_file("%2E.%2FK%C3%B6ln.safetensors")
+    '../Köln'
+    """
+    return unquote_to_bytes(Path(name).name.removesuffix(".safetensors")).decode("utf-8", "surrogateescape")
+
+
+def _pack(arrays: Mapping[str, Any]) -> bytes:
+    # safetensors writes the buffer as it lies in memory: a transposed view must be laid out first.
+    return safetensors.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def _unpack(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return safetensors.load(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}). Give the folder of a finished run.") from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise DataError(f"{path} is not a sound safetensors file ({error}). Write the results again.") from error
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
