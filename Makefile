@@ -49,7 +49,7 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/validate-pyproject -q pyproject.toml
+	$(BIN)/validate-pyproject pyproject.toml
 
 types: $(FULL) ## pyright: strict in core and engines
 	$(BIN)/pyright --pythonpath $(RUN)

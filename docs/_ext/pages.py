@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Iterator

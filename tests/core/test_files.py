@@ -62,7 +62,9 @@ def test_killed_writers_never_leave_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "state.bin"
     seen = set()
     for attempt in range(30):
-        writer = subprocess.Popen([sys.executable, "-S", "-c", WRITER, str(path)], stdout=subprocess.PIPE, env=_light_env())
+        writer = subprocess.Popen(
+            [sys.executable, "-S", "-c", WRITER, str(path)], stdout=subprocess.PIPE, env=_light_env()
+        )
         assert writer.stdout is not None
         writer.stdout.readline()
         time.sleep(0.002 + 0.0013 * attempt)  # another moment of the write each time

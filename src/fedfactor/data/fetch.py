@@ -59,7 +59,9 @@ _ENTRIES = {
         "Xiao, Rasul, Vollgraf (2017), github.com/zalandoresearch/fashion-mnist: first 10,000 of train, then test",
         "y",
     ),
-    "cbcl_faces": _Entry("images/cbcl_faces_19x19.npz", "MIT Center for Biological and Computational Learning, face set 1"),
+    "cbcl_faces": _Entry(
+        "images/cbcl_faces_19x19.npz", "MIT Center for Biological and Computational Learning, face set 1"
+    ),
     "orl_faces": _Entry("images/orl_faces_32x32.npz", "AT&T Laboratories Cambridge, database of faces", "y"),
     "yale_faces": _Entry("images/yaleb_32x32.npz", "Extended Yale Face Database B", "y"),
     "newsgroups": _Entry(
@@ -68,8 +70,12 @@ _ENTRIES = {
         "text/20newsgroups_meta.npz:y",
         "text/20newsgroups_meta.npz:vocab",
     ),
-    "reuters": _Entry("text/reuters395_bow.npz", "395 Reuters stories, word counts", None, "text/reuters395_meta.npz:vocab"),
-    "golub": _Entry("gene/golub_all_aml.npz", "Golub et al. (1999), doi:10.1126/science.286.5439.531", "samples", "genes"),
+    "reuters": _Entry(
+        "text/reuters395_bow.npz", "395 Reuters stories, word counts", None, "text/reuters395_meta.npz:vocab"
+    ),
+    "golub": _Entry(
+        "gene/golub_all_aml.npz", "Golub et al. (1999), doi:10.1126/science.286.5439.531", "samples", "genes"
+    ),
     "mouse_bladder": _Entry(
         "gene/mouse_bladder_counts.npz",
         "Mouse Cell Atlas, bladder: Han et al. (2018), doi:10.1016/j.cell.2018.02.001",
@@ -88,7 +94,9 @@ _ENTRIES = {
     "chess": _Entry("binary/chess.npz", _FIMI),
     "roles": _Entry("binary/role_americas_small.npz", _MEMBERS),
     **{f"roles_{name}": _Entry(f"binary/role_{name}.npz", _MEMBERS) for name in _ROLES},
-    "ca_grqc": _Entry("graph/ca_grqc_coauthor.npz", "SNAP ca-GrQc: Leskovec et al. (2007), snap.stanford.edu/data/ca-GrQc.html"),
+    "ca_grqc": _Entry(
+        "graph/ca_grqc_coauthor.npz", "SNAP ca-GrQc: Leskovec et al. (2007), snap.stanford.edu/data/ca-GrQc.html"
+    ),
     "movielens_small": _Entry(
         "movielens-latest-small/ratings.csv.gz",
         "GroupLens, MovieLens latest-small (2018-09): Harper, Konstan (2015), doi:10.1145/2827872",
@@ -130,7 +138,9 @@ def available() -> dict[str, bool]:
     True
     """
     folder = data_folder()
-    return {name: all(path.is_file() for path in _needed(folder, name)) or _has_original(folder, name) for name in _ENTRIES}
+    return {
+        name: all(path.is_file() for path in _needed(folder, name)) or _has_original(folder, name) for name in _ENTRIES
+    }
 
 
 def load_dataset(name: str, *, download: bool = False) -> Dataset:

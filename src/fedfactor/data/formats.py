@@ -47,7 +47,16 @@ def read_npz(path: Path, max_bytes: int | None) -> tuple[Any, Any, Any]:
             return file[key], features, rows
     except DataError:
         raise
-    except (ValueError, EOFError, OSError, KeyError, TypeError, NotImplementedError, zipfile.BadZipFile, MemoryError) as error:
+    except (
+        ValueError,
+        EOFError,
+        OSError,
+        KeyError,
+        TypeError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        MemoryError,
+    ) as error:
         raise DataError(
             f"{path} is not a readable .npz ({type(error).__name__}: {error}). It may be cut short, or hold Python "
             "objects, which are never loaded. Write it again with numpy.savez or scipy.sparse.save_npz."
@@ -63,11 +72,15 @@ def _check_members(path: Path, max_bytes: int | None) -> None:
         for info in archive.infolist():
             with archive.open(info) as member:
                 version = np.lib.format.read_magic(member)
-                read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                read_header = (
+                    np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                )
                 shape, _, dtype = read_header(member)
                 declared = member.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
             if dtype.hasobject:
-                raise DataError(f"{path}: member {info.filename} holds Python objects, which are never loaded. Save numbers.")
+                raise DataError(
+                    f"{path}: member {info.filename} holds Python objects, which are never loaded. Save numbers."
+                )
             if declared != info.file_size:
                 raise DataError(
                     f"{path}: member {info.filename} says it holds {declared:,} bytes but stores {info.file_size:,}. "
@@ -116,7 +129,9 @@ def read_parquet(path: Path, max_bytes: int | None) -> tuple[np.ndarray, list[st
         raise DataError(f"{path} is not a readable Parquet file ({error}). Export it again.") from error
 
 
-def _fill_from_parquet(path: Path, file: Any, types: Any, max_bytes: int | None) -> tuple[Any, list[str], list[str] | None]:
+def _fill_from_parquet(
+    path: Path, file: Any, types: Any, max_bytes: int | None
+) -> tuple[Any, list[str], list[str] | None]:
     schema = file.schema_arrow
     ids = next((i for i, field in enumerate(schema) if _names_rows(i, field, types)), None)
     columns = [i for i in range(len(schema)) if i != ids]
@@ -135,7 +150,9 @@ def _fill_from_parquet(path: Path, file: Any, types: Any, max_bytes: int | None)
     for batch in file.iter_batches(batch_size=max(1, (1 << 22) // max(1, len(schema)))):
         stop = start + batch.num_rows
         for j, i in enumerate(columns):
-            X[start:stop, j] = batch.column(i).to_numpy(zero_copy_only=False)  # nulls arrive as NaN or None: both NaN here
+            X[start:stop, j] = batch.column(i).to_numpy(
+                zero_copy_only=False
+            )  # nulls arrive as NaN or None: both NaN here
         if ids is not None:
             rows += [str(name) for name in batch.column(ids).to_pylist()]
         start = stop

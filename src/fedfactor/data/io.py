@@ -31,9 +31,7 @@ _READERS: dict[str, Callable[[Path, int | None], tuple[Any, Any, Any]]] = {
 }
 
 
-def load_table(
-    path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None
-) -> Table:
+def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Table:
     """Read one owner's rows from a file.
 
     Parameters
@@ -86,9 +84,7 @@ def load_table(
     return finish_table(path, X, features, rows, missing_values)
 
 
-def load_shard(
-    path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None
-) -> Shard:
+def load_shard(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Shard:
     """Read one owner's rows from a file as a shard, with missing cells set apart.
 
     Parameters
@@ -145,7 +141,8 @@ def open_files(
     """
     owners = owner_names(paths)
     openers = {
-        name: partial(load_shard, path, missing_values=missing_values, max_bytes=max_bytes) for name, path in owners.items()
+        name: partial(load_shard, path, missing_values=missing_values, max_bytes=max_bytes)
+        for name, path in owners.items()
     }
     return Federation(openers, missing_values=missing_values)
 
@@ -201,7 +198,9 @@ def owner_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
     for path in map(Path, paths):
         name = owner_name(path)
         if name in owners:
-            raise DataError(f"{owners[name]} and {path} both belong to an owner called {name!r}. Rename one of the files.")
+            raise DataError(
+                f"{owners[name]} and {path} both belong to an owner called {name!r}. Rename one of the files."
+            )
         owners[name] = path
     return owners
 

@@ -86,7 +86,9 @@ def _download(original: Original) -> bytes:
         with urllib.request.urlopen(original.url, timeout=60) as answer:
             content = answer.read(original.limit + 1)
     except OSError as error:
-        raise DataError(f"{original.url} could not be fetched ({error}). Fetch it by hand and save it as {original.path}.") from error
+        raise DataError(
+            f"{original.url} could not be fetched ({error}). Fetch it by hand and save it as {original.path}."
+        ) from error
     if len(content) > original.limit:
         raise DataError(f"{original.url} is larger than {original.limit:,} bytes: not the file expected here.")
     return content
@@ -149,9 +151,13 @@ def read_ratings(folder: Path) -> tuple[sparse.csr_array, tuple[str, ...]]:
                 text = file.read("ml-latest-small/ratings.csv").decode()
         lines = csv.reader(io.StringIO(text))
         next(lines)
-        users, movies, ratings = zip(*((int(user), int(movie), float(rating)) for user, movie, rating, _ in lines), strict=True)
+        users, movies, ratings = zip(
+            *((int(user), int(movie), float(rating)) for user, movie, rating, _ in lines), strict=True
+        )
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"The MovieLens ratings in {small} cannot be read ({error}). Copy or fetch them again.") from error
+        raise DataError(
+            f"The MovieLens ratings in {small} cannot be read ({error}). Copy or fetch them again."
+        ) from error
     movie_names, columns = np.unique(movies, return_inverse=True)
     user_names, rows = np.unique(users, return_inverse=True)
     shape = (len(user_names), len(movie_names))

@@ -48,7 +48,9 @@ def split_rows(X: Any, labels: Any) -> dict[str, Any]:
     positions = row_positions(labels)
     n = sum(map(len, positions.values()))
     if n != X.shape[0]:
-        raise DataError(f"{n} labels were given for {X.shape[0]} rows. Give each row its owner, in the order of the rows.")
+        raise DataError(
+            f"{n} labels were given for {X.shape[0]} rows. Give each row its owner, in the order of the rows."
+        )
     if sparse.issparse(X):
         X = X.tocsr()
     return {name: _take(X, rows) for name, rows in positions.items()}
@@ -100,9 +102,13 @@ def _encode(labels: Any) -> tuple[np.ndarray, list[str]]:
     seen: dict[Any, int] = {}
     try:
         # 1, 1.0 and True are equal keys in Python but read differently, so the type belongs to the key.
-        codes = np.fromiter((seen.setdefault((type(v), v), len(seen)) for v in values), dtype=np.intp, count=len(values))
+        codes = np.fromiter(
+            (seen.setdefault((type(v), v), len(seen)) for v in values), dtype=np.intp, count=len(values)
+        )
     except TypeError as error:
-        raise DataError(f"Labels must be one name for each row, but one of them is not a single value ({error}).") from error
+        raise DataError(
+            f"Labels must be one name for each row, but one of them is not a single value ({error})."
+        ) from error
     names: dict[str, Any] = {}
     for _, value in seen:
         if value is None or value != value or str(value) in ("NaT", "<NA>"):

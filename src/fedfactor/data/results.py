@@ -110,7 +110,9 @@ def read_components(out_dir: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[
     out = Path(out_dir)
     V = _unpack(out / "components.safetensors").get("components")
     if V is None or V.ndim != 2:
-        raise DataError(f"{out / 'components.safetensors'} holds no matrix named 'components'. Was it written by write_factors?")
+        raise DataError(
+            f"{out / 'components.safetensors'} holds no matrix named 'components'. Was it written by write_factors?"
+        )
     try:
         names = json.loads((out / "features.json").read_bytes())
     except FileNotFoundError:
@@ -171,7 +173,9 @@ def owner_to_file(owner: str) -> str:
     name = quote(str(owner).encode("utf-8", "surrogateescape"), safe="")
     name = "%2E" + name[1:] if name.startswith(".") else name
     if not name or len(name) > 200:
-        raise DataError(f"An owner's name must have 1 to 200 characters when percent-encoded, but this has {len(name)}. Shorten it.")
+        raise DataError(
+            f"An owner's name must have 1 to 200 characters when percent-encoded, but this has {len(name)}. Shorten it."
+        )
     return f"{name}.safetensors"
 
 
@@ -212,7 +216,9 @@ def _unpack(path: Path) -> dict[str, np.ndarray]:
 
 
 def _json(value: Any) -> bytes:
-    return (json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+    return (json.dumps(_plain(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _plain(value: Any) -> Any:

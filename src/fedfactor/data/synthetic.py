@@ -83,7 +83,9 @@ def planted_nmf(
     """
     _check_sizes(n, m, k)
     if not 0 < density <= 1 or noise < 0:
-        raise DataError(f"density must lie in (0, 1] and noise must not be negative, but they are {density} and {noise}.")
+        raise DataError(
+            f"density must lie in (0, 1] and noise must not be negative, but they are {density} and {noise}."
+        )
     labels = split_evenly(n, n_clients, seed=None)
     U = _sparse_factor(stream("planted nmf U", seed), _held(labels, k, per_client), density)
     V = _sparse_factor(stream("planted nmf V", seed), np.ones((k, m), bool), density)
@@ -152,7 +154,9 @@ def planted_boolean(
     shares = {"tile": (low, high), "in_tile": (in_tile,), "background": (background,), "flips": (2 * flips,)}
     wrong = [name for name, values in shares.items() if not all(0 <= value <= 1 for value in values)]
     if wrong or low > high:
-        raise DataError(f"{(wrong or ['tile'])[0]} is out of range: shares lie in [0, 1], flips in [0, 0.5], tile rises.")
+        raise DataError(
+            f"{(wrong or ['tile'])[0]} is out of range: shares lie in [0, 1], flips in [0, 0.5], tile rises."
+        )
     labels = split_evenly(n, n_clients, seed=None)
     held = _held(labels, k, per_client)
     U, V = np.zeros((n, k), dtype), np.zeros((k, m), dtype)

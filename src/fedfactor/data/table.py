@@ -101,7 +101,9 @@ def refuse_bomb(path: Path, unfolded: int, max_bytes: int | None) -> None:
 def finish_table(path: Path, X: Any, features: Any, rows: Any, missing_values: Any) -> Table:
     """Check shape, names and values, fix the dtype, and close the table."""
     if X.ndim != 2:
-        raise DataError(f"{path} holds an array of shape {X.shape}, but a table has rows and columns. Reshape it to 2-D.")
+        raise DataError(
+            f"{path} holds an array of shape {X.shape}, but a table has rows and columns. Reshape it to 2-D."
+        )
     n, m = X.shape
     if n == 0 or m == 0:
         raise DataError(f"{path} is empty: it has {n} rows and {m} columns. Leave this owner out, or check the export.")
@@ -146,7 +148,9 @@ def _check_values(path: Path, X: Any, features: tuple[str, ...] | None, nan_is_m
 
 def _complain(path: Path, row: int, column: str, value: float) -> None:
     if np.isinf(value):
-        raise DataError(f"{path} holds an infinite value in row {row}, column {column}. Remove or cap it before factoring.")
+        raise DataError(
+            f"{path} holds an infinite value in row {row}, column {column}. Remove or cap it before factoring."
+        )
     raise DataError(
         f"{path} lacks a value in row {row}, column {column} (the first such cell; rows count from 0), and "
         "missing_values does not say that NaN marks a missing cell. Pass missing_values=float('nan'), or fill the cells."

@@ -58,14 +58,15 @@ def _parse(path: Path, has_ids: bool, max_bytes: int | None) -> tuple[np.ndarray
     header = next(lines, None)
     if header is None:
         raise DataError(f"{path} is empty. A table has a header line of column names, then one line for each row.")
-    values, rows, width = array("d"), [], 0
+    values, rows, width, n = array("d"), [], 0, 0
     for number, cells in enumerate(lines, start=2):
         if not cells:
             continue  # a blank line, often the last
         if not width:
             width = len(cells)
             # R writes no name above its row names, pandas an empty one: then the first column is ids even if numeric.
-            has_ids = has_ids or len(header) == width - 1 or (header[0].strip() == "" and width > 1)
+            # (One cell more, and empty, is a trailing comma instead: refused below.)
+            has_ids = has_ids or (len(header) == width - 1 and cells[-1] != "") or (not header[0].strip() and width > 1)
             header = header[1:] if has_ids and len(header) == width else header
             _check_header(path, header)
         if len(cells) != width or width != len(header) + has_ids:
@@ -73,6 +74,7 @@ def _parse(path: Path, has_ids: bool, max_bytes: int | None) -> tuple[np.ndarray
                 f"{path}, line {number}: {len(cells)} cells where the header names {len(header) + has_ids}. "
                 "Check the delimiter (.csv has commas, .tsv tabs) and unquoted commas."
             )
+        n += 1
         if has_ids:
             rows.append(cells.pop(0))
         try:
@@ -84,7 +86,7 @@ def _parse(path: Path, has_ids: bool, max_bytes: int | None) -> tuple[np.ndarray
             refuse_bomb(path, len(values) * 8, max_bytes)
     if not width:
         raise DataError(f"{path} has a header but no rows. Leave this owner out, or check the export.")
-    return np.frombuffer(values, dtype=np.float64).reshape(-1, len(header)), header, rows if has_ids else None
+    return np.frombuffer(values, dtype=np.float64).reshape(n, len(header)), header, rows if has_ids else None
 
 
 def _numbers(cells: list[str]) -> list[float]:
@@ -112,7 +114,7 @@ def _check_header(path: Path, header: list[str]) -> None:
         numbers = [float(name) for name in header]
     except ValueError:
         return
-    # Numbers as names are fine when they count or list columns in order (0, 1, 2 or movie ids); else it is the first row.
+    # Numbers as names are fine when they list columns in order (0, 1, 2 or movie ids); else it is the first row.
     if any(number != int(number) for number in numbers if np.isfinite(number)) or np.any(np.diff(numbers) <= 0):
         raise DataError(
             f"{path} seems to have no header: its first line holds the numbers {', '.join(header[:4])}, .... "

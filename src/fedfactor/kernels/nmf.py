@@ -99,7 +99,9 @@ def _solve_columns(W: Array, G: Array, B: Array, sweeps: int, tol: float, l1: fl
     xp = array_namespace(W)
     # Transposed, so that a coordinate of all rows is one contiguous vector; asarray(copy=True) keeps the caller's W.
     Wt, Bt = xp.asarray(W.T, copy=True), B.T
-    diagonal = [float(h) for h in xp.linalg.diagonal(G)] if isinstance(G, np.ndarray) else xp.linalg.diagonal(G).tolist()
+    diagonal = (
+        [float(h) for h in xp.linalg.diagonal(G)] if isinstance(G, np.ndarray) else xp.linalg.diagonal(G).tolist()
+    )
     live, first = None, None
     for sweep in range(sweeps):
         before = xp.asarray(Wt, copy=True) if tol > 0 else None
@@ -154,9 +156,7 @@ def gradient_step(W: Array, G: Array, B: Array, *, step: float | None = None) ->
     return array_namespace(W).clip(W - step * (W @ G - B), 0, None)
 
 
-def inertial_step(
-    W: Array, W_prev: Array, G: Array, B: Array, *, beta: float, step: float | None = None
-) -> Array:
+def inertial_step(W: Array, W_prev: Array, G: Array, B: Array, *, beta: float, step: float | None = None) -> Array:
     r"""Take one projected gradient step from ``Y = W + beta (W − W_prev)`` (iPALM).
 
     The step is the iPALM bound for a convex set, ``2(1−β)/(1+2β)/‖G‖₂``, unless given.
@@ -174,7 +174,9 @@ def inertial_step(
     array([[2.]])
     """
     if not 0 <= beta < 1:
-        raise ValueError(f"beta must lie in [0, 1), got {beta!r}: the step 2(1-beta)/(1+2 beta)/L is not positive otherwise.")
+        raise ValueError(
+            f"beta must lie in [0, 1), got {beta!r}: the step 2(1-beta)/(1+2 beta)/L is not positive otherwise."
+        )
     step = 2 * (1 - beta) / (1 + 2 * beta) / lipschitz(G) if step is None else step
     return gradient_step(W + beta * (W - W_prev), G, B, step=step)
 

@@ -115,7 +115,9 @@ def _components(V: Any, W: Any) -> tuple[np.ndarray, np.ndarray]:
     if V.ndim != 2 or W.ndim != 2 or V.shape[1] != W.shape[1]:
         raise ValueError(f"Components are rows over the same columns, but the shapes are {V.shape} and {W.shape}.")
     if not (np.isfinite(V).all() and np.isfinite(W).all()):
-        raise ValueError("Components must be finite, but some are NaN or infinite: the run that made them has diverged.")
+        raise ValueError(
+            "Components must be finite, but some are NaN or infinite: the run that made them has diverged."
+        )
     return V, W
 
 

@@ -115,7 +115,10 @@ def relative_error(X: Array, U: Array, V: Array, mask: Array | str | None = None
 
 
 def per_client_errors(
-    X: Mapping[str, Array], U: Mapping[str, Array], V: Array | Mapping[str, Array], mask: Mapping[str, Any] | None = None
+    X: Mapping[str, Array],
+    U: Mapping[str, Array],
+    V: Array | Mapping[str, Array],
+    mask: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
     """Return each owner's relative error.
 
@@ -146,7 +149,10 @@ def per_client_errors(
 
 
 def pooled_error(
-    X: Mapping[str, Array], U: Mapping[str, Array], V: Array | Mapping[str, Array], mask: Mapping[str, Any] | None = None
+    X: Mapping[str, Array],
+    U: Mapping[str, Array],
+    V: Array | Mapping[str, Array],
+    mask: Mapping[str, Any] | None = None,
 ) -> float:
     """Return the relative error of all owners' rows taken together.
 
