@@ -47,7 +47,11 @@ def main() -> None:
     full = parser.parse_args().full
     shapes = [*SHAPES, (60, 1_000_000)] if full else SHAPES
     rng = np.random.default_rng(0)
-    print("shape dtype order k threads | " + " | ".join(ways(*[np.ones((1, 1))] * 4)) + "   (ms, * = fastest of its group)")
+    print(
+        "shape dtype order k threads | "
+        + " | ".join(ways(*[np.ones((1, 1))] * 4))
+        + "   (ms, * = fastest of its group)"
+    )
     for shape in shapes:
         for dtype in (np.float32, np.float64):
             base = rng.random(shape, dtype=np.float32).astype(dtype)
@@ -60,7 +64,11 @@ def main() -> None:
                             took = [best(call) for call in ways(X, U, V, np.ascontiguousarray(V.T)).values()]
                         least = (min(took[:4]), min(took[4:]))
                         cells = [f"{t:.3g}{'*' if t == least[i >= 4] else ''}" for i, t in enumerate(took)]
-                        print(f"{shape[0]}x{shape[1]} {np.dtype(dtype).name} {order} {k} {threads} | " + " | ".join(cells), flush=True)
+                        print(
+                            f"{shape[0]}x{shape[1]} {np.dtype(dtype).name} {order} {k} {threads} | "
+                            + " | ".join(cells),
+                            flush=True,
+                        )
 
 
 if __name__ == "__main__":

@@ -63,7 +63,9 @@ def limit_threads(n: int | None) -> Iterator[None]:
     """
     global _limit
     if n is not None and (n != int(n) or n < 1):
-        raise ValueError(f"limit_threads needs a whole number of at least 1, got {n!r}. Pass None to leave the cap as it is.")
+        raise ValueError(
+            f"limit_threads needs a whole number of at least 1, got {n!r}. Pass None to leave the cap as it is."
+        )
     if n is None or n == _limit:
         yield
         return

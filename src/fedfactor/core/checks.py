@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Domain
+from fedfactor.core.protocol import Domain, Meta
 
 
 def is_sparse(X: Any) -> bool:
@@ -92,7 +92,7 @@ def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]
             "use missing_values='unstored', or pass a dense matrix."
         )
     mask = X == X if math.isnan(missing_values) else X != missing_values
-    return X * 0 if not bool(mask.any()) else _fill(X, mask), mask
+    return _fill(X, mask), mask
 
 
 def _fill(X: Any, mask: Any) -> Any:
@@ -147,3 +147,14 @@ def check_features(
         )
     position = {feature: index for index, feature in enumerate(features)}
     return [position[feature] for feature in reference]
+
+
+def check_rank(n_components: int, meta: Meta) -> None:
+    """Refuse a rank that the data cannot carry."""
+    most = meta.n_features if meta.n_rows is None else min(meta.n_features, meta.n_rows)
+    if n_components != int(n_components) or not 1 <= n_components <= most:
+        rows = "" if meta.n_rows is None else f" and {meta.n_rows} rows in all"
+        raise DataError(
+            f"n_components={n_components} must be a whole number from 1 to {most}: there are {meta.n_features} features{rows}, "
+            "and a higher rank would only copy the data."
+        )

@@ -18,13 +18,14 @@ from fedfactor.kernels import loops
 
 __all__ = ["kernel", "load_numba"]
 
+_INT32 = np.dtype(np.int32)
 _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of reals,
 # i read-only vector of indices, n integer, s scalar real, t scalar real of double precision.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
-    "solve_rows": ("rRrwnsst", "contract"),
+    "solve_rows": ("rRrwnnst", "contract"),
     "gather": ("iidRnnW", "contract"),
     "scatter": ("iidRnnW", "contract"),
     "solve_rows_stored": ("iidRRnnnsW", "fast"),
@@ -44,7 +45,7 @@ def load_numba() -> Any | None:
     return numba
 
 
-def kernel(name: str, real: np.dtype, index: np.dtype = np.dtype(np.int32)) -> Callable[..., Any] | None:
+def kernel(name: str, real: np.dtype, index: np.dtype = _INT32) -> Callable[..., Any] | None:
     """Return the compiled loop `name` for these types, or None when there is none (no numba, or not float32/float64).
 
     Examples

@@ -4,98 +4,112 @@ from __future__ import annotations
 
 import numpy as np
 
-LANES = 32
 
+def solve_rows(W, G, B, out, lanes, sweeps, l1, tol):
+    """Run cyclic coordinate descent on all rows of `W`, `lanes` rows side by side.
 
-def solve_rows(W, G, B, out, sweeps, floor, l1, tol):
-    """Run cyclic coordinate descent on all rows of `W`, ``LANES`` rows side by side.
-
-    One row alone is a chain: coordinate t+1 needs the gradient that t changed. Rows do not depend on each other, so a
-    group of them is kept transposed in scratch and each step is one vector operation over the group. The last group is padded, so
-    every row sees the same arithmetic wherever it stands.
+    One row alone is a chain: coordinate t+1 needs what t became. Rows do not depend on each other, so a group of them is
+    kept transposed in scratch and each step is a vector operation over the group. The last group is padded with zeros, so
+    every row sees the same arithmetic wherever it stands. Four terms of the gradient at a time save loads and stores;
+    keeping the gradient up to date instead (k updates per coordinate) took 1.5 times as long.
     """
     n, k = W.shape
-    w = np.empty((k, LANES), W.dtype)
-    g = np.empty((k, LANES), W.dtype)
-    delta = np.empty(LANES, W.dtype)
-    moved = np.empty(LANES, np.float64)
-    first = np.empty(LANES, np.float64)
-    live = np.empty(LANES, W.dtype)
+    w = np.zeros((k, lanes), W.dtype)
+    b = np.zeros((k, lanes), W.dtype)
+    g = np.empty(lanes, W.dtype)
+    live = np.empty(lanes, W.dtype)
+    moved = np.empty(lanes, np.float64)
+    first = np.empty(lanes, np.float64)
     zero = l1 - l1
-    one = zero + 1
-    for start in range(0, n, LANES):
-        width = min(LANES, n - start)
-        for t in range(k):
-            for j in range(width):
+    for start in range(0, n, lanes):
+        width = min(lanes, n - start)
+        for j in range(width):
+            for t in range(k):
                 w[t, j] = W[start + j, t]
-                g[t, j] = l1 - B[start + j, t]
-            for j in range(width, LANES):
-                w[t, j] = zero
-                g[t, j] = zero
-        for t in range(k):
-            for r in range(k):
-                c = G[t, r]
-                for j in range(LANES):
-                    g[r, j] += c * w[t, j]
-        live[:] = one
+                b[t, j] = B[start + j, t] - l1
+        for j in range(lanes):
+            live[j] = zero + 1
         for sweep in range(sweeps):
-            if tol > 0:
-                moved[:] = 0.0
+            for j in range(lanes):
+                moved[j] = 0.0
             for t in range(k):
                 h = G[t, t]
-                if h <= floor:
+                if h <= zero:
                     continue
-                inverse = one / h
-                for j in range(LANES):
-                    x = max(w[t, j] - g[t, j] * inverse, zero)
-                    delta[j] = (x - w[t, j]) * live[j]
-                    w[t, j] += delta[j]
-                if tol > 0:
-                    for j in range(LANES):
-                        moved[j] += delta[j] * delta[j]
-                for r in range(k):
+                wt = w[t]
+                bt = b[t]
+                for j in range(lanes):
+                    g[j] = -bt[j]
+                for r in range(0, k - 3, 4):
+                    c0, c1, c2, c3 = G[t, r], G[t, r + 1], G[t, r + 2], G[t, r + 3]
+                    w0, w1, w2, w3 = w[r], w[r + 1], w[r + 2], w[r + 3]
+                    for j in range(lanes):
+                        g[j] = g[j] + c0 * w0[j] + c1 * w1[j] + c2 * w2[j] + c3 * w3[j]
+                for r in range(k - k % 4, k):
                     c = G[t, r]
-                    for j in range(LANES):
-                        g[r, j] += c * delta[j]
+                    wr = w[r]
+                    for j in range(lanes):
+                        g[j] += c * wr[j]
+                if tol > 0:
+                    for j in range(lanes):
+                        step = (max(wt[j] - g[j] / h, zero) - wt[j]) * live[j]
+                        wt[j] += step
+                        moved[j] += step * step
+                else:
+                    for j in range(lanes):
+                        wt[j] = max(wt[j] - g[j] / h, zero)
             if tol > 0:
-                if sweep == 0:
-                    first[:] = moved
                 going = False
-                for j in range(LANES):
+                for j in range(lanes):
+                    if sweep == 0:
+                        first[j] = moved[j]
                     if moved[j] <= tol * tol * first[j]:
                         live[j] = zero
                     elif live[j] > 0:
                         going = True
                 if not going:
                     break
-        for t in range(k):
-            for j in range(width):
+        for j in range(width):
+            for t in range(k):
                 out[start + j, t] = w[t, j]
 
 
 def gather(indptr, indices, data, D, start, stop, out):
-    """Rows ``start:stop`` of (CSR matrix) @ D."""
+    """Rows ``start:stop`` of (CSR matrix) @ D; four cells at a time, so that the sum is loaded and stored less often."""
     k = D.shape[1]
+    acc = np.empty(k, D.dtype)
     for i in range(start, stop):
-        row = out[i]
         for q in range(k):
-            row[q] = 0
-        for p in range(indptr[i], indptr[i + 1]):
+            acc[q] = 0
+        begin = indptr[i]
+        end = indptr[i + 1]
+        whole = begin + (end - begin) // 4 * 4
+        for p in range(begin, whole, 4):
+            v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
+            d0, d1, d2, d3 = D[indices[p]], D[indices[p + 1]], D[indices[p + 2]], D[indices[p + 3]]
+            for q in range(k):
+                acc[q] = acc[q] + v0 * d0[q] + v1 * d1[q] + v2 * d2[q] + v3 * d3[q]
+        for p in range(whole, end):
             value = data[p]
             source = D[indices[p]]
             for q in range(k):
-                row[q] += value * source[q]
+                acc[q] += value * source[q]
+        for q in range(k):
+            out[i, q] = acc[q]
 
 
 def scatter(indptr, indices, data, U, start, stop, out):
-    """Add (rows ``start:stop`` of the CSR matrix)ᵀ @ U to `out`."""
+    """Add (rows ``start:stop`` of the CSR matrix)ᵀ @ U to `out`, whose columns may be padded beyond those of U."""
     k = U.shape[1]
+    padded = out.shape[1]
+    source = np.zeros(padded, U.dtype)
     for i in range(start, stop):
-        source = U[i]
+        for q in range(k):
+            source[q] = U[i, q]
         for p in range(indptr[i], indptr[i + 1]):
             value = data[p]
             row = out[indices[p]]
-            for q in range(k):
+            for q in range(padded):
                 row[q] += value * source[q]
 
 

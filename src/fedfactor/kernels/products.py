@@ -235,11 +235,13 @@ def _scatter(X: Array, U: np.ndarray) -> np.ndarray:
     parts = csr_parts(X, X.dtype)
     blocks = scatter_blocks(X, U.shape[1])
     bounds = row_bounds(parts[0], blocks)
-    buffers = np.zeros((blocks, X.shape[1], U.shape[1]), X.dtype)
+    k = U.shape[1]
+    # Single precision fills a vector register with eight numbers; a ragged end costs more than the padding.
+    buffers = np.zeros((blocks, X.shape[1], -(-k // 8) * 8 if X.dtype == np.float32 else k), X.dtype)
     for_blocks(lambda b, _: run(*parts, U, bounds[b], bounds[b + 1], buffers[b]), blocks, 1)
     for other in buffers[1:]:
         buffers[0] += other
-    return np.ascontiguousarray(buffers[0].T)
+    return np.ascontiguousarray(buffers[0, :, :k].T)
 
 
 def _strided():

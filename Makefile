@@ -1,0 +1,82 @@
+# Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check prove bench docs lint types format clean
+
+PYTHON ?= python3
+ITEM ?=
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+# The stamps live inside .venv, so that removing .venv also forgets them.
+LIGHT := $(VENV)/.light
+FULL := $(VENV)/.full
+PIP_INSTALL := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
+# Extras that the tests use; torch (the extra "deep") is a step of its own, see $(FULL).
+EXTRAS := flower,mpi,privacy,plots,data,tune,report
+
+# Flower: no telemetry, no look for updates. Figures go to files. Two parallel test processes share two cores.
+export FLWR_TELEMETRY_ENABLED := 0
+export FLWR_DISABLE_UPDATE_CHECK := 1
+export MPLBACKEND := Agg
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) -m pytest -q
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: $(LIGHT) ## see it work: digits split by class among ten owners; writes demo-out/
+	$(BIN)/fedfactor demo
+
+check: lint types ## under two minutes: lint, types, unit and contract tests
+	$(PYTEST) -n 2 -m "not slow and not integration" tests
+
+test: lint types ## everything, in small counts: all tests, doctests, docs; under half an hour
+	$(PYTEST) -n 2 -m "not integration" tests src
+	$(PYTEST) -m integration tests
+	$(MAKE) --no-print-directory docs
+
+prove: $(FULL) ## every claim at full count, resumable; ITEM=name for one; writes evidence.json
+	$(RUN) -m prove $(ITEM)
+
+bench: $(FULL) ## time the kernels, count bytes and rounds
+	$(RUN) -m benchmarks
+
+docs: $(FULL) ## build the pages, offline, warnings are errors: docs/_build/html/index.html
+	$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+lint: $(FULL) ## ruff, codespell, import rules, pyproject
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/validate-pyproject pyproject.toml
+
+types: $(FULL) ## pyright: strict in core and engines
+	$(BIN)/pyright --pythonpath $(RUN)
+
+format: $(FULL) ## let ruff write the layout
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what make made: .venv, caches, built pages, demo-out (evidence.json stays)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/gallery docs/api/generated \
+	  demo-out benchmarks/out
+	find src tests prove benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(RUN):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "fedfactor needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "python3 cannot make a virtual environment; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+
+$(LIGHT): pyproject.toml constraints.txt | $(RUN)
+	$(PIP_INSTALL) --upgrade pip
+	$(PIP_INSTALL) --editable ".[plots]"
+	@touch $@
+
+$(FULL): $(LIGHT)
+	$(PIP_INSTALL) --editable ".[$(EXTRAS)]" --group dev
+	@$(PIP_INSTALL) --group torch || { \
+	  echo "--- The CPU build of torch was not found, so tests that need torch will be skipped."; \
+	  echo "--- To have them: PIP_FIND_LINKS=<folder or page with that wheel> make test"; }
+	@touch $@

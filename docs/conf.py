@@ -1,0 +1,61 @@
+"""Sphinx settings. The build needs no network; DOCS_ONLINE=1 adds links to other projects' pages."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent / "src")]
+
+import pages  # noqa: E402 (found in _ext)
+
+project = "fedfactor"
+author = "The fedfactor developers"
+copyright = author
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "api/generated/README*"]
+# The table of algorithms and the pages of the API are written from the package as it is, so they cannot fall behind.
+pages.write(HERE / "api" / "generated")
+
+# Guests that are not installed are stood in for, so that the pages of their rooms can still be built.
+GUESTS = ("torch", "flwr", "mpi4py", "matplotlib", "optuna", "dp_accounting", "cryptography", "pandas", "pyarrow")
+autodoc_mock_imports = [name for name in GUESTS if importlib.util.find_spec(name) is None]
+autodoc_typehints = "none"  # numpydoc has the types, with shapes
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+copybutton_prompt_text = ">>> |\\.\\.\\. |\\$ "
+copybutton_prompt_is_regexp = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": "/plot_",
+    "download_all_examples": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "fedfactor"
+html_show_sourcelink = False
+html_theme_options = {"show_prev_next": False, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
+
+if os.environ.get("DOCS_ONLINE") == "1":
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "sklearn": ("https://scikit-learn.org/stable", None),
+    }

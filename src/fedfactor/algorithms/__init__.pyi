@@ -1,0 +1,4 @@
+from .fedavg_nmf import FedAvgNMF as FedAvgNMF
+from .pooled_nmf import PooledNMF as PooledNMF
+
+__all__ = ["FedAvgNMF", "PooledNMF"]

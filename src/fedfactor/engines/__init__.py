@@ -1,0 +1,1 @@
+"""How messages travel. Engines run any algorithm and know none."""

@@ -1,0 +1,116 @@
+"""What every engine shares: who takes part, who watches, and how uploads are combined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Protocol
+
+from fedfactor.core.errors import IncompatibleError, ProtocolError
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
+from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.tree import Tree, nbytes, tree_map
+from fedfactor.core.wire import Spec, check_message
+
+Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
+"""A share of the clients drawn anew each round, or a rule that names those who take part."""
+
+
+class Callback:
+    """Watches a run. Override what you need; return True from :meth:`on_round` to stop the run."""
+
+    def on_start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
+        """Follow the start: ``first`` is above 0 when a checkpoint was resumed."""
+
+    def on_round(self, record: RoundRecord) -> bool | None:
+        """Follow one finished round."""
+
+    def on_end(self, run: Run | None) -> None:
+        """Follow the end, with None when the run failed."""
+
+
+AnyCallback = Callback | Callable[[RoundRecord], bool | None]
+
+
+class Engine(Protocol):
+    """Anything that can run an algorithm over a federation."""
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        federation: Federation,
+        *,
+        rounds: int | None = None,
+        seed: int = 0,
+        participation: Participation = 1.0,
+        checkpoint: Any = None,
+        callbacks: Sequence[AnyCallback] = (),
+    ) -> Run:
+        """Run all rounds and return what is left behind."""
+        ...
+
+
+def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Name those who take part in a round, in name order; the draw depends on the seed and the round only."""
+    if callable(rule):
+        chosen = set(rule(at, names))
+        unknown = sorted(chosen - set(names))
+        if unknown:
+            raise ValueError(f"participation named {unknown[0]!r}, which is not a client of this federation.")
+    else:
+        if not 0 < rule <= 1:
+            raise ValueError(f"participation={rule} must lie in (0, 1], or be a function (round, names) -> names.")
+        if rule == 1:
+            return names
+        size = max(1, math.ceil(rule * len(names)))
+        chosen = {names[i] for i in at.shared_rng("participation").choice(len(names), size=size, replace=False)}
+    return tuple(name for name in names if name in chosen)
+
+
+class Inbox:
+    """Combines the uploads of one round as they come, in name order: a running sum, or a mapping for ``gather``."""
+
+    def __init__(self, expected: dict[type, Spec]) -> None:
+        self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
+        self.present: list[str] = []
+        self.bytes_up = 0
+        self._kind: type | None = None
+        self._sum: Tree = None
+        self._gathered: dict[str, Tree] = {}
+
+    def add(self, name: str, up: Tree) -> None:
+        """Check one upload and take it in."""
+        check_message(up, self._expected)
+        if self._kind not in (None, type(up)):
+            raise ProtocolError(f"Client {name!r} sent {type(up).__name__} in a round of {self._kind.__name__}.")
+        self._kind = type(up)
+        self.present.append(name)
+        self.bytes_up += nbytes(up)
+        if self._kind.uplink == "gather":  # type: ignore[reportAttributeAccessIssue]
+            self._gathered[name] = up
+        else:
+            self._sum = up if self._sum is None else tree_map(lambda a, b: a + b, self._sum, up)
+
+    @property
+    def combined(self) -> Tree:
+        """What the server step takes: the sum, or the mapping."""
+        return self._gathered or self._sum
+
+
+def downloads(down: Tree, names: Iterable[str]) -> int:
+    """Count the bytes that a broadcast or a scatter sends to these clients."""
+    if isinstance(down, Scatter):
+        return sum(nbytes(down.items[name]) for name in names)
+    return nbytes(down) * len(tuple(names))
+
+
+def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
+    """Refuse, before round 0, settings that cannot work; return the messages that may travel."""
+    if meta.masked and not algorithm.handles_missing:
+        raise IncompatibleError(
+            f"{type(algorithm).__name__} needs complete rows, but some cells are missing. Fill them, or take a method that "
+            "handles missing cells, such as PooledNMF."
+        )
+    algorithm.check(meta)
+    return algorithm.messages(meta)

@@ -1,0 +1,82 @@
+"""Watching a run: a progress bar on a terminal, lines in a log elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.run import RoundRecord, Run
+from fedfactor.engines.base import Callback
+
+logger = logging.getLogger("fedfactor")
+
+
+def figures(record: RoundRecord) -> str:
+    """Write the metrics of a round in one short line."""
+    return ", ".join(f"{name.replace('_', ' ')} {value:.5g}" for name, value in record.metrics.items())
+
+
+class Log(Callback):
+    """Writes one line every few rounds to the logger ``fedfactor``."""
+
+    def __init__(self, every: int = 1, level: int = logging.INFO) -> None:
+        self.every = every
+        self.level = level
+        self._rounds = 0
+
+    def on_start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
+        """Say what begins."""
+        self._rounds = rounds
+        resumed = f", resumed at round {first}" if first else ""
+        logger.log(self.level, "%s: %d clients, %d rounds%s", type(algorithm).__name__, meta.n_clients, rounds, resumed)
+
+    def on_round(self, record: RoundRecord) -> bool | None:
+        """Write a line."""
+        if (record.index + 1) % self.every == 0 or record.index + 1 == self._rounds:
+            who = len(record.participants)
+            logger.log(self.level, "round %d/%d: %d clients, %s", record.index + 1, self._rounds, who, figures(record))
+
+    def on_end(self, run: Run | None) -> None:
+        """Say how it ended."""
+        logger.log(self.level, "run failed" if run is None else repr(run))
+
+
+class ProgressBar(Callback):
+    """Shows a bar with the error so far; needs a terminal, see :func:`watcher`."""
+
+    def __init__(self, label: str | None = None) -> None:
+        self.label = label
+        self._progress: Any = None
+        self._task: Any = None
+
+    def on_start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
+        """Open the bar."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, TextColumn("{task.fields[figures]}"), transient=True)
+        self._task = self._progress.add_task(self.label or type(algorithm).__name__, total=rounds, completed=first, figures="")
+        self._progress.start()
+
+    def on_round(self, record: RoundRecord) -> bool | None:
+        """Advance the bar."""
+        self._progress.update(self._task, completed=record.index + 1, figures=figures(record))
+
+    def on_end(self, run: Run | None) -> None:
+        """Close the bar."""
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def watcher(verbose: int, label: str | None = None) -> tuple[Callback, ...]:
+    """Choose what ``verbose`` means here: nothing, a bar on a terminal, or lines in the log."""
+    if not verbose:
+        return ()
+    if sys.stderr.isatty() and sys.stdout.isatty():
+        return (ProgressBar(label),)
+    if not logger.handlers and not logging.getLogger().handlers:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        logger.setLevel(logging.INFO)
+    return (Log(every=1 if verbose > 1 else 10),)

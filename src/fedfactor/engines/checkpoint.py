@@ -1,0 +1,158 @@
+"""A run on disk: one file, replaced as a whole, that a killed run goes on from as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.checks import is_sparse
+from fedfactor.core.errors import CheckpointError, ProtocolError
+from fedfactor.core.federation import Federation
+from fedfactor.core.files import write_atomic
+from fedfactor.core.protocol import Algorithm, Meta, Scatter
+from fedfactor.core.run import RoundRecord
+from fedfactor.core.tree import Tree, type_tag
+from fedfactor.core.wire import from_bytes, read_header, to_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a run is kept, and how often it is written.
+
+    The file holds every client's private state: it is readable by its owner only, and belongs in a simulation or on
+    one's own disk, never on a wire.
+    """
+
+    folder: Path
+    every: int = 1
+
+    @classmethod
+    def of(cls, where: Any) -> Checkpoint | None:
+        """Take a folder, a ready Checkpoint, or None."""
+        if where is None or isinstance(where, Checkpoint):
+            return where
+        return cls(Path(where))
+
+    @property
+    def file(self) -> Path:
+        """The one file."""
+        return Path(self.folder) / "run.safetensors"
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a snapshot so that a reader finds the old one or the new one, never a part."""
+        Path(self.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomic(self.file, snapshot.to_bytes(), mode=0o600)
+
+    def load(self, fingerprint: dict[str, Any]) -> Snapshot | None:
+        """Read the snapshot, if there is one, and refuse it when it belongs to another run."""
+        if not self.file.exists():
+            return None
+        try:
+            snapshot = Snapshot.from_bytes(self.file.read_bytes())
+        except (ProtocolError, KeyError, ValueError) as error:
+            raise CheckpointError(f"{self.file} is not a usable checkpoint ({error}). Delete it to start anew.") from None
+        differing = [key for key in fingerprint if snapshot.fingerprint.get(key) != fingerprint[key]]
+        if differing:
+            key = differing[0]
+            raise CheckpointError(
+                f"{self.file} belongs to another run: its {key} was {snapshot.fingerprint.get(key)!r}, now it is "
+                f"{fingerprint[key]!r}. Going on would not give the same bits. Use another folder, or delete this one."
+            )
+        return snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a run needs to go on: states, the last download, the history, and what it must match."""
+
+    next_round: int
+    server: Tree
+    down: Tree
+    clients: dict[str, Tree]
+    history: tuple[RoundRecord, ...]
+    fingerprint: dict[str, Any]
+    ended: str = ""
+
+    def to_bytes(self) -> bytes:
+        """Write as safetensors with JSON beside the arrays."""
+        names = sorted(self.clients)
+        scatter = sorted(self.down.items) if isinstance(self.down, Scatter) else None
+        tree = {
+            "server": self.server,
+            "down": self.down if scatter is None else {str(i): self.down.items[n] for i, n in enumerate(scatter)},
+            "clients": {str(i): self.clients[name] for i, name in enumerate(names)},
+        }
+        about = {
+            "next_round": self.next_round,
+            "clients": names,
+            "scatter": scatter,
+            # Whole attendance is the rule; a thousand names a round would swell the header.
+            "history": [{**asdict(r), "participants": _but(r.participants, names)} for r in self.history],
+            "fingerprint": self.fingerprint,
+            "ended": self.ended,
+        }
+        return to_bytes(tree, {"about": json.dumps(about)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Snapshot:
+        """Read what :meth:`to_bytes` wrote."""
+        about = json.loads(read_header(data, limit=1 << 30)[1]["about"])
+        tree = from_bytes(data)
+        down = tree["down"]
+        if about["scatter"] is not None:
+            down = Scatter({name: down[str(i)] for i, name in enumerate(about["scatter"])})
+        everyone = about["clients"]
+        records = ({**r, "participants": tuple(_but(r["participants"], None, everyone))} for r in about["history"])
+        return cls(
+            next_round=about["next_round"],
+            server=tree["server"],
+            down=down,
+            clients={name: tree["clients"][str(i)] for i, name in enumerate(about["clients"])},
+            history=tuple(RoundRecord(**r) for r in records),
+            fingerprint=about["fingerprint"],
+            ended=about["ended"],
+        )
+
+
+def _but(value: Any, usual: Any, instead: Any = None) -> Any:
+    """Swap the usual value for a short one, or back."""
+    same = list(value) == usual if value is not None and usual is not None else value is usual
+    return instead if same else value
+
+
+def environment(threads: int) -> dict[str, Any]:
+    """Name what can change the last bit of a result: versions, and threads per product."""
+    packages = ("fedfactor", "numpy", "scipy", "numba")
+    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine(), "blas_threads": threads}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "none"
+    return found
+
+
+def fingerprint(algorithm: Algorithm, federation: Federation, meta: Meta, seed: int, threads: int) -> dict[str, Any]:
+    """Name all that a resumed run must share with the run that was interrupted."""
+    digests = {name: _digest(federation.shard(name).X) for name in meta.clients}
+    about = {
+        "algorithm": type_tag(type(algorithm)),
+        "settings": asdict(algorithm),  # type: ignore[reportArgumentType]
+        "seed": seed,
+        "dtype": meta.dtype,
+        "features": meta.n_features,
+        "clients": list(meta.clients),
+        "data": digests,
+        **environment(threads),
+    }
+    return json.loads(json.dumps(about, default=str))
+
+
+def _digest(X: Any) -> str:
+    # A sum is enough to notice the wrong file; it is not meant to withstand an attacker.
+    values = X.data if is_sparse(X) else X
+    return f"{tuple(X.shape)} {float(values.sum())!r}"

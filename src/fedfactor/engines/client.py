@@ -1,0 +1,28 @@
+"""What happens at one client, the same in a thread, in a process and across a network."""
+
+from __future__ import annotations
+
+from fedfactor.core.errors import ClientUnavailable
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.tree import Tree, freeze
+
+
+def begin(algorithm: Algorithm, shard: Shard, meta: Meta, seed: int, name: str) -> Tree:
+    """Make a client's first state."""
+    return freeze(algorithm.init_client(shard, meta, Round(seed, 0, name)))
+
+
+def step(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree, at: Round) -> tuple[Tree, Tree]:
+    """Take one step; an upload of None is a drop-out, and the state then stays as it was."""
+    try:
+        new_state, up = algorithm.client_step(shard, state, down, at)
+    except ClientUnavailable:
+        return state, None
+    return freeze(new_state), freeze(up)
+
+
+def end(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree) -> tuple[LocalFactors, Score]:
+    """Take the factors home and measure them."""
+    factors = freeze(algorithm.finish(shard, state, down))
+    return factors, freeze(algorithm.score(shard, factors, down))

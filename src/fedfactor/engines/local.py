@@ -1,0 +1,186 @@
+"""The reference engine: a whole federation on one machine. Every other engine must return what this one returns."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.run import RoundRecord, Run, Status
+from fedfactor.core.tree import Tree, freeze
+from fedfactor.core.wire import Spec, check_message
+from fedfactor.engines.base import AnyCallback, Callback, Inbox, Participation, check_fit, downloads, participants
+from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fingerprint
+from fedfactor.engines.crew import Crew, ThreadCrew
+from fedfactor.threads import limit_threads
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """Runs every client on this machine.
+
+    Parameters
+    ----------
+    backend : {"threads", "processes"}
+        Threads share the data and suit kernels that let go of the interpreter lock, as ours do; processes suit client
+        code that holds it. Both give the same bits.
+    workers : int, optional
+        Clients served at a time; by default as many as there are cores. Each worker's products use
+        ``cores // workers`` threads, so that workers do not fight over the machine.
+    """
+
+    backend: Literal["threads", "processes"] = "threads"
+    workers: int | None = None
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        federation: Federation,
+        *,
+        rounds: int | None = None,
+        seed: int = 0,
+        participation: Participation = 1.0,
+        checkpoint: Any = None,
+        callbacks: Sequence[AnyCallback] = (),
+    ) -> Run:
+        """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
+        meta = federation.prepare(algorithm.domain)
+        expected = check_fit(algorithm, meta)
+        rounds = algorithm.default_rounds if rounds is None else rounds
+        if rounds < 1:
+            raise ValueError(f"rounds={rounds} must be at least 1.")
+        workers, threads = self._share_out(len(federation))
+        with limit_threads(threads):
+            crew = self._crew(algorithm, federation, meta, workers, threads)
+            watch = _Watchers(callbacks)
+            run: Run | None = None
+            try:
+                loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation)
+                run = loop.run(Checkpoint.of(checkpoint), threads, watch)
+            finally:
+                watch.end(run)
+                crew.close()
+        return run
+
+    def _share_out(self, n_clients: int) -> tuple[int, int]:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = min(self.workers or cores, n_clients)
+        if workers < 1:
+            raise ValueError(f"workers={self.workers} must be at least 1.")
+        return workers, max(1, cores // workers)
+
+    def _crew(self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int, threads: int) -> Crew:
+        if self.backend == "threads":
+            return ThreadCrew(algorithm, federation, meta, workers)
+        if self.backend == "processes":
+            from fedfactor.engines.processes import ProcessCrew
+
+            return ProcessCrew(algorithm, federation, meta, workers, threads)
+        raise ValueError(f"backend={self.backend!r} is not known. Use 'threads' or 'processes'.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """One run, round by round."""
+
+    algorithm: Algorithm
+    federation: Federation
+    meta: Meta
+    expected: dict[type, Spec]
+    crew: Crew
+    rounds: int
+    seed: int
+    participation: Participation
+
+    def run(self, checkpoint: Checkpoint | None, threads: int, watch: _Watchers) -> Run:
+        mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
+        saved = checkpoint.load(mark) if checkpoint else None
+        snapshot = self._start(mark) if saved is None else saved
+        if saved is not None:
+            self.crew.restore(saved.clients)
+        watch.start(self.algorithm, self.meta, self.rounds, snapshot.next_round)
+        status: Status = "rounds"
+        while snapshot.next_round < self.rounds or snapshot.ended:
+            if snapshot.ended:
+                status = snapshot.ended  # type: ignore[assignment]
+                break
+            snapshot = self._round(snapshot)
+            if self.algorithm.converged(snapshot.server):
+                snapshot = replace(snapshot, ended="converged")
+            elif watch.round(snapshot.history[-1]):
+                snapshot = replace(snapshot, ended="stopped")
+            if checkpoint and (snapshot.next_round % checkpoint.every == 0 or snapshot.ended):
+                snapshot = replace(snapshot, clients=self.crew.states())
+                checkpoint.save(snapshot)
+        return self._finish(snapshot, status, threads)
+
+    def _start(self, mark: dict[str, Any]) -> Snapshot:
+        server, down = self.algorithm.init_server(self.meta, Round(self.seed, 0))
+        self.crew.begin(self.seed)
+        return Snapshot(0, freeze(server), self._send(down), {}, (), mark)
+
+    def _round(self, snapshot: Snapshot) -> Snapshot:
+        began = time.perf_counter()
+        index, down = snapshot.next_round, snapshot.down
+        at = Round(self.seed, index, last=index + 1 == self.rounds)
+        asked = participants(self.participation, at, self.meta.clients)
+        inbox = Inbox(self.expected)
+        for name, up in self.crew.step(asked, down, replace(at, participants=asked)):
+            if up is not None:
+                inbox.add(name, up)
+        server = snapshot.server
+        present = tuple(inbox.present)
+        bytes_down = downloads(down, asked)
+        if present:  # a round nobody came to leaves everything as it was
+            server, sent = self.algorithm.server_step(server, freeze(inbox.combined), replace(at, participants=present))
+            server, down = freeze(server), self._send(sent)
+        seconds = time.perf_counter() - began
+        metrics = self.algorithm.report(server)
+        record = RoundRecord(index, present, inbox.bytes_up, bytes_down, seconds, metrics)
+        history = (*snapshot.history, record)
+        return replace(snapshot, next_round=index + 1, server=server, down=down, history=history)
+
+    def _send(self, down: Tree) -> Tree:
+        if isinstance(down, Scatter):
+            down = Scatter({name: freeze(part) for name, part in down.items.items()})
+        else:
+            down = freeze(down)
+        for part in down.items.values() if isinstance(down, Scatter) else (down,):
+            check_message(part, self.expected)
+        return down
+
+    def _finish(self, snapshot: Snapshot, status: Status, threads: int) -> Run:
+        factors: dict[str, LocalFactors] = {}
+        scores: dict[str, Score] = {}
+        for name, kept, score in self.crew.end(snapshot.down):
+            factors[name], scores[name] = kept, score
+        features = self.federation.feature_names
+        about = environment(threads)
+        return Run(
+            self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features
+        )
+
+
+class _Watchers:
+    """Speaks to all callbacks, whether objects or plain functions."""
+
+    def __init__(self, callbacks: Sequence[AnyCallback]) -> None:
+        self._all = callbacks
+
+    def start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
+        for callback in self._all:
+            if isinstance(callback, Callback):
+                callback.on_start(algorithm, meta, rounds, first)
+
+    def round(self, record: RoundRecord) -> bool:
+        answers = [c.on_round(record) if isinstance(c, Callback) else c(record) for c in self._all]
+        return any(answer is True for answer in answers)
+
+    def end(self, run: Run | None) -> None:
+        for callback in self._all:
+            if isinstance(callback, Callback):
+                callback.on_end(run)

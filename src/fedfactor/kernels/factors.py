@@ -1,0 +1,102 @@
+"""Small operations on finished or travelling factors, shared by many algorithms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from fedfactor.kernels.masked import masked_sums, observed_count, observed_squared_norm, solve_rows_masked
+from fedfactor.kernels.nmf import solve_rows, squared_error
+from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
+
+__all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "row_norms", "unit_rows"]
+
+Array = Any
+
+# How thoroughly U is solved for a final V: a row stops when a sweep moves it a millionth as far as its first one did.
+_REFIT_SWEEPS, _REFIT_TOL = 500, 1e-6
+
+
+def row_norms(V: Array) -> Array:
+    """Return the Euclidean norm of each row as a column; 1 for a row of zeros, so that it can be divided by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row_norms(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[5.],
+           [1.]])
+    """
+    xp = array_namespace(V)
+    norms = xp.sqrt(xp.sum(V * V, axis=1, keepdims=True))
+    return xp.where(norms > 0, norms, xp.ones_like(norms))
+
+
+def unit_rows(V: Array) -> Array:
+    """Scale each row to Euclidean norm 1; a row of zeros stays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unit_rows(np.array([[3.0, 4.0]]))
+    array([[0.6, 0.8]])
+    """
+    return V / row_norms(V)
+
+
+def extrapolate(V: Array, V_old: Array, beta: float) -> Array:
+    """Return ``[V + β (V − V_old)]₊``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> extrapolate(np.array([[2.0]]), np.array([[1.0]]), 0.5)
+    array([[2.5]])
+    """
+    return array_namespace(V).clip(V + beta * (V - V_old), 0, None)
+
+
+def fit_rows(U: Array, X: Array, V: Array, mask: Array | str | None = None, *, sweeps: int, tol: float = 0.0) -> Array:
+    """Sweep over U with V fixed, on complete rows or on the observed cells of a mask.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fit_rows(np.zeros((1, 1)), np.array([[2.0, 2.0]]), np.ones((1, 2)), sweeps=1)
+    array([[2.]])
+    """
+    if mask is None:
+        return solve_rows(U, gram_rows(V), cross(X, V), sweeps=sweeps, tol=tol)
+    return solve_rows_masked(U, X, mask, V, sweeps=sweeps, tol=tol)
+
+
+def refit_rows(U: Array | None, X: Array, V: Array, mask: Array | str | None = None) -> Array:
+    """Solve U for a final V, from where it stands or (None) from zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> refit_rows(None, np.array([[2.0, 2.0]]), np.ones((1, 2)))
+    array([[2.]])
+    """
+    if U is None:
+        U = as_like(np.zeros((X.shape[0], V.shape[0])), X)
+    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL)
+
+
+def reconstruction(X: Array, U: Array, V: Array, mask: Array | str | None = None) -> tuple[float, int, float]:
+    """Return the summed squared residual, the number of cells it speaks for, and ``‖X‖²`` over them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> reconstruction(np.ones((2, 2)), np.ones((2, 1)), np.zeros((1, 2)))
+    (4.0, 4, 4.0)
+    """
+    if mask is not None:
+        return float(masked_sums(U, X, mask, V)[2]), int(observed_count(X, mask)), float(observed_squared_norm(X, mask))
+    total = squared_norm(X)
+    return squared_error(total, sums(U, X), gram(U), V), math.prod(X.shape), total

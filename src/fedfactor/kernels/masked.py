@@ -1,0 +1,257 @@
+"""Factors of data with missing entries: only observed cells count.
+
+`mask` says which cells were observed: a boolean array like `X` (dense X; True = observed; what X holds elsewhere, NaN included, is
+never read into a result), or ``"stored"`` (SciPy CSR X: the stored cells, explicit zeros included).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from array_api_compat import array_namespace, is_torch_array
+
+from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels.products import as_like, csr_parts, row_bounds, scatter_blocks, squared_norm, sums
+from fedfactor.threads import for_blocks
+
+__all__ = ["masked_sums", "observed_count", "observed_squared_norm", "solve_rows_masked"]
+
+Array = Any
+
+# Cells of a dense block of rows: a few temporaries of this size are all that dense data adds.
+_CELLS = 1 << 19
+
+
+def solve_rows_masked(U: Array, X: Array, mask: Array | str, V: Array, *, sweeps: int = 1, tol: float = 0.0) -> Array:
+    r"""Improve each row of `U` by cyclic coordinate descent on its observed cells.
+
+    .. math:: \min_{U \ge 0} \tfrac12 \sum_{(i,j)\,\text{observed}} (X_{ij} - U_i V_j)^2
+
+    Parameters
+    ----------
+    U : array, shape (n, k)
+        Start, non-negative.
+    X : array or CSR matrix, shape (n, m)
+    mask : boolean array, shape (n, m), or "stored"
+    V : array, shape (k, m)
+    sweeps : int
+        Passes over the k coordinates.
+    tol : float
+        A row stops after a sweep that moved it at most `tol` times as far as its first one; 0 runs all sweeps.
+
+    Returns
+    -------
+    array, shape (n, k)
+
+    Notes
+    -----
+    Row i of the result depends on row i of `U`, `X` and `mask` and on `V` only. A row without observed cells, and a component
+    that is zero on all of them, stay as they are. O(k · observed) per sweep.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[2.0, np.nan]])
+    >>> solve_rows_masked(np.zeros((1, 1)), X, ~np.isnan(X), np.array([[1.0, 5.0]]), sweeps=1)
+    array([[2.]])
+    """
+    _check(X, mask)
+    if _is_stored(mask):
+        return _solve_stored(X, U, V, sweeps, tol)
+    if isinstance(X, np.ndarray) and kernel("solve_rows_stored", U.dtype) is not None:
+        parts = [_solve_stored(_stored_block(X[rows], mask[rows]), U[rows], V, sweeps, tol) for rows in _row_blocks(X)]
+    else:
+        parts = [_solve_dense(X[rows], mask[rows], U[rows], V, sweeps, tol) for rows in _row_blocks(X)]
+    return array_namespace(U).concat(parts, axis=0) if parts else array_namespace(U).asarray(U, copy=True)
+
+
+def masked_sums(U: Array, X: Array, mask: Array | str, V: Array) -> tuple[Array, Array, float]:
+    """Return ``N = Uᵀ(M∗X)``, ``D = Uᵀ(M∗(U V))`` (both k × m) and ``‖M∗(X − U V)‖²`` (double precision).
+
+    ``U V`` is formed for one block of rows at a time (dense), or cell by cell (stored). The gradient of V is ``D − N``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[2.0, np.nan]])
+    >>> masked_sums(np.ones((1, 1)), X, ~np.isnan(X), np.array([[1.0, 5.0]]))
+    (array([[2., 0.]]), array([[1., 0.]]), 1.0)
+    """
+    _check(X, mask)
+    if _is_stored(mask):
+        return _stored_sums(U, X, V)
+    xp = array_namespace(U)
+    N, D, error = xp.zeros_like(V), xp.zeros_like(V), 0.0
+    for rows in _row_blocks(X):
+        M, u = mask[rows], U[rows]
+        seen = xp.where(M, X[rows], xp.zeros_like(X[rows]))
+        fitted = xp.where(M, u @ V, xp.zeros_like(seen))
+        N, D, error = N + u.T @ seen, D + u.T @ fitted, error + squared_norm(seen - fitted)
+    return N, D, error
+
+
+def observed_squared_norm(X: Array, mask: Array | str) -> float:
+    """Return the sum of squares of the observed cells, in double precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[3.0, np.nan]])
+    >>> observed_squared_norm(X, ~np.isnan(X))
+    9.0
+    """
+    _check(X, mask)
+    if _is_stored(mask):
+        return squared_norm(X)
+    return sum((squared_norm(X[rows][mask[rows]]) for rows in _row_blocks(X)), 0.0)
+
+
+def observed_count(X: Array, mask: Array | str) -> int:
+    """Return the number of observed cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> observed_count(np.ones((1, 2)), np.array([[True, False]]))
+    1
+    """
+    _check(X, mask)
+    return int(X.indptr[-1]) if _is_stored(mask) else int(mask.sum())
+
+
+def _is_stored(mask: Array | str) -> bool:
+    return isinstance(mask, str)
+
+
+def _check(X: Array, mask: Array | str) -> None:
+    sparse = scipy.sparse.issparse(X)
+    if _is_stored(mask):
+        if mask != "stored" or not sparse or X.format != "csr":
+            raise ValueError(
+                f"mask={mask!r} with X of type {type(X).__name__}: the only named mask is 'stored', and it needs a SciPy CSR "
+                "matrix (X.tocsr()). For dense X pass a boolean array."
+            )
+    elif sparse or tuple(mask.shape) != tuple(X.shape) or "bool" not in str(mask.dtype):
+        raise ValueError(
+            "mask must be a boolean array of the shape of a dense X, True where a cell was observed. For sparse X, whose "
+            "stored cells are the observed ones, pass mask='stored'."
+        )
+
+
+def _row_blocks(X: Array) -> list[slice]:
+    """Cut dense rows into blocks of bounded size, by shape only."""
+    rows = max(1, _CELLS // max(1, X.shape[1]))
+    return [slice(start, min(start + rows, X.shape[0])) for start in range(0, X.shape[0], rows)]
+
+
+def _stored_block(X: np.ndarray, mask: np.ndarray) -> scipy.sparse.csr_array:
+    """Return the observed cells of a dense block as CSR."""
+    indptr = np.concatenate(([0], np.cumsum(np.count_nonzero(mask, axis=1)))).astype(np.int32)
+    return scipy.sparse.csr_array((X[mask], np.nonzero(mask)[1].astype(np.int32), indptr), shape=X.shape)
+
+
+def _solve_stored(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float) -> np.ndarray:
+    run = kernel("solve_rows_stored", U.dtype, X.indices.dtype)
+    if run is None:
+        return _solve_cells(X, U, V, sweeps, tol)
+    parts = csr_parts(X, U.dtype)
+    start, Vt = np.ascontiguousarray(U), np.ascontiguousarray(as_like(V, U).T)
+    out = np.empty(U.shape, U.dtype)
+    blocks = 1 if X.nnz * U.shape[1] * sweeps < 200_000 else 16
+    bounds = row_bounds(parts[0], blocks)
+    for_blocks(lambda b, _: run(*parts, start, Vt, bounds[b], bounds[b + 1], sweeps, tol, out), blocks, 1)
+    return out
+
+
+def _solve_cells(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float) -> np.ndarray:
+    """Do the same without numba: one coordinate of all rows at a time, on vectors as long as the stored cells."""
+    n, rows = X.shape[0], np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    Ut = U.T.copy()
+    residual = X.data.astype(U.dtype)
+    for t in range(V.shape[0]):
+        residual -= Ut[t][rows] * V[t][X.indices]
+
+    def coordinate(t: int, live: Array) -> np.ndarray:
+        nonlocal residual
+        v = V[t][X.indices]
+        norms = np.bincount(rows, v * v, n).astype(U.dtype)
+        delta = _step(Ut[t], np.bincount(rows, v * residual, n).astype(U.dtype), norms, live)
+        residual -= delta[rows] * v
+        return delta
+
+    return np.ascontiguousarray(_sweep(Ut, coordinate, sweeps, tol).T)
+
+
+def _solve_dense(X: Array, M: Array, U: Array, V: Array, sweeps: int, tol: float) -> Array:
+    """Do the same on a block of dense rows: for torch, and without numba."""
+    xp = array_namespace(U)
+    Ut = xp.asarray(U.T, copy=True)
+    weight = xp.astype(M, U.dtype)
+    residual = xp.where(M, X - U @ V, xp.zeros_like(X))
+
+    def coordinate(t: int, live: Array) -> Array:
+        nonlocal residual
+        delta = _step(Ut[t], residual @ V[t], weight @ (V[t] * V[t]), live)
+        residual = residual - weight * (delta[:, None] * V[t][None, :])
+        return delta
+
+    out = _sweep(Ut, coordinate, sweeps, tol).T
+    return out.contiguous() if is_torch_array(out) else np.ascontiguousarray(out)
+
+
+def _step(u: Array, correlation: Array, norms: Array, live: Array | None) -> Array:
+    """Return the change of one coordinate of all rows; none where its column is zero on the observed cells."""
+    xp = array_namespace(u)
+    able = norms > 0 if live is None else (norms > 0) & live
+    delta = xp.clip(u + correlation / xp.where(able, norms, xp.ones_like(norms)), 0, None) - u
+    return xp.where(able, delta, xp.zeros_like(u))
+
+
+def _sweep(Ut: Array, coordinate: Any, sweeps: int, tol: float) -> Array:
+    """Apply `coordinate` to t = 0..k-1, `sweeps` times, resting the rows that have settled."""
+    xp = array_namespace(Ut)
+    live, first = None, None
+    for sweep in range(sweeps):
+        moved = xp.zeros_like(Ut[0])
+        for t in range(Ut.shape[0]):
+            delta = coordinate(t, live)
+            Ut[t] += delta
+            moved = moved + delta * delta
+        if tol > 0:
+            first = moved if sweep == 0 else first
+            live = moved > tol**2 * first if live is None else live & (moved > tol**2 * first)
+            if not bool(xp.any(live)):
+                break
+    return Ut
+
+
+def _stored_sums(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    run = kernel("stored_sums", U.dtype, X.indices.dtype)
+    if run is None:
+        return _cell_sums(U, X, V)
+    parts = csr_parts(X, U.dtype)
+    U, Vt = np.ascontiguousarray(U), np.ascontiguousarray(as_like(V, U).T)
+    blocks = max(1, scatter_blocks(X, U.shape[1]) // 2)
+    bounds = row_bounds(parts[0], blocks)
+    buffers = np.zeros((2, blocks, *Vt.shape), U.dtype)
+    errors = np.zeros(blocks)
+
+    def share(b: int, _: int) -> None:
+        errors[b] = run(*parts, U, Vt, bounds[b], bounds[b + 1], buffers[0, b], buffers[1, b])
+
+    for_blocks(share, blocks, 1)
+    for b in range(1, blocks):
+        buffers[:, 0] += buffers[:, b]
+    return np.ascontiguousarray(buffers[0, 0].T), np.ascontiguousarray(buffers[1, 0].T), float(errors.sum())
+
+
+def _cell_sums(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Do the same without numba."""
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    fitted = np.zeros(X.indices.shape, U.dtype)
+    for t in range(V.shape[0]):
+        fitted += U[:, t][rows] * V[t][X.indices]
+    model = scipy.sparse.csr_array((fitted, X.indices, X.indptr), shape=X.shape)
+    return sums(U, X), sums(U, model), squared_norm(X.data - fitted)

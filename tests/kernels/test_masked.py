@@ -1,0 +1,129 @@
+"""Missing entries: against loops over the observed cells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfactor.kernels import compiled, masked, nmf
+from fedfactor.threads import limit_threads
+
+from .conftest import frozen, problem
+
+
+def holes(n, m, k, seed, dtype=np.float64):
+    X, U, V = problem(n, m, k, seed, dtype, density=0.8)
+    M = np.random.default_rng([8, seed]).random((n, m)) < 0.6
+    return frozen(np.where(M, X, np.nan).astype(dtype), M, U.copy(), V.copy())
+
+
+def as_stored(X, M):
+    rows, cols = np.nonzero(M)
+    indptr = np.concatenate(([0], np.cumsum(M.sum(axis=1)))).astype(np.int32)
+    out = sp.csr_array((X[rows, cols], cols.astype(np.int32), indptr), shape=X.shape)
+    frozen(out.data, out.indices, out.indptr)
+    return out
+
+
+def naive_solve(U, X, M, V, sweeps):
+    U = U.astype(np.float64).copy()
+    for i in range(U.shape[0]):
+        seen = M[i]
+        for _ in range(sweeps):
+            for t in range(U.shape[1]):
+                v = V[t, seen]
+                if v @ v > 0:
+                    U[i, t] = max(U[i, t] + v @ (X[i, seen] - U[i] @ V[:, seen]) / (v @ v), 0.0)
+    return U
+
+
+@pytest.mark.parametrize("numba_there", [True, False])
+@settings(deadline=None, max_examples=30)
+@given(n=st.integers(0, 12), m=st.integers(1, 12), k=st.integers(1, 6), seed=st.integers(0, 10_000))
+def test_against_loops(numba_there, n, m, k, seed):
+    X, M, U, V = holes(n, m, k, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        if not numba_there:
+            patch.setattr(compiled, "load_numba", lambda: None)
+        for data, mask in ((X, M), (as_stored(X, M), "stored")):
+            want = naive_solve(U, X, M, V, 3)
+            np.testing.assert_allclose(masked.solve_rows_masked(U, data, mask, V, sweeps=3), want, atol=1e-10)
+            N, D, error = masked.masked_sums(U, data, mask, V)
+            full = np.where(M, X, 0.0)
+            np.testing.assert_allclose(N, U.T @ full, atol=1e-12)
+            np.testing.assert_allclose(D, U.T @ (M * (U @ V)), atol=1e-12)
+            assert error == pytest.approx(((full - M * (U @ V)) ** 2).sum())
+            assert masked.observed_squared_norm(data, mask) == pytest.approx((full**2).sum())
+            assert masked.observed_count(data, mask) == M.sum()
+
+
+def test_nothing_missing_is_the_plain_solve(path):
+    X, U, V = problem(30, 20, 4, 2)
+    plain = nmf.solve_rows(U, V @ V.T, X @ V.T, sweeps=5)
+    np.testing.assert_allclose(masked.solve_rows_masked(U, X, np.ones(X.shape, bool), V, sweeps=5), plain, atol=1e-10)
+
+
+def test_blocks_of_dense_rows_fit_together(path, monkeypatch):
+    X, M, U, V = holes(40, 10, 3, 3)
+    whole = masked.solve_rows_masked(U, X, M, V, sweeps=4), masked.masked_sums(U, X, M, V)
+    monkeypatch.setattr(masked, "_CELLS", 70)
+    np.testing.assert_allclose(masked.solve_rows_masked(U, X, M, V, sweeps=4), whole[0], atol=1e-12)
+    np.testing.assert_allclose(masked.masked_sums(U, X, M, V)[1], whole[1][1], atol=1e-12)
+
+
+def test_explicit_zeros_count_and_threads_do_not():
+    X, M, U, V = holes(3000, 60, 12, 4)
+    data = as_stored(X, M)
+    assert masked.observed_count(data, "stored") == M.sum() > np.count_nonzero(data.data)
+    seen = []
+    for threads in (1, 2):
+        with limit_threads(threads):
+            seen.append(
+                (masked.solve_rows_masked(U, data, "stored", V, sweeps=3), *masked.masked_sums(U, data, "stored", V))
+            )
+    for one, two in zip(*seen, strict=True):
+        np.testing.assert_array_equal(one, two)
+    order = np.random.default_rng(0).permutation(3000)
+    mixed = masked.solve_rows_masked(U[order], as_stored(X[order], M[order]), "stored", V, sweeps=3)
+    if compiled.load_numba() is not None:
+        np.testing.assert_array_equal(mixed, seen[0][0][order])
+
+
+def test_types_tol_and_empty_rows(path):
+    X, M, U, V = holes(20, 15, 3, 5, np.float32)
+    M = M.copy()
+    M[4] = False
+    for data, mask in ((X, M), (as_stored(X, M), "stored")):
+        out = masked.solve_rows_masked(U, data, mask, V, sweeps=300, tol=1e-6)
+        assert out.dtype == np.float32
+        np.testing.assert_array_equal(out[4], U[4])
+        np.testing.assert_allclose(out, naive_solve(U, X, M, V, 300), atol=1e-3)
+        N, D, _ = masked.masked_sums(U, data, mask, V)
+        assert N.dtype == D.dtype == np.float32
+
+
+def test_torch_agrees():
+    torch = pytest.importorskip("torch")
+    X, M, U, V = holes(20, 15, 3, 6)
+    tensors = [torch.tensor(a) for a in (U, X, M, V)]
+    want = masked.solve_rows_masked(U, X, M, V, sweeps=4)
+    np.testing.assert_allclose(masked.solve_rows_masked(*tensors, sweeps=4).numpy(), want, atol=1e-10)
+    for mine, theirs in zip(masked.masked_sums(*tensors), masked.masked_sums(U, X, M, V), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), theirs, atol=1e-10)
+    assert masked.observed_count(tensors[1], tensors[2]) == M.sum()
+    assert masked.observed_squared_norm(tensors[1], tensors[2]) == pytest.approx(masked.observed_squared_norm(X, M))
+
+
+def test_wrong_masks_are_refused():
+    X = np.ones((2, 2))
+    for data, mask in (
+        (X, "stored"),
+        (sp.csr_array(X), np.ones((2, 2), bool)),
+        (X, np.ones((2, 2))),
+        (X, np.ones(2, bool)),
+    ):
+        with pytest.raises(ValueError, match="mask"):
+            masked.observed_count(data, mask)

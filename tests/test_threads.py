@@ -1,0 +1,85 @@
+"""The thread cap: nesting, fixed blocks, forks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+
+import pytest
+from threadpoolctl import threadpool_info
+
+from fedfactor.threads import for_blocks, limit_threads, thread_limit, usable_cores
+
+
+def blas_threads():
+    return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
+
+
+def test_cap_nests_and_comes_back():
+    before, blas = thread_limit(), blas_threads()
+    assert before == usable_cores()
+    with limit_threads(1):
+        assert (thread_limit(), blas_threads()) == (1, 1)
+        with limit_threads(None), limit_threads(1):
+            assert thread_limit() == 1
+        with limit_threads(2):
+            assert thread_limit() == 2
+        assert (thread_limit(), blas_threads()) == (1, 1)
+    with pytest.raises(RuntimeError), limit_threads(1):
+        raise RuntimeError
+    assert (thread_limit(), blas_threads()) == (before, blas)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5])
+def test_bad_caps_are_refused(bad):
+    with pytest.raises(ValueError, match="at least 1"), limit_threads(bad):
+        pass
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 100])
+def test_blocks_do_not_depend_on_threads(rows):
+    seen = []
+    for threads in (1, 3):
+        blocks = []
+        with limit_threads(threads):
+            for_blocks(lambda a, b: blocks.append((a, b)), rows, 8)  # noqa: B023  run before the next pass
+        seen.append(sorted(blocks))
+    assert seen[0] == seen[1]
+    assert [cell for a, b in seen[0] for cell in range(a, b)] == list(range(rows))
+
+
+def test_several_threads_really_work_and_errors_come_out():
+    meet = threading.Barrier(2, timeout=20)
+    with limit_threads(2):
+        for_blocks(lambda a, b: meet.wait(), 2, 1)
+        with pytest.raises(ZeroDivisionError):
+            for_blocks(lambda a, b: 1 // a, 2, 1)
+
+
+def test_blocks_inside_blocks_do_not_wait_for_each_other():
+    inner = []
+    with limit_threads(2):
+        for_blocks(lambda a, b: for_blocks(lambda c, d: inner.append((a, c)), 4, 1), 4, 1)
+    assert sorted(inner) == [(a, c) for a in range(4) for c in range(4)]
+
+
+def _in_child(queue):
+    meet = threading.Barrier(2, timeout=20)
+    with limit_threads(2):
+        for_blocks(lambda a, b: meet.wait(), 2, 1)
+    queue.put(os.getpid())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("method", [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()])
+def test_pool_is_made_anew_in_a_child(method):
+    with limit_threads(2):
+        for_blocks(lambda a, b: None, 4, 1)
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == child.pid
+    child.join(timeout=60)
+    assert child.exitcode == 0
