@@ -108,7 +108,7 @@ def test_text_keeps_every_bit_and_knows_row_names_of_pandas_and_r(tmp_path: Path
     assert load_table(path).features == ("0", "1", "2")
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"id": ["r", "s"], "a": [1, 2], "b": [0.5, None], "c": [True, False]})
     frame.to_parquet(tmp_path / "a.parquet", index=False)
@@ -124,6 +124,15 @@ def test_parquet(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1.0], "when": pd.to_datetime(["2020-01-01"])}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match="column 'when' holds timestamp"):
         load_table(tmp_path / "t.parquet")
+    wide = np.random.default_rng(0).random((700, 30))
+    pd.DataFrame(wide, columns=[f"f.{i}" if i else "f" for i in range(30)]).to_parquet(
+        tmp_path / "w.parquet", row_group_size=300
+    )
+    np.testing.assert_array_equal(load_table(tmp_path / "w.parquet").X, wide)
+    monkeypatch.setattr("fedfactor.data.formats._CELLS", 1000)
+    np.testing.assert_array_equal(load_table(tmp_path / "w.parquet").X, wide)
+    with pytest.raises(DataError, match="over the limit of 100"):
+        load_table(tmp_path / "w.parquet", max_bytes=100)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really PAR1")
     with pytest.raises(DataError, match="not a readable Parquet"):
         load_table(tmp_path / "bad.parquet")

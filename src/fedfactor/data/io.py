@@ -60,7 +60,7 @@ def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, 
 
     Notes
     -----
-    Pickled content is never loaded. Peak memory: the matrix and a batch. An integer ``.npy`` is read and cast.
+    Pickled content is never loaded. Memory: the matrix and a few columns or rows. An integer ``.npy`` is read and cast.
 
     Examples
     --------

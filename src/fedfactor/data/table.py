@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,16 @@ def refuse_bomb(path: Path, unfolded: int, max_bytes: int | None) -> None:
         )
 
 
+def refuse_duplicates(path: Path, names: Iterable[str]) -> None:
+    """Refuse a table in which two columns share a name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{path} names the column {twice[0]!r} more than once ({len(twice)} such names). Owners' columns are "
+            "matched by name, so every name must be unique: rename or drop the duplicates."
+        )
+
+
 def finish_table(path: Path, X: Any, features: Any, rows: Any, missing_values: Any) -> Table:
     """Check shape, names and values, fix the dtype, and close the table."""
     if X.ndim != 2:
@@ -110,13 +121,7 @@ def finish_table(path: Path, X: Any, features: Any, rows: Any, missing_values: A
     if n == 0 or m == 0:
         raise DataError(f"{path} is empty: it has {n} rows and {m} columns. Leave this owner out, or check the export.")
     features, rows = _names(path, features, m, "column"), _names(path, rows, n, "row")
-    if features is not None:
-        twice = [name for name, count in Counter(features).items() if count > 1]
-        if twice:
-            raise DataError(
-                f"{path} names the column {twice[0]!r} more than once ({len(twice)} such names). Owners' columns are "
-                "matched by name, so every name must be unique: rename or drop the duplicates."
-            )
+    refuse_duplicates(path, features or ())
     X = as_real(X, str(path))
     if not isinstance(X, np.memmap):  # a map is not read on opening; a Federation looks at its values before it runs
         _check_values(path, X, features, isinstance(missing_values, float) and math.isnan(missing_values))
