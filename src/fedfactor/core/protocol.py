@@ -168,6 +168,17 @@ class Algorithm(ABC):
     def check(self, meta: Meta) -> None:
         """Raise when the settings cannot serve such data; called before any work."""
 
+    def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
+        """Name the unit and the largest Euclidean change that one such unit can make to the sum of all uploads.
+
+        None when nothing but clipping whole uploads bounds it.
+        """
+        return None
+
+    def neutral(self, down: Tree) -> Tree | None:
+        """Return the upload that says nothing new, from which clipping of whole uploads measures; None means zero."""
+        return None
+
     def converged(self, state: Tree) -> bool:
         """Tell whether further rounds would not help."""
         return False

@@ -1,0 +1,3 @@
+from .entropy import Entropy as Entropy
+
+__all__ = ["Entropy"]
