@@ -90,7 +90,6 @@ class Ledger:
         self.path = None if path is None else Path(path)
         self.budget, self.delta, self.unit, self.accountant = epsilon, delta, unit, accountant
         self._entries: dict[tuple[str, int, str], Entry] = {}
-        self._known: tuple[int, dict[tuple[Any, ...], float]] = (0, {})
 
     def entries(self) -> list[Entry]:
         """All releases, oldest first."""
