@@ -87,7 +87,7 @@ def read_header(data: bytes | memoryview, *, limit: int = HEADER_LIMIT) -> tuple
         header = json.loads(bytes(data[8 : 8 + length]))
         text = header.pop("__metadata__", {})
         outline_ok = isinstance(text, dict) and isinstance(text.get("outline"), str)  # type: ignore[reportUnknownMemberType]
-    except (ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"The header of a message is not readable JSON ({error}). It is damaged or hostile.") from None
     if not outline_ok:
         raise ProtocolError("The header of a message does not say what the message is. It was not written by fedfactor.")
@@ -99,7 +99,7 @@ def _declared(header: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]
     for name, entry in header.items():
         try:
             dtype, shape = _DTYPES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise ProtocolError(f"Leaf {name!r} declares no usable dtype and shape. The message was rejected.") from None
         found[name] = (dtype, shape)
     return found
@@ -159,7 +159,7 @@ def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
     try:
         tag = json.loads(text["outline"])[0]
         cls = tags[tag]
-    except (KeyError, ValueError, TypeError, IndexError):
+    except (KeyError, ValueError, TypeError, IndexError, RecursionError):
         names = ", ".join(sorted(cls.__name__ for cls in expected))
         raise ProtocolError(f"A message of an unexpected type arrived; expected {names}. It was rejected.") from None
     _check_declared(cls, _declared(header), expected[cls])

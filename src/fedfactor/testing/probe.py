@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink
 from fedfactor.core.tree import Array, Tree, record, telemetry
@@ -84,6 +85,8 @@ class Probe(Algorithm):
         Rank k.
     shape : tuple of int
         Of a weight that clients carry along; here so that an engine must bring a tuple across.
+    absent : tuple of str
+        Who drops out when, such as ``"2 north"``; ``"2 *"`` for everybody.
     tol : float
         Converged when V moves less than this.
 
@@ -97,6 +100,7 @@ class Probe(Algorithm):
 
     n_components: int = 2
     shape: tuple[int, ...] = (2, 3)
+    absent: tuple[str, ...] = ()
     tol: float = 0.0
 
     domain: ClassVar = "real"
@@ -119,11 +123,13 @@ class Probe(Algorithm):
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Memory:
         """Draw weights from the client's own stream."""
-        weights = {"a.b": at.rng("weights").random(self.shape), "zero": np.zeros((0, 2), dtype=np.float32)}
+        weights = {"a.b": at.rng("weights").random(self.shape).astype(meta.dtype), "zero": np.zeros((0, 2), dtype=np.float32)}
         return Memory(Moments(_mean(shard), None), weights, np.int64(0))
 
     def client_step(self, shard: Shard, state: Memory, down: Tree, at: Round) -> tuple[Memory, Tree]:
-        """Answer what was asked."""
+        """Answer what was asked, or stay away."""
+        if f"{at.index} {at.client}" in self.absent or f"{at.index} *" in self.absent:
+            raise ClientUnavailable(f"{at.client} does not come to round {at.index}.")
         noise = at.rng("step").random(down.V.shape).astype(shard.X.dtype)
         shared = at.shared_rng("step").random() * float(state.weights["a.b"].sum())
         new = Memory(Moments(state.moments.mean, state.moments.mean), state.weights, state.steps + 1)
