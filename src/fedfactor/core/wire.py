@@ -71,7 +71,11 @@ def to_bytes(node: Tree, extra: Mapping[str, str] | None = None) -> bytes:
     array(3.)
     """
     outline = json.dumps(_outline(node), separators=(",", ":"))
-    arrays = {path or "value": to_numpy(leaf) for path, leaf in leaves(node)}
+    arrays: dict[str, np.ndarray] = {}
+    for path, leaf in leaves(node):
+        if (path or "value") in arrays:
+            raise ProtocolError(f"Two leaves are both called {path!r}: a name with a dot meets a nested one. Rename one.")
+        arrays[path or "value"] = to_numpy(leaf)
     return save(arrays, metadata={**(extra or {}), "outline": outline})
 
 
@@ -176,6 +180,9 @@ def check_message(message: Tree, expected: Mapping[type, Spec]) -> None:
         raise ProtocolError(f"{cls.__name__} was sent, but the algorithm announced only {names}. It was rejected.")
     found = {path: (_dtype_name(leaf), tuple(np.shape(leaf))) for path, leaf in leaves(message)}
     _check_declared(cls, found, expected[cls])
+    for name, child in children(message):
+        if name in expected[cls] and not is_leaf(child):
+            raise ProtocolError(f"{cls.__name__}.{name} holds no array but parts of its own. The message was rejected.")
     for path, leaf in leaves(message):
         if "float" in _dtype_name(leaf) and not math.isfinite(float(leaf.sum())) and not _all_finite(leaf):
             raise ProtocolError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
