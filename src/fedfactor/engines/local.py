@@ -68,7 +68,7 @@ class LocalEngine:
 
     def _share_out(self, n_clients: int) -> tuple[int, int]:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = min(self.workers or cores, n_clients)
+        workers = min(cores if self.workers is None else self.workers, n_clients)
         if workers < 1:
             raise ValueError(f"workers={self.workers} must be at least 1.")
         return workers, max(1, cores // workers)
