@@ -68,7 +68,9 @@ def undisturbed(name: str) -> tuple[str, float]:
     return finish(process), time.perf_counter() - begin
 
 
-def killed_until_done(folder: Path, name: str, kills: int, seed: int, seconds: float, backend: str = "threads") -> dict[str, Any]:
+def killed_until_done(
+    folder: Path, name: str, kills: int, seed: int, seconds: float, backend: str = "threads"
+) -> dict[str, Any]:
     """Kill one run ``kills`` times at random moments, looking at the checkpoint after each, then let it end."""
     chance = random.Random(seed)
     found: dict[str, Any] = {"kills": 0, "unreadable": 0, "steps_back": 0, "rounds_at_kills": []}
@@ -78,7 +80,7 @@ def killed_until_done(folder: Path, name: str, kills: int, seed: int, seconds: f
         assert process.stdout is not None
         process.stdout.readline()
         # All kills together should take about the time of one run, so that each falls into its course.
-        time.sleep(chance.uniform(0.0, 2.2 * seconds / kills))
+        time.sleep(chance.uniform(0.0, 1.6 * seconds / kills))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         found["kills"] += process.returncode == -signal.SIGKILL

@@ -244,7 +244,9 @@ def test_a_thousand_names_do_not_swell_the_history(tmp_path):
 
 def test_snapshot_survives_its_bytes():
     run = fit(None)
-    snapshot = Snapshot(2, {"x": np.ones(2)}, {"V": np.ones(1)}, {"a": {"U": np.ones((0, 2))}}, run.history, {"seed": 1})
+    snapshot = Snapshot(
+        2, {"x": np.ones(2)}, {"V": np.ones(1)}, {"a": {"U": np.ones((0, 2))}}, run.history, {"seed": 1}
+    )
     again = Snapshot.from_bytes(snapshot.to_bytes())
     assert again.history == snapshot.history
     assert replace(again, server=0, down=0, clients=0) == replace(snapshot, server=0, down=0, clients=0)

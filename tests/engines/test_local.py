@@ -74,7 +74,9 @@ class TestDropOuts:
         assert gap.history[1].bytes_down > 0
 
     def test_nobody_ever(self):
-        run = LocalEngine().run(Flaky(PooledNMF(2), tuple((t, "*") for t in range(3))), Federation(small_data()), rounds=3)
+        run = LocalEngine().run(
+            Flaky(PooledNMF(2), tuple((t, "*") for t in range(3))), Federation(small_data()), rounds=3
+        )
         assert np.isfinite(run.V).all()
         assert run.bytes_up == 0
 
@@ -132,7 +134,9 @@ class TestThreads:
         before, blas = thread_limit(), [pool["num_threads"] for pool in threadpool_info()]
         inside = []
         engine = LocalEngine(workers=workers)
-        engine.run(PooledNMF(2), Federation(small_data()), rounds=2, callbacks=(lambda r: inside.append(thread_limit()),))
+        engine.run(
+            PooledNMF(2), Federation(small_data()), rounds=2, callbacks=(lambda r: inside.append(thread_limit()),)
+        )
         assert set(inside) == {engine._share_out(3)[1]}
         assert thread_limit() == before
         assert [pool["num_threads"] for pool in threadpool_info()] == blas

@@ -59,11 +59,13 @@ def workers_now():
 
 class TestFailures:
     def test_an_exception_surfaces_with_the_clients_name(self, naughty):
-        with pytest.raises(WorkerError, match=r"(?s)Client 'north' failed.*ZeroDivisionError: the client's own mistake"):
+        with pytest.raises(
+            WorkerError, match=r"(?s)Client 'north' failed.*ZeroDivisionError: the client's own mistake"
+        ):
             fit(naughty.Raises())
 
     def test_so_does_one_before_the_first_round(self, naughty):
-        with pytest.raises(WorkerError, match="Client 'east' failed.*cannot begin"):
+        with pytest.raises(WorkerError, match=r"Client 'east' failed.*cannot begin"):
             fit(naughty.RaisesAtFirst())
 
     @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
@@ -167,7 +169,8 @@ from fedfactor.testing.data import small_data
 def stay(record):
     print(*(c.pid for c in psutil.Process().children()), flush=True)
     time.sleep(60)
-fedfactor.LocalEngine("processes", 2).run(Probe(), fedfactor.Federation(small_data("real")), rounds=3, callbacks=(stay,))
+owners = fedfactor.Federation(small_data("real"))
+fedfactor.LocalEngine("processes", 2).run(Probe(), owners, rounds=3, callbacks=(stay,))
 """
 
 
