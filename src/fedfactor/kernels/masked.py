@@ -13,8 +13,7 @@ import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
 from fedfactor.kernels.compiled import kernel
-from fedfactor.kernels.products import as_like, csr_parts, row_bounds, scatter_blocks, squared_norm, sums
-from fedfactor.threads import for_blocks
+from fedfactor.kernels.products import as_like, csr_parts, over_rows, scatter_blocks, squared_norm, sums
 
 __all__ = ["masked_sums", "observed_count", "observed_squared_norm", "solve_rows_masked"]
 
@@ -160,8 +159,7 @@ def _solve_stored(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: floa
     start, Vt = np.ascontiguousarray(U), np.ascontiguousarray(as_like(V, U).T)
     out = np.empty(U.shape, U.dtype)
     blocks = 1 if X.nnz * U.shape[1] * sweeps < 200_000 else 16
-    bounds = row_bounds(parts[0], blocks)
-    for_blocks(lambda b, _: run(*parts, start, Vt, bounds[b], bounds[b + 1], sweeps, tol, out), blocks, 1)
+    over_rows(lambda _, a, b: run(*parts, start, Vt, a, b, sweeps, tol, out), parts[0], blocks)
     return out
 
 
@@ -234,14 +232,13 @@ def _stored_sums(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[np.ndarray, np
     parts = csr_parts(X, U.dtype)
     U, Vt = np.ascontiguousarray(U), np.ascontiguousarray(as_like(V, U).T)
     blocks = max(1, scatter_blocks(X, U.shape[1]) // 2)
-    bounds = row_bounds(parts[0], blocks)
     buffers = np.zeros((2, blocks, *Vt.shape), U.dtype)
     errors = np.zeros(blocks)
 
-    def share(b: int, _: int) -> None:
-        errors[b] = run(*parts, U, Vt, bounds[b], bounds[b + 1], buffers[0, b], buffers[1, b])
+    def share(block: int, start: int, stop: int) -> None:
+        errors[block] = run(*parts, U, Vt, start, stop, buffers[0, block], buffers[1, block])
 
-    for_blocks(share, blocks, 1)
+    over_rows(share, parts[0], blocks)
     for b in range(1, blocks):
         buffers[:, 0] += buffers[:, b]
     return np.ascontiguousarray(buffers[0, 0].T), np.ascontiguousarray(buffers[1, 0].T), float(errors.sum())
