@@ -210,7 +210,7 @@ def _step(u: Array, correlation: Array, norms: Array, live: Array | None) -> Arr
 def _sweep(Ut: Array, coordinate: Any, sweeps: int, tol: float) -> Array:
     """Apply `coordinate` to t = 0..k-1, `sweeps` times, resting the rows that have settled."""
     xp = array_namespace(Ut)
-    live, first = None, None
+    live, first = None, 0.0
     for sweep in range(sweeps):
         moved = xp.zeros_like(Ut[0])
         for t in range(Ut.shape[0]):

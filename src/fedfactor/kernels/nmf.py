@@ -103,7 +103,7 @@ def _solve_columns(W: Array, G: Array, B: Array, sweeps: int, tol: float, l1: fl
     diagonal = (
         [float(h) for h in xp.linalg.diagonal(G)] if isinstance(G, np.ndarray) else xp.linalg.diagonal(G).tolist()
     )
-    live, first = None, None
+    live, first = None, 0.0
     for sweep in range(sweeps):
         before = xp.asarray(Wt, copy=True) if tol > 0 else None
         for t, h in enumerate(diagonal):
