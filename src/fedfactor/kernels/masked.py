@@ -18,12 +18,13 @@ from fedfactor.kernels.products import as_like, csr_parts, over_rows, scatter_bl
 __all__ = ["masked_sums", "observed_count", "observed_squared_norm", "solve_rows_masked"]
 
 Array = Any
+Mask = Any  # boolean array, or "stored"
 
 # Cells of a dense block of rows: a few temporaries of this size are all that dense data adds.
 _CELLS = 1 << 19
 
 
-def solve_rows_masked(U: Array, X: Array, mask: Array | str, V: Array, *, sweeps: int = 1, tol: float = 0.0) -> Array:
+def solve_rows_masked(U: Array, X: Array, mask: Mask, V: Array, *, sweeps: int = 1, tol: float = 0.0) -> Array:
     r"""Improve each row of `U` by cyclic coordinate descent on its observed cells.
 
     .. math:: \min_{U \ge 0} \tfrac12 \sum_{(i,j)\,\text{observed}} (X_{ij} - U_i V_j)^2
@@ -66,7 +67,7 @@ def solve_rows_masked(U: Array, X: Array, mask: Array | str, V: Array, *, sweeps
     return array_namespace(U).concat(parts, axis=0) if parts else array_namespace(U).asarray(U, copy=True)
 
 
-def masked_sums(U: Array, X: Array, mask: Array | str, V: Array) -> tuple[Array, Array, float]:
+def masked_sums(U: Array, X: Array, mask: Mask, V: Array) -> tuple[Array, Array, float]:
     """Return ``N = Uᵀ(M∗X)``, ``D = Uᵀ(M∗(U V))`` (both k × m) and ``‖M∗(X − U V)‖²`` (double precision).
 
     ``U V`` is formed for one block of rows at a time (dense), or cell by cell (stored). The gradient of V is ``D − N``.
@@ -91,7 +92,7 @@ def masked_sums(U: Array, X: Array, mask: Array | str, V: Array) -> tuple[Array,
     return N, D, error
 
 
-def observed_squared_norm(X: Array, mask: Array | str) -> float:
+def observed_squared_norm(X: Array, mask: Mask) -> float:
     """Return the sum of squares of the observed cells, in double precision.
 
     Examples
@@ -107,7 +108,7 @@ def observed_squared_norm(X: Array, mask: Array | str) -> float:
     return sum((squared_norm(X[rows][mask[rows]]) for rows in _row_blocks(X)), 0.0)
 
 
-def observed_count(X: Array, mask: Array | str) -> int:
+def observed_count(X: Array, mask: Mask) -> int:
     """Return the number of observed cells.
 
     Examples
@@ -120,11 +121,11 @@ def observed_count(X: Array, mask: Array | str) -> int:
     return int(X.indptr[-1]) if _is_stored(mask) else int(mask.sum())
 
 
-def _is_stored(mask: Array | str) -> bool:
+def _is_stored(mask: Mask) -> bool:
     return isinstance(mask, str)
 
 
-def _check(X: Array, mask: Array | str) -> None:
+def _check(X: Array, mask: Mask) -> None:
     sparse = scipy.sparse.issparse(X)
     if _is_stored(mask):
         if mask != "stored" or not sparse or X.format != "csr":
