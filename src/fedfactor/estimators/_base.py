@@ -234,7 +234,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         tags = super().__sklearn_tags__()
         missing = self.missing_values
         tags.input_tags.positive_only = self._method.domain != "real"
-        tags.input_tags.sparse = True
+        # A stored value that means "missing" would need a dense mask, so sparse rows say it by not storing the cell.
+        tags.input_tags.sparse = missing is None or missing in ("unstored", 0)
         tags.input_tags.allow_nan = self._method.handles_missing and isinstance(missing, float) and math.isnan(missing)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -29,13 +29,9 @@ def is_owned(X: Any) -> bool:
     (False, True)
     """
     if isinstance(X, (Federation, Mapping)):
-        return True
-    return isinstance(X, (list, tuple)) and any(isinstance(x, Shard) or len(np.shape(_data(x))) == 2 for x in X)
-
-
-def _data(x: Any) -> Any:
-    # A list is a row, or would be nested too deeply: only what has a shape of its own can be an owner's matrix.
-    return x if hasattr(x, "shape") else ()
+        return not hasattr(X, "shape")  # a sparse matrix of the kind "dictionary of keys" is a mapping, too
+    # Only what has a shape of its own can be an owner's matrix: lists within a list are rows.
+    return isinstance(X, (list, tuple)) and any(isinstance(x, Shard) or len(getattr(x, "shape", ())) == 2 for x in X)
 
 
 def federation_of(X: Any, missing_values: Missing) -> Federation:
