@@ -111,7 +111,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         U, _ = as_matrix(U)
         if U.shape[1] != self.n_components_:
             raise DataError(
-                f"U has {U.shape[1]} columns, but there are {self.n_components_} components. Pass what transform returns."
+                f"U has {U.shape[1]} columns, but there are {self.n_components_} components. Pass what transform gave."
             )
         return U @ as_like(self.components_, U)
 
@@ -188,8 +188,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         tol = getattr(result.algorithm, "tol", 0)
         if result.status == "rounds" and tol > 0:
             warnings.warn(
-                f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. Raise rounds, "
-                "raise tol, or set tol=0 to use all rounds without this test.",
+                f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. "
+                "Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -198,8 +198,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         known = self.run_.factors
         if client is not None and str(client) not in known:
             raise ValueError(
-                f"No owner is called {client!r}; the run knew {', '.join(sorted(known))}. Use client=None for the shared "
-                "components."
+                f"No owner is called {client!r}; the run knew {', '.join(sorted(known))}. "
+                "Use client=None for the shared components."
             )
         kept = next(iter(known.values())) if client is None else known[str(client)]
         return replace(kept, V=self.components_) if client is None else kept

@@ -56,17 +56,21 @@ def matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
         X, _ = as_matrix(X.detach() if hasattr(X, "detach") else X)
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)
         return X
+    _check_unique(list(getattr(X, "columns", ())))
     # Finite or not is looked at when shards are checked, with a message that knows the owner and the remedy.
     kinds = [np.float64, np.float32]
     return validate_data(estimator, X=X, reset=reset, accept_sparse="csr", dtype=kinds, ensure_all_finite=False)
 
 
+def _check_unique(names: list[Any]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        raise DataError(f"The column name {twice!r} occurs more than once. Give every feature its own name.")
+
+
 def split(X: Array, labels: Any, missing_values: Missing, features: Any) -> Federation:
     """Give each owner its rows; no labels: one owner named ``"0"``."""
     names = None if features is None else tuple(features)
-    if names is not None and len(set(names)) < len(names):
-        twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise DataError(f"The column name {twice!r} occurs more than once. Give every feature its own name.")
     parts = {"0": X} if labels is None else split_rows(X, labels)
     shards = {name: replace(Shard.of(rows, missing_values), features=names) for name, rows in parts.items()}
     return Federation(shards, missing_values=missing_values)
