@@ -107,7 +107,7 @@ def _fill(X: Any, mask: Any) -> Any:
 
 def check_values(name: str, X: Any, mask: Any, domain: Domain) -> None:
     """Raise when a value is not finite or lies outside what the algorithm takes."""
-    values = X.data if is_sparse(X) else X
+    values = X.data if is_sparse(X) else X.values() if "sparse_csr" in str(getattr(X, "layout", "")) else X
     if math.prod(values.shape) == 0:
         return
     if mask is not None and not isinstance(mask, str) and not bool(mask.any()):
