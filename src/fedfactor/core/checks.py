@@ -17,6 +17,12 @@ def is_sparse(X: Any) -> bool:
     return hasattr(X, "nnz") and hasattr(X, "tocsr")
 
 
+def library(X: Any) -> str:
+    """Name the library whose arrays a matrix multiplies with: SciPy's sparse matrices go with NumPy."""
+    name = type(X).__module__.split(".")[0]
+    return "numpy" if name == "scipy" else name
+
+
 def dtype_name(X: Any) -> str:
     """Name of the dtype without its namespace: ``float32`` for NumPy and torch alike."""
     return str(X.dtype).rsplit(".", 1)[-1]
