@@ -16,7 +16,7 @@ import fedfactor
 from fedfactor.core.errors import FedfactorError
 from fedfactor.engines.checkpoint import Snapshot
 
-ROUNDS = 40
+ROUNDS = 60
 ALGORITHMS = ("PooledNMF", "FedAvgNMF")
 
 SCRIPT = """
@@ -31,7 +31,9 @@ rng = np.random.default_rng(0)
 owners = {f"owner {i}": rng.random((60, 5)) @ rng.random((5, 80)) for i in range(6)}
 algorithm = getattr(algorithms, name)(n_components=5, tol=0.0)
 engine = fedfactor.LocalEngine(backend, workers=2)
-pace = lambda record: time.sleep(0.01)  # long enough to be hit in mid-run
+pace = lambda record: time.sleep(0.005)  # long enough to be hit in mid-run
+# Compiled kernels are loaded first, so that kills fall into rounds and not into the start.
+fedfactor.run(algorithm, owners, engine=engine, rounds=1, seed=1)
 print("ready", flush=True)
 run = fedfactor.run(algorithm, owners, engine=engine, rounds=int(sys.argv[4]), seed=1,
                     checkpoint=None if folder == "-" else folder, callbacks=(pace,))
@@ -73,14 +75,14 @@ def killed_until_done(
 ) -> dict[str, Any]:
     """Kill one run ``kills`` times at random moments, looking at the checkpoint after each, then let it end."""
     chance = random.Random(seed)
-    found: dict[str, Any] = {"kills": 0, "unreadable": 0, "steps_back": 0, "rounds_at_kills": []}
+    found: dict[str, Any] = {"kills": 0, "in_mid_run": 0, "unreadable": 0, "steps_back": 0, "rounds_at_kills": []}
     before = 0
     for _ in range(kills):
         process = start(folder, name, backend)
         assert process.stdout is not None
         process.stdout.readline()
-        # All kills together should take about the time of one run, so that each falls into its course.
-        time.sleep(chance.uniform(0.0, 1.6 * seconds / kills))
+        # All kills together take about the time of one run, so that each falls into its course.
+        time.sleep(chance.uniform(0.0, 2 * seconds / kills))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         found["kills"] += process.returncode == -signal.SIGKILL
@@ -89,6 +91,7 @@ def killed_until_done(
         found["steps_back"] += (reached or 0) < before
         before = max(before, reached or 0)
         found["rounds_at_kills"].append(reached)
+        found["in_mid_run"] += reached is not None and 0 < reached < ROUNDS
     found["result"] = finish(start(folder, name, backend))
     return found
 

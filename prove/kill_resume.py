@@ -14,14 +14,14 @@ KILLS = 15
 
 
 def claim() -> dict:
-    figures: dict = {"kills": 0, "unreadable": 0, "steps_back": 0}
+    figures: dict = {"kills": 0, "in_mid_run": 0, "unreadable": 0, "steps_back": 0}
     same = True
     for number, name in enumerate(ALGORITHMS):
         whole, seconds = undisturbed(name)
         with tempfile.TemporaryDirectory() as folder:
             found = killed_until_done(Path(folder) / "run", name, KILLS, number, seconds)
         same &= found["result"] == whole
-        for key in ("kills", "unreadable", "steps_back"):
+        for key in ("kills", "in_mid_run", "unreadable", "steps_back"):
             figures[key] += found[key]
         figures[name] = {
             "seconds_undisturbed": round(seconds, 2),
@@ -29,5 +29,7 @@ def claim() -> dict:
             "undisturbed": digest_of(whole),
             "resumed": digest_of(found["result"]),
         }
-    good = figures["unreadable"] == 0 and figures["steps_back"] == 0
-    return {**figures, "holds": bool(same and good and figures["kills"] >= KILLS * len(ALGORITHMS) - 4)}
+    sound = figures["unreadable"] == 0 and figures["steps_back"] == 0
+    # Kills before the first checkpoint, or after the last round, prove little: most must fall between.
+    hit = figures["kills"] >= 24 and figures["in_mid_run"] >= 15
+    return {**figures, "holds": bool(same and sound and hit)}

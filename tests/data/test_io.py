@@ -50,6 +50,7 @@ def test_dtype_is_fixed_once(tmp_path: Path, stored: str, expected: str) -> None
     np.save(tmp_path / "a.npy", np.array([[0, 1], [1, 0]], stored))
     out = load_table(tmp_path / "a.npy").X
     assert out.dtype == np.dtype(expected)
+    assert isinstance(out, np.memmap) == (stored in ("f4", "f8"))
     assert out.dtype.isnative
     np.testing.assert_array_equal(out, [[0, 1], [1, 0]])
 
@@ -107,7 +108,7 @@ def test_text_keeps_every_bit_and_knows_row_names_of_pandas_and_r(tmp_path: Path
     assert load_table(path).features == ("0", "1", "2")
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame({"id": ["r", "s"], "a": [1, 2], "b": [0.5, None], "c": [True, False]})
     frame.to_parquet(tmp_path / "a.parquet", index=False)
@@ -123,6 +124,15 @@ def test_parquet(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1.0], "when": pd.to_datetime(["2020-01-01"])}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match="column 'when' holds timestamp"):
         load_table(tmp_path / "t.parquet")
+    wide = np.random.default_rng(0).random((700, 30))
+    pd.DataFrame(wide, columns=[f"f.{i}" if i else "f" for i in range(30)]).to_parquet(
+        tmp_path / "w.parquet", row_group_size=300
+    )
+    np.testing.assert_array_equal(load_table(tmp_path / "w.parquet").X, wide)
+    monkeypatch.setattr("fedfactor.data.formats._CELLS", 1000)
+    np.testing.assert_array_equal(load_table(tmp_path / "w.parquet").X, wide)
+    with pytest.raises(DataError, match="over the limit of 100"):
+        load_table(tmp_path / "w.parquet", max_bytes=100)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really PAR1")
     with pytest.raises(DataError, match="not a readable Parquet"):
         load_table(tmp_path / "bad.parquet")
@@ -169,7 +179,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("noise.npz", b"no zip here", "not a readable .npz"),
     ("pickled.npz", lambda p: np.savez(p, X=np.array([[{}]], dtype=object)), "Python objects, which are never loaded"),
     ("many.npz", lambda p: np.savez(p, a=X, b=X), "none is named 'X': a, b"),
-    ("none.npz", lambda p: np.savez(p), "none is named 'X'"),
+    ("none.npz", lambda p: np.savez(p), "none is named 'X': nothing at all"),
     ("forged.npz", _forged_member, "damaged or forged"),
     ("indices.npz", _bad_indices, "not a sound sparse matrix"),
     ("bomb.npz", _bomb, "unfolds to 1,153,43"),
@@ -247,6 +257,9 @@ def test_max_bytes_is_the_callers_word(tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"0,0\n" * 200_000))
     with pytest.raises(DataError, match="unfolds to"):
         load_table(tmp_path / "a.csv.gz", max_bytes=2 << 20)
+    (tmp_path / "line.csv.gz").write_bytes(gzip.compress(b"a" * (1 << 27), 1))
+    with pytest.raises(DataError, match="no table"):
+        load_table(tmp_path / "line.csv.gz")
 
 
 def test_owners_are_named_after_files() -> None:

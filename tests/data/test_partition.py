@@ -59,6 +59,15 @@ def test_an_empty_row_range_of_a_sparse_matrix() -> None:
     assert split_rows(S, [0, 0, 1, 1])["1"].shape == (2, 3)
 
 
+def test_arrays_and_lists_of_labels_agree() -> None:
+    for labels in (np.array([30, 1, 30, 7]), np.array([True, False, True]), np.array(["b", "a", "b"])):
+        as_array, as_list = row_positions(labels), row_positions(list(labels))
+        assert list(as_array) == list(as_list) == [str(v) for v in dict.fromkeys(labels.tolist())]
+        for name in as_array:
+            np.testing.assert_array_equal(as_array[name], as_list[name])
+    assert list(row_positions([np.int64(1), 1])) == ["1"]
+
+
 def test_positions_put_results_back() -> None:
     X = dense()
     out = np.full_like(X, np.nan)

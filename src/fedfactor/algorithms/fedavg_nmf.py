@@ -76,7 +76,8 @@ class FedAvgNMF(Algorithm):
     weights : {"rows", "equal"}
         Average clients by their number of rows, as FedAvg does, or all alike.
     tol : float
-        The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all rounds.
+        The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all
+        rounds.
 
     Notes
     -----
@@ -85,7 +86,8 @@ class FedAvgNMF(Algorithm):
 
     References
     ----------
-    .. [1] H. B. McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
+    .. [1] H. B. McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS
+       2017.
 
     Examples
     --------

@@ -46,7 +46,7 @@ class Sums:
 
 @record
 class MaskedSums:
-    """Up, when cells are missing: ``UᵀU``, ``Uᵀ(M ∗ X)``, ``Uᵀ(M ∗ UV)``, the squared error and norm of observed cells."""
+    """Up, when cells are missing: ``UᵀU``, ``Uᵀ(M ∗ X)``, ``Uᵀ(M ∗ UV)``, squared error and norm of observed cells."""
 
     uplink: ClassVar[Uplink] = "sum"
 
@@ -88,10 +88,11 @@ class PooledNMF(Algorithm):
 
     .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c \tfrac12 \|X_c - U_c V\|^2
 
-    For a fixed V each client's :math:`U_c` is its own business; for fixed :math:`U_c` the best V depends on the data only
-    through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c U_c^\top X_c`. The server sees those sums, takes the
-    coordinate-descent step on V that pooled data would take, and extrapolates; when the loss rises it drops the
-    extrapolation. With missing cells the sums are those of a gradient, see :func:`~fedfactor.kernels.majorise.masked_step`.
+    For a fixed V each client's :math:`U_c` is its own business; for fixed :math:`U_c` the best V depends on the data
+    only through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c U_c^\top X_c`. The server sees those sums, takes
+    the coordinate-descent step on V that pooled data would take, and extrapolates; when the loss rises it drops the
+    extrapolation. With missing cells the sums are those of a gradient, see
+    :func:`~fedfactor.kernels.majorise.masked_step`.
 
     Parameters
     ----------
@@ -104,7 +105,8 @@ class PooledNMF(Algorithm):
     momentum : bool
         Extrapolate V, with restarts.
     tol : float
-        The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all rounds.
+        The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all
+        rounds.
 
     Notes
     -----
@@ -112,8 +114,8 @@ class PooledNMF(Algorithm):
     any split of the same rows gives the same V up to rounding whenever every client takes part. When the participants
     change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
 
-    Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells); down: k m. Time per round: two products with
-    X. The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
+    Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells); down: k m. Time per round: two products
+    with X. The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
 
     References
     ----------
@@ -222,7 +224,7 @@ class PooledNMF(Algorithm):
     def _descend(
         self, V: Array, up: Sums | MaskedSums, pooled: Sums | MaskedSums, share: float
     ) -> tuple[Array, float | None]:
-        """Improve V on the pooled sums; tell the loss of those who took part (when cells are missing: a bound of it)."""
+        """Improve V on the pooled sums; tell the loss of those who took part (a bound of it, if cells are missing)."""
         if isinstance(pooled, MaskedSums):
             V, gain = masked_step(V, pooled.G, pooled.N, pooled.D, sweeps=self.server_steps)
             return V, None if up.sse is None else max(float(up.sse) - 2 * share * gain, 0.0)

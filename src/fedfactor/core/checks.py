@@ -17,6 +17,12 @@ def is_sparse(X: Any) -> bool:
     return hasattr(X, "nnz") and hasattr(X, "tocsr")
 
 
+def library(X: Any) -> str:
+    """Name the library whose arrays a matrix multiplies with: SciPy's sparse matrices go with NumPy."""
+    name = type(X).__module__.split(".")[0]
+    return "numpy" if name == "scipy" else name
+
+
 def dtype_name(X: Any) -> str:
     """Name of the dtype without its namespace: ``float32`` for NumPy and torch alike."""
     return str(X.dtype).rsplit(".", 1)[-1]
@@ -54,7 +60,9 @@ def _column_names(columns: Any) -> tuple[str, ...] | None:
 
 
 def _frame_values(frame: Any) -> Any:
-    sparse = getattr(frame, "sparse", None) if all(hasattr(t, "fill_value") for t in getattr(frame, "dtypes", [0])) else None
+    sparse = (
+        getattr(frame, "sparse", None) if all(hasattr(t, "fill_value") for t in getattr(frame, "dtypes", [0])) else None
+    )
     return sparse.to_coo().tocsr() if sparse is not None else frame.to_numpy()
 
 
@@ -80,7 +88,9 @@ def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]
         if missing_values != "unstored":
             raise DataError(f"missing_values={missing_values!r} is not known. Use None, nan, a number or 'unstored'.")
         if not is_sparse(X):
-            raise DataError("missing_values='unstored' needs a sparse matrix, but this one is dense. Use nan or a number.")
+            raise DataError(
+                "missing_values='unstored' needs a sparse matrix, but this one is dense. Use nan or a number."
+            )
         return X, "stored"
     if is_sparse(X):
         if missing_values == 0:
@@ -88,8 +98,8 @@ def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]
             X.eliminate_zeros()
             return X, "stored"
         raise DataError(
-            f"missing_values={missing_values} cannot be told apart in a sparse matrix. Store only the observed cells and "
-            "use missing_values='unstored', or pass a dense matrix."
+            f"missing_values={missing_values} cannot be told apart in a sparse matrix. Store only the observed cells "
+            "and use missing_values='unstored', or pass a dense matrix."
         )
     mask = X == X if math.isnan(missing_values) else X != missing_values
     return _fill(X, mask), mask
@@ -98,12 +108,12 @@ def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]
 def _fill(X: Any, mask: Any) -> Any:
     if hasattr(X, "detach"):
         return X.masked_fill(~mask, 0.0)
-    return np.where(mask, X, X.dtype.type(0))
+    return np.where(mask, X, np.zeros((), X.dtype))  # type: ignore[reportUnknownVariableType]
 
 
 def check_values(name: str, X: Any, mask: Any, domain: Domain) -> None:
     """Raise when a value is not finite or lies outside what the algorithm takes."""
-    values = X.data if is_sparse(X) else X
+    values = X.data if is_sparse(X) else X.values() if "sparse_csr" in str(getattr(X, "layout", "")) else X
     if math.prod(values.shape) == 0:
         return
     if mask is not None and not isinstance(mask, str) and not bool(mask.any()):
@@ -111,12 +121,14 @@ def check_values(name: str, X: Any, mask: Any, domain: Domain) -> None:
     low, high = float(values.min()), float(values.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         kind = "NaN" if math.isnan(low) or math.isnan(high) else "infinity"
-        remedy = "pass missing_values=numpy.nan if NaN marks missing cells, or fill them" if kind == "NaN" else "clip them"
+        remedy = (
+            "pass missing_values=numpy.nan if NaN marks missing cells, or fill them" if kind == "NaN" else "clip them"
+        )
         raise DataError(f"Input X contains {kind} (owner {name!r}), which no factor can explain: {remedy}.")
     if domain != "real" and low < 0:
         raise DataError(
-            f"Negative values in data passed: owner {name!r} has {low:g}, but the factors are non-negative. Shift or clip "
-            "the data, or take a method for real data."
+            f"Negative values in data passed: owner {name!r} has {low:g}, but the factors are non-negative. Shift or "
+            "clip the data, or take a method for real data."
         )
     if domain == "binary" and not _is_binary(values):
         raise DataError(f"Owner {name!r} has values other than 0 and 1 (up to {high:g}). Threshold the data first.")
@@ -135,8 +147,8 @@ def check_features(
     if features is None or reference is None:
         named, bare = (first, name) if features is None else (name, first)
         raise DataError(
-            f"Owner {named!r} names its features but owner {bare!r} does not, so nobody can tell whether the columns agree. "
-            "Name them for all owners, or for none."
+            f"Owner {named!r} names its features but owner {bare!r} does not, so nobody can tell whether the columns "
+            "agree. Name them for all owners, or for none."
         )
     odd = sorted(set(features) ^ set(reference))
     if odd:
@@ -155,6 +167,6 @@ def check_rank(n_components: int, meta: Meta) -> None:
     if n_components != int(n_components) or not 1 <= n_components <= most:
         rows = "" if meta.n_rows is None else f" and {meta.n_rows} rows in all"
         raise DataError(
-            f"n_components={n_components} must be a whole number from 1 to {most}: there are {meta.n_features} features{rows}, "
-            "and a higher rank would only copy the data."
+            f"n_components={n_components} must be a whole number from 1 to {most}: there are {meta.n_features} "
+            f"features{rows}, and a higher rank would only copy the data."
         )

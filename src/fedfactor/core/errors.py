@@ -23,7 +23,7 @@ class CheckpointError(FedfactorError, RuntimeError):
     """A checkpoint is missing, damaged, or belongs to another run."""
 
 
-class ClientUnavailable(FedfactorError):  # noqa: N818 - a state of the world, not a mistake
+class ClientUnavailable(FedfactorError):
     """Raised by a client that cannot take part in this round: a drop-out, not a failure of the run."""
 
 
@@ -37,4 +37,6 @@ class MissingExtraError(FedfactorError, ImportError):
     @classmethod
     def named(cls, package: str, extra: str, why: str) -> MissingExtraError:
         """Say which package is missing, why it is needed, and how to install it."""
-        return cls(f"{why} needs the package {package!r}, which is not installed. Run: pip install 'fedfactor[{extra}]'")
+        return cls(
+            f"{why} needs the package {package!r}, which is not installed. Run: pip install 'fedfactor[{extra}]'"
+        )

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import as_matrix, check_features, check_values, dtype_name, is_sparse, split_missing
+from fedfactor.core.checks import as_matrix, check_features, check_values, dtype_name, is_sparse, library, split_missing
 from fedfactor.core.errors import DataError
 from fedfactor.core.protocol import Domain, Meta
-from fedfactor.core.tree import Array
+from fedfactor.core.tree import Array, is_numpy
 
 Missing = float | str | None
 
@@ -169,8 +169,13 @@ class Federation:
                 raise DataError(f"Owner {name!r} has no rows. Leave it out, or give it at least one row.")
             if shard.n_features != reference.n_features:
                 raise DataError(
-                    f"Owner {name!r} has {shard.n_features} columns but {first!r} has {reference.n_features}. All owners "
-                    "must have the same features in the same columns."
+                    f"Owner {name!r} has {shard.n_features} columns but {first!r} has {reference.n_features}. All "
+                    "owners must have the same features in the same columns."
+                )
+            if library(shard.X) != library(reference.X):
+                raise DataError(
+                    f"Owner {name!r} brings {library(shard.X)} data but {first!r} brings {library(reference.X)}: their "
+                    "sums cannot be added. Convert one of them."
                 )
             order = check_features(name, shard.features, first, reference.features)
             if order is not None:
@@ -192,7 +197,7 @@ def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | Non
 def _cast(shard: Shard, dtype: str) -> Shard:
     if shard.dtype == dtype:
         return shard
-    X = shard.X.astype(dtype) if isinstance(shard.X, np.ndarray) or is_sparse(shard.X) else shard.X.double()
+    X: Any = shard.X.astype(dtype) if is_numpy(shard.X) or is_sparse(shard.X) else shard.X.double()
     return Shard(X, shard.mask, shard.features, shard.holdout)
 
 

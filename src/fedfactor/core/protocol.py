@@ -45,8 +45,8 @@ class Meta:
 class Round:
     """Where a run stands, and its only source of randomness.
 
-    Streams are keyed by (seed, client name, round, stream name): they do not depend on the engine, on the order of calls
-    or on who else takes part.
+    Streams are keyed by (seed, client name, round, stream name): they do not depend on the engine, on the order of
+    calls or on who else takes part.
 
     Examples
     --------

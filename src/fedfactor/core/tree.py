@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from operator import add
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -62,6 +63,11 @@ def visibility(cls: type, name: str) -> str:
     return next(str(f.metadata.get("visibility", "private")) for f in fields(cls) if f.name == name)
 
 
+def kind_of(node: object) -> type:
+    """Return the type of a node."""
+    return type(node)
+
+
 def is_record(node: object) -> bool:
     """Tell a record instance from a leaf."""
     return is_dataclass(node) and not isinstance(node, type)
@@ -89,18 +95,22 @@ def leaves(node: Tree, prefix: str = "") -> Iterator[tuple[str, Array]]:
         yield from leaves(child, f"{prefix}.{name}" if prefix else name)
 
 
-def tree_map(fn: Callable[..., Array], first: T, *rest: T) -> T:
+def tree_map(fn: Callable[..., Any], first: T, *rest: T) -> T:
     """Apply ``fn`` leaf by leaf to trees of one shape; a leaf absent in any of them is absent in the result."""
     if first is None or any(other is None for other in rest):
-        return None  # type: ignore[return-value]
+        return None  # type: ignore[reportReturnType]
     if is_leaf(first):
         return fn(first, *rest)
     parts = {name: tree_map(fn, child, *(_part(other, name) for other in rest)) for name, child in children(first)}
-    return replace(first, **parts) if is_record(first) else parts  # type: ignore[type-var, return-value]
+    return _rebuild(first, parts)
+
+
+def _rebuild(node: Any, parts: dict[str, Any]) -> Any:
+    return replace(node, **parts) if is_record(node) else parts
 
 
 def _part(node: Tree, name: str) -> Tree:
-    return node[name] if isinstance(node, dict) else getattr(node, name)
+    return getattr(node, name) if is_record(node) else node[name]
 
 
 def tree_sum(trees: Iterable[T]) -> T:
@@ -108,7 +118,7 @@ def tree_sum(trees: Iterable[T]) -> T:
     iterator = iter(trees)
     total = next(iterator)
     for tree in iterator:
-        total = tree_map(lambda a, b: a + b, total, tree)
+        total = tree_map(add, total, tree)
     return total
 
 
@@ -118,22 +128,27 @@ def freeze(node: T) -> T:
 
 
 def _freeze_leaf(leaf: Array) -> Array:
-    if not isinstance(leaf, np.ndarray):
-        if not isinstance(leaf, (np.generic, int, float, bool)):
-            return leaf  # torch and CuPy arrays have no read-only flag
+    if isinstance(leaf, (np.generic, int, float, bool)):
         leaf = np.asarray(leaf)
+    elif not is_numpy(leaf):
+        return leaf  # torch and CuPy arrays have no read-only flag
     if leaf.flags.c_contiguous and not leaf.flags.writeable:
         return leaf
-    frozen = np.asarray(leaf, order="C").view()
+    frozen: Any = np.asarray(leaf, order="C").view()
     frozen.flags.writeable = False
     return frozen
+
+
+def is_numpy(leaf: Array) -> bool:
+    """Tell a NumPy array from those of other libraries."""
+    return isinstance(leaf, np.ndarray)
 
 
 def to_numpy(leaf: Array) -> np.ndarray:
     """Copy a leaf to host memory as a C-contiguous NumPy array (0-d stays 0-d)."""
     if hasattr(leaf, "detach"):
         leaf = leaf.detach().cpu().numpy()
-    elif hasattr(leaf, "get") and not isinstance(leaf, np.ndarray):
+    elif hasattr(leaf, "get") and not is_numpy(leaf):
         leaf = leaf.get()
     return np.asarray(leaf, order="C")
 

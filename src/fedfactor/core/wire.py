@@ -1,7 +1,7 @@
 """Records to bytes and back, as safetensors. Nothing read here can run code, and nothing is used before it is checked.
 
-A peer is not trusted: the size of the bytes, the header, and every declared name, dtype and shape are compared with what
-the algorithm announced *before* any array is made; values are then checked to be finite.
+A peer is not trusted: the size of the bytes, the header, and every declared name, dtype and shape are compared with
+what the algorithm announced *before* any array is made; values are then checked to be finite.
 """
 
 from __future__ import annotations
@@ -12,11 +12,22 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.tree import Tree, children, is_leaf, is_record, known_type, leaves, to_numpy, type_tag
+from fedfactor.core.tree import (
+    Array,
+    Tree,
+    children,
+    is_leaf,
+    is_record,
+    kind_of,
+    known_type,
+    leaves,
+    to_numpy,
+    type_tag,
+    visibility,
+)
 
 HEADER_LIMIT = 1 << 20
 """Longest header in bytes that is read from a peer."""
@@ -57,7 +68,7 @@ def _outline(node: Tree) -> Any:
         return 0
     if is_leaf(node):
         return 1
-    tag = type_tag(type(node)) if is_record(node) else ""
+    tag = type_tag(kind_of(node)) if is_record(node) else ""
     return [tag, {name: _outline(child) for name, child in children(node)}]
 
 
@@ -71,12 +82,14 @@ def to_bytes(node: Tree, extra: Mapping[str, str] | None = None) -> bytes:
     array(3.)
     """
     outline = json.dumps(_outline(node), separators=(",", ":"))
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Array] = {}
     for path, leaf in leaves(node):
-        if (path or "value") in arrays:
-            raise ProtocolError(f"Two leaves are both called {path!r}: a name with a dot meets a nested one. Rename one.")
-        arrays[path or "value"] = to_numpy(leaf)
-    return save(arrays, metadata={**(extra or {}), "outline": outline})
+        name = path or "value"
+        if name in arrays:
+            raise ProtocolError(f"Two leaves are both called {name!r}: a name with a dot meets a nested one.")
+        arrays[name] = to_numpy(leaf)
+    data: bytes = save(arrays, metadata={**(extra or {}), "outline": outline})  # type: ignore[reportUnknownVariableType]
+    return data
 
 
 def read_header(data: bytes | memoryview, *, limit: int = HEADER_LIMIT) -> tuple[dict[str, Any], dict[str, str]]:
@@ -85,16 +98,20 @@ def read_header(data: bytes | memoryview, *, limit: int = HEADER_LIMIT) -> tuple
     length = int.from_bytes(bytes(data[:8]), "little") if size >= 8 else -1
     if not 2 <= length <= min(limit, size - 8):
         raise ProtocolError(
-            f"Not a safetensors message: {size} bytes whose header claims {length} bytes. It is damaged or hostile: drop it."
+            f"Not a safetensors message: {size} bytes whose header claims {length} bytes. It is damaged or hostile."
         )
     try:
-        header = json.loads(bytes(data[8 : 8 + length]))
-        text = header.pop("__metadata__", {})
-        outline_ok = isinstance(text, dict) and isinstance(text.get("outline"), str)  # type: ignore[reportUnknownMemberType]
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ProtocolError(f"The header of a message is not readable JSON ({error}). It is damaged or hostile.") from None
+        header: dict[str, Any] = json.loads(bytes(data[8 : 8 + length]))
+        text: dict[str, str] = header.pop("__metadata__", {})
+        outline_ok = isinstance(text.get("outline"), str)
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise ProtocolError(
+            f"The header of a message is not readable JSON ({error}). It is damaged or hostile."
+        ) from None
     if not outline_ok:
-        raise ProtocolError("The header of a message does not say what the message is. It was not written by fedfactor.")
+        raise ProtocolError(
+            "The header of a message does not say what the message is. It was not written by fedfactor."
+        )
     return header, text
 
 
@@ -104,7 +121,7 @@ def _declared(header: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]
         try:
             dtype, shape = _DTYPES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise ProtocolError(f"Leaf {name!r} declares no usable dtype and shape. The message was rejected.") from None
+            raise ProtocolError(f"Leaf {name!r} declares no usable dtype and shape.") from None
         found[name] = (dtype, shape)
     return found
 
@@ -117,20 +134,16 @@ def from_bytes(data: bytes, *, extra: Mapping[str, type] | None = None) -> Tree:
     header, text = read_header(data, limit=1 << 30)
     _declared(header)
     try:
-        entries = safetensors.deserialize(data)
+        arrays: dict[str, Array] = load(data)  # type: ignore[reportUnknownVariableType]
     except Exception as error:
         raise ProtocolError(f"The bytes are not a whole safetensors message: {error}") from None
-    arrays = {
-        name: np.frombuffer(entry["data"], dtype=_DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        for name, entry in entries
-    }
     try:
         return _build(json.loads(text["outline"]), arrays, "", extra or {})
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"The outline of a message does not fit its leaves ({error!r}). It was rejected.") from None
 
 
-def _build(outline: Any, arrays: Mapping[str, np.ndarray], path: str, extra: Mapping[str, type]) -> Tree:
+def _build(outline: Any, arrays: Mapping[str, Array], path: str, extra: Mapping[str, type]) -> Tree:
     if outline == 0:
         return None
     if outline == 1:
@@ -141,7 +154,9 @@ def _build(outline: Any, arrays: Mapping[str, np.ndarray], path: str, extra: Map
         return built
     cls = extra.get(tag) or known_type(tag)
     if cls is None:
-        raise ProtocolError(f"The bytes hold a {tag!r}, which nothing here defines. Import the algorithm that wrote them.")
+        raise ProtocolError(
+            f"The bytes hold a {tag!r}, which nothing here defines. Import the algorithm that wrote them."
+        )
     return cls(**built)
 
 
@@ -157,7 +172,9 @@ def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
     """
     most = max(sum(leaf.nbytes for leaf in spec.values()) for spec in expected.values()) + HEADER_LIMIT
     if len(data) > most:
-        raise ProtocolError(f"A message of {len(data)} bytes arrived where at most {most} can be right. It was rejected.")
+        raise ProtocolError(
+            f"A message of {len(data)} bytes arrived where at most {most} can be right. It was rejected."
+        )
     header, text = read_header(data)
     tags = {type_tag(cls): cls for cls in expected}
     try:
@@ -174,7 +191,7 @@ def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
 
 def check_message(message: Tree, expected: Mapping[type, Spec]) -> None:
     """Check a message that came without bytes (a simulation): type, names, dtypes, shapes, finite values."""
-    cls = type(message)
+    cls = kind_of(message)
     if cls not in expected:
         names = ", ".join(sorted(kind.__name__ for kind in expected))
         raise ProtocolError(f"{cls.__name__} was sent, but the algorithm announced only {names}. It was rejected.")
@@ -214,6 +231,4 @@ def _check_declared(cls: type, found: Mapping[str, tuple[str, tuple[int, ...]]],
 
 
 def _may_be_absent(cls: type, path: str) -> bool:
-    from fedfactor.core.tree import visibility
-
     return visibility(cls, path.split(".")[0]) == "telemetry"

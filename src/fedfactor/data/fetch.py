@@ -190,7 +190,7 @@ def load_dataset(name: str, *, download: bool = False) -> Dataset:
         return Dataset(X, None, features, name, entry.source)
     X = load_table(folder / entry.file).X
     y, features = _side(folder, entry, entry.y), _side(folder, entry, entry.features)
-    if name == "golub":
+    if name == "golub" and y is not None:
         X, y = np.ascontiguousarray(X.T), np.array([sample.split("_")[0] for sample in y])
     if name == "hapmap3":
         X[X == 255] = np.nan

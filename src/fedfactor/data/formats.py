@@ -12,9 +12,11 @@ from scipy import io as scipy_io
 from scipy import sparse
 
 from fedfactor.core.errors import DataError, MissingExtraError
-from fedfactor.data.table import refuse_bomb
+from fedfactor.data.table import refuse_bomb, refuse_duplicates
 
 __all__ = ["read_mtx", "read_npy", "read_npz", "read_parquet"]
+
+_CELLS = 1 << 20  # cells of a Parquet file decoded at one time
 
 
 def read_npy(path: Path, max_bytes: int | None) -> tuple[Any, None, None]:
@@ -39,8 +41,9 @@ def read_npz(path: Path, max_bytes: int | None) -> tuple[Any, Any, Any]:
                 return _checked_csr(path, sparse.load_npz(path)), None, None
             key = "X" if "X" in file.files else file.files[0] if len(file.files) == 1 else None
             if key is None:
+                held = ", ".join(sorted(file.files)) or "nothing at all"
                 raise DataError(
-                    f"{path} holds several arrays and none is named 'X': {', '.join(sorted(file.files)) or 'none at all'}. "
+                    f"{path} holds not one array, and none is named 'X': {held}. "
                     "Save the matrix under the name X: numpy.savez_compressed(path, X=matrix)."
                 )
             features, rows = (file[name] if name in file.files else None for name in ("features", "rows"))
@@ -99,7 +102,7 @@ def _checked_csr(path: Path, X: Any) -> sparse.csr_array:
     return X
 
 
-def read_mtx(path: Path, max_bytes: int | None) -> tuple[sparse.csr_array | np.ndarray, None, None]:
+def read_mtx(path: Path, max_bytes: int | None) -> tuple[Any, None, None]:
     """Read a Matrix Market file, plain or ``.gz``; coordinates become CSR."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
@@ -116,14 +119,14 @@ def read_mtx(path: Path, max_bytes: int | None) -> tuple[sparse.csr_array | np.n
 
 
 def read_parquet(path: Path, max_bytes: int | None) -> tuple[np.ndarray, list[str], list[str] | None]:
-    """Read numeric columns batch by batch into one matrix; a text column that comes first, or a frame's index, names rows."""
+    """Read numeric columns a few at a time into one matrix; a first column of text, or a frame's index, names rows."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError.named("pyarrow", "data", f"Reading {path}") from error
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, memory_map=True) as file:
             return _fill_from_parquet(path, file, pa.types, max_bytes)
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise DataError(f"{path} is not a readable Parquet file ({error}). Export it again.") from error
@@ -131,32 +134,41 @@ def read_parquet(path: Path, max_bytes: int | None) -> tuple[np.ndarray, list[st
 
 def _fill_from_parquet(
     path: Path, file: Any, types: Any, max_bytes: int | None
-) -> tuple[Any, list[str], list[str] | None]:
-    schema = file.schema_arrow
-    ids = next((i for i, field in enumerate(schema) if _names_rows(i, field, types)), None)
-    columns = [i for i in range(len(schema)) if i != ids]
-    for i in columns:
-        kind = schema.field(i).type
+) -> tuple[np.ndarray, list[str], list[str] | None]:
+    schema, n = file.schema_arrow, file.metadata.num_rows
+    refuse_duplicates(path, schema.names)
+    ids = next((field.name for i, field in enumerate(schema) if _names_rows(i, field, types)), None)
+    fields = [field for field in schema if field.name != ids]
+    dtype = _real_dtype(path, fields, types)
+    refuse_bomb(path, n * len(fields) * dtype.itemsize, max_bytes)
+    names = [field.name for field in fields]
+    X, rows, start = np.empty((n, len(names)), dtype), [], 0
+    for group in range(file.num_row_groups):
+        stop = start + file.metadata.row_group(group).num_rows
+        # A few columns at a time: decoding all of a wide row group at once takes several times the matrix.
+        step = max(1, _CELLS // max(1, stop - start))
+        for j in range(0, len(names), step):
+            part = file.read_row_group(group, columns=names[j : j + step], use_threads=False)
+            for i, name in enumerate(names[j : j + step], start=j):
+                X[start:stop, i] = part.column(name).to_numpy()  # nulls arrive as NaN or None: both are NaN here
+        if ids is not None:
+            rows += map(str, file.read_row_group(group, columns=[ids]).column(ids).to_pylist())
+        start = stop
+    return X, names, None if ids is None else rows
+
+
+def _real_dtype(path: Path, fields: list[Any], types: Any) -> np.dtype:
+    """Apply the rule of :func:`~fedfactor.data.table.as_real` to all columns, and refuse what is not a number."""
+    wide = False
+    for field in fields:
+        kind = field.type
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise DataError(
-                f"{path}: column {schema.field(i).name!r} holds {kind} values, but a factorisation needs real numbers. "
+                f"{path}: column {field.name!r} holds {kind} values, but a factorisation needs real numbers. "
                 "Drop it or encode it as numbers (only a first column of text is read as row ids)."
             )
-    wide = any(_bits(schema.field(i).type, types) > 16 and not types.is_float32(schema.field(i).type) for i in columns)
-    dtype = np.dtype(np.float64 if wide else np.float32)
-    n = file.metadata.num_rows
-    refuse_bomb(path, n * len(columns) * dtype.itemsize, max_bytes)
-    X, rows, start = np.empty((n, len(columns)), dtype), [], 0
-    for batch in file.iter_batches(batch_size=max(1, (1 << 22) // max(1, len(schema)))):
-        stop = start + batch.num_rows
-        for j, i in enumerate(columns):
-            X[start:stop, j] = batch.column(i).to_numpy(
-                zero_copy_only=False
-            )  # nulls arrive as NaN or None: both NaN here
-        if ids is not None:
-            rows += [str(name) for name in batch.column(ids).to_pylist()]
-        start = stop
-    return X, [schema.field(i).name for i in columns], None if ids is None else rows
+        wide = wide or (kind.bit_width > 16 and not types.is_float32(kind))
+    return np.dtype(np.float64 if wide else np.float32)
 
 
 def _names_rows(position: int, field: Any, types: Any) -> bool:
@@ -164,7 +176,3 @@ def _names_rows(position: int, field: Any, types: Any) -> bool:
         return position == 0 and types.is_string(field.type.value_type)
     text = types.is_string(field.type) or types.is_large_string(field.type)
     return (text and position == 0) or field.name == "__index_level_0__"
-
-
-def _bits(kind: Any, types: Any) -> int:
-    return 1 if types.is_boolean(kind) else kind.bit_width

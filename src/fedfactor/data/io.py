@@ -32,14 +32,14 @@ _READERS: dict[str, Callable[[Path, int | None], tuple[Any, Any, Any]]] = {
 
 
 def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Table:
-    """Read one owner's rows from a file.
+    r"""Read one owner's rows from a file.
 
     Parameters
     ----------
     path : path
         ``.npy`` (mapped, not read), ``.npz`` (SciPy's CSR; or the array ``X``, with optional names ``features`` and
-        ``rows``; or the only array), ``.csv``, ``.tsv`` and their ``.gz`` (header = features; a first column that is not
-        all numbers = row ids; empty or NA = NaN), ``.parquet`` (needs the extra ``data``), ``.mtx`` and ``.mtx.gz``.
+        ``rows``; or the only array), ``.csv``, ``.tsv`` and their ``.gz`` (header = features; a first column that is
+        not all numbers = row ids; empty or NA = NaN), ``.parquet`` (needs the extra ``data``), ``.mtx``, ``.mtx.gz``.
     missing_values : None, nan, number or "unstored"
         Only ``nan`` lets NaN pass. The values are left as they are: a :class:`~fedfactor.core.federation.Federation`
         sets missing cells apart.
@@ -60,7 +60,7 @@ def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, 
 
     Notes
     -----
-    Pickled content is never loaded. Peak memory is that of the matrix and a batch; casting an integer ``.npy`` reads it.
+    Pickled content is never loaded. Memory: the matrix and a few columns or rows. An integer ``.npy`` is read and cast.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, 
     >>> from fedfactor.data.io import load_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "north.csv")
-    ...     _ = path.write_text("id,age,weight\\nanna,31,60.5\\nbert,44,72\\n")
+    ...     _ = path.write_text("id,age,weight\nanna,31,60.5\nbert,44,72\n")
     ...     table = load_table(path)
     >>> table.features, table.rows, table.X.shape
     (('age', 'weight'), ('anna', 'bert'), (2, 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,9 @@ def as_real(X: Any, where: str) -> Any:
             f"{where} holds {X.dtype} values, but a factorisation needs real numbers. Convert or drop those columns."
         )
     small = size <= 2 or (kind == "f" and size == 4)
-    return X.astype(np.float32 if small else np.float64, copy=False)
+    real = X.astype(np.float32 if small else np.float64, copy=False)
+    # A cast map is no map any more, though NumPy keeps calling it one.
+    return np.asarray(real) if isinstance(real, np.memmap) and real is not X else real
 
 
 def refuse_bomb(path: Path, unfolded: int, max_bytes: int | None) -> None:
@@ -98,6 +101,16 @@ def refuse_bomb(path: Path, unfolded: int, max_bytes: int | None) -> None:
         )
 
 
+def refuse_duplicates(path: Path, names: Iterable[str]) -> None:
+    """Refuse a table in which two columns share a name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{path} names the column {twice[0]!r} more than once ({len(twice)} such names). Owners' columns are "
+            "matched by name, so every name must be unique: rename or drop the duplicates."
+        )
+
+
 def finish_table(path: Path, X: Any, features: Any, rows: Any, missing_values: Any) -> Table:
     """Check shape, names and values, fix the dtype, and close the table."""
     if X.ndim != 2:
@@ -108,13 +121,7 @@ def finish_table(path: Path, X: Any, features: Any, rows: Any, missing_values: A
     if n == 0 or m == 0:
         raise DataError(f"{path} is empty: it has {n} rows and {m} columns. Leave this owner out, or check the export.")
     features, rows = _names(path, features, m, "column"), _names(path, rows, n, "row")
-    if features is not None:
-        twice = [name for name, count in Counter(features).items() if count > 1]
-        if twice:
-            raise DataError(
-                f"{path} names the column {twice[0]!r} more than once ({len(twice)} such names). Owners' columns are "
-                "matched by name, so every name must be unique: rename or drop the duplicates."
-            )
+    refuse_duplicates(path, features or ())
     X = as_real(X, str(path))
     if not isinstance(X, np.memmap):  # a map is not read on opening; a Federation looks at its values before it runs
         _check_values(path, X, features, isinstance(missing_values, float) and math.isnan(missing_values))
@@ -153,5 +160,5 @@ def _complain(path: Path, row: int, column: str, value: float) -> None:
         )
     raise DataError(
         f"{path} lacks a value in row {row}, column {column} (the first such cell; rows count from 0), and "
-        "missing_values does not say that NaN marks a missing cell. Pass missing_values=float('nan'), or fill the cells."
+        "missing_values does not say that NaN marks missing cells. Pass missing_values=float('nan'), or fill them."
     )

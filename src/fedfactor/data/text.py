@@ -13,6 +13,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from fedfactor.data.table import refuse_bomb
 
 __all__ = ["read_text"]
 
+_LONGEST = 1 << 27
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "#n/a"})
 
 
@@ -39,7 +41,7 @@ def read_text(path: Path, max_bytes: int | None) -> tuple[np.ndarray, list[str],
             return _parse(path, True, max_bytes)
     except _NotANumber as error:
         raise DataError(
-            f"{path}, {error.args[2]}: {error.args[1]!r} is not a number. A factorisation needs real numbers (only a first "
+            f"{path}, {error.args[2]}: {error.args[1]!r} is not a number, which a factorisation needs (only a first "
             "column of text is read as row ids): drop the column, encode it, or leave missing cells empty."
         ) from None
     except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -50,7 +52,17 @@ def _lines(path: Path) -> Iterator[list[str]]:
     name = path.name.lower().removesuffix(".gz")
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-        yield from csv.reader(file, delimiter="\t" if name.endswith(".tsv") else ",", strict=True)
+        yield from csv.reader(_bounded(path, file), delimiter="\t" if name.endswith(".tsv") else ",", strict=True)
+
+
+def _bounded(path: Path, file: TextIO) -> Iterator[str]:
+    """Yield lines, but do not let one line of a compressed file fill the memory."""
+    while line := file.readline(_LONGEST):
+        if len(line) == _LONGEST:
+            raise DataError(
+                f"{path} has a line of {_LONGEST:,} characters or more: no table. Check how it was exported."
+            )
+        yield line
 
 
 def _parse(path: Path, has_ids: bool, max_bytes: int | None) -> tuple[np.ndarray, list[str], list[str] | None]:
@@ -58,18 +70,13 @@ def _parse(path: Path, has_ids: bool, max_bytes: int | None) -> tuple[np.ndarray
     header = next(lines, None)
     if header is None:
         raise DataError(f"{path} is empty. A table has a header line of column names, then one line for each row.")
-    values, rows, width, n = array("d"), [], 0, 0
+    values, rows, n = array("d"), [], 0
     for number, cells in enumerate(lines, start=2):
         if not cells:
             continue  # a blank line, often the last
-        if not width:
-            width = len(cells)
-            # R writes no name above its row names, pandas an empty one: then the first column is ids even if numeric.
-            # (One cell more, and empty, is a trailing comma instead: refused below.)
-            has_ids = has_ids or (len(header) == width - 1 and cells[-1] != "") or (not header[0].strip() and width > 1)
-            header = header[1:] if has_ids and len(header) == width else header
-            _check_header(path, header)
-        if len(cells) != width or width != len(header) + has_ids:
+        if not n:
+            header, has_ids = _layout(path, header, cells, has_ids)
+        if len(cells) != len(header) + has_ids:
             raise DataError(
                 f"{path}, line {number}: {len(cells)} cells where the header names {len(header) + has_ids}. "
                 "Check the delimiter (.csv has commas, .tsv tabs) and unquoted commas."
@@ -82,11 +89,22 @@ def _parse(path: Path, has_ids: bool, max_bytes: int | None) -> tuple[np.ndarray
         except _NotANumber as error:
             j, cell = error.args
             raise _NotANumber(j + has_ids, cell, f"line {number}, column {header[j]!r}") from None
-        if len(values) * 8 > 1 << 20:
+        if n % 256 == 0 or len(cells) > 1 << 16:
             refuse_bomb(path, len(values) * 8, max_bytes)
-    if not width:
+    if not n:
         raise DataError(f"{path} has a header but no rows. Leave this owner out, or check the export.")
     return np.frombuffer(values, dtype=np.float64).reshape(n, len(header)), header, rows if has_ids else None
+
+
+def _layout(path: Path, header: list[str], cells: list[str], has_ids: bool) -> tuple[list[str], bool]:
+    """Tell from the header and the first row whether the first column names the rows; return the features."""
+    width = len(cells)
+    # R writes no name above its row names, pandas an empty one: then the first column is ids even if numeric.
+    # (One cell more, and empty, is a trailing comma instead: refused by the caller.)
+    has_ids = has_ids or (len(header) == width - 1 and cells[-1] != "") or (not header[0].strip() and width > 1)
+    features = header[1:] if has_ids and len(header) == width else header
+    _check_header(path, features)
+    return features, has_ids
 
 
 def _numbers(cells: list[str]) -> list[float]:

@@ -10,7 +10,7 @@ from fedfactor.core.errors import IncompatibleError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
 from fedfactor.core.run import RoundRecord, Run
-from fedfactor.core.tree import Tree, nbytes, tree_map
+from fedfactor.core.tree import Tree, kind_of, nbytes, tree_sum
 from fedfactor.core.wire import Spec, check_message
 
 Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
@@ -54,7 +54,7 @@ class Engine(Protocol):
 def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tuple[str, ...]:
     """Name those who take part in a round, in name order; the draw depends on the seed and the round only."""
     if callable(rule):
-        chosen = set(rule(at, names))
+        chosen: set[str] = set(rule(at, names))
         unknown = sorted(chosen - set(names))
         if unknown:
             raise ValueError(f"participation named {unknown[0]!r}, which is not a client of this federation.")
@@ -87,13 +87,13 @@ class Inbox:
             raise ProtocolError(f"Client {name!r}: {error}") from None
         if self._kind not in (None, type(up)):
             raise ProtocolError(f"Client {name!r} sent {type(up).__name__} in a round of {self._kind.__name__}.")
-        self._kind = type(up)
+        self._kind = kind_of(up)
         self.present.append(name)
         self.bytes_up += nbytes(up)
-        if self._kind.uplink == "gather":  # type: ignore[reportAttributeAccessIssue]
+        if up.uplink == "gather":
             self._gathered[name] = up
         else:
-            self._sum = up if self._sum is None else tree_map(lambda a, b: a + b, self._sum, up)
+            self._sum = up if self._sum is None else tree_sum((self._sum, up))
 
     @property
     def combined(self) -> Tree:
@@ -112,8 +112,8 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
     """Refuse, before round 0, settings that cannot work; return the messages that may travel."""
     if meta.masked and not algorithm.handles_missing:
         raise IncompatibleError(
-            f"{type(algorithm).__name__} needs complete rows, but some cells are missing. Fill them, or take a method that "
-            "handles missing cells, such as PooledNMF."
+            f"{type(algorithm).__name__} needs complete rows, but some cells are missing. Fill them, or take a method "
+            "that handles missing cells, such as PooledNMF."
         )
     algorithm.check(meta)
     return algorithm.messages(meta)

@@ -57,7 +57,9 @@ class ProgressBar(Callback):
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, TextColumn("{task.fields[figures]}"), transient=True)
-        self._task = self._progress.add_task(self.label or type(algorithm).__name__, total=rounds, completed=first, figures="")
+        self._task = self._progress.add_task(
+            self.label or type(algorithm).__name__, total=rounds, completed=first, figures=""
+        )
         self._progress.start()
 
     def on_round(self, record: RoundRecord) -> bool | None:

@@ -57,7 +57,9 @@ class Checkpoint:
         try:
             snapshot = Snapshot.from_bytes(self.file.read_bytes())
         except (ProtocolError, KeyError, ValueError) as error:
-            raise CheckpointError(f"{self.file} is not a usable checkpoint ({error}). Delete it to start anew.") from None
+            raise CheckpointError(
+                f"{self.file} is not a usable checkpoint ({error}). Delete it to start anew."
+            ) from None
         differing = [key for key in fingerprint if snapshot.fingerprint.get(key) != fingerprint[key]]
         if differing:
             key = differing[0]
@@ -113,7 +115,7 @@ class Snapshot:
         if about["scatter"] is not None:
             down = Scatter({name: down[str(i)] for i, name in enumerate(about["scatter"])})
         everyone = about["clients"]
-        records = ({**r, "participants": tuple(_but(r["participants"], None, everyone))} for r in about["history"])
+        records: Any = ({**r, "participants": tuple(_but(r["participants"], None, everyone))} for r in about["history"])
         return cls(
             next_round=about["next_round"],
             server=tree["server"],
@@ -134,7 +136,11 @@ def _but(value: Any, usual: Any, instead: Any = None) -> Any:
 def environment(threads: int) -> dict[str, Any]:
     """Name what can change the last bit of a result: versions, and threads per product."""
     packages = ("fedfactor", "numpy", "scipy", "numba")
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.machine(), "blas_threads": threads}
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "blas_threads": threads,
+    }
     for package in packages:
         try:
             found[package] = metadata.version(package)

@@ -21,7 +21,9 @@ def engine_of(engine: str | Engine) -> Engine:
         from fedfactor.engines.local import LocalEngine
 
         return LocalEngine()
-    raise ValueError(f"engine={engine!r} is not known. Use 'local', or an engine object such as LocalEngine(workers=2).")
+    raise ValueError(
+        f"engine={engine!r} is not known. Use 'local', or an engine object such as LocalEngine(workers=2)."
+    )
 
 
 def run(

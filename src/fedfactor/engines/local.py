@@ -61,10 +61,10 @@ class LocalEngine:
             try:
                 loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation)
                 run = loop.run(Checkpoint.of(checkpoint), threads, watch)
+                return run
             finally:
                 watch.end(run)
                 crew.close()
-        return run
 
     def _share_out(self, n_clients: int) -> tuple[int, int]:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -161,9 +161,7 @@ class _Loop:
             factors[name], scores[name] = kept, score
         features = self.federation.feature_names
         about = environment(threads)
-        return Run(
-            self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features
-        )
+        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features)
 
 
 class _Watchers:

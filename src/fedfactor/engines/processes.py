@@ -52,25 +52,25 @@ class ProcessCrew:
     def __init__(self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int, threads: int) -> None:
         if type(algorithm).__module__ == "__main__":
             raise IncompatibleError(
-                f"{type(algorithm).__name__} is defined in the main script, which worker processes cannot import. Move it to "
-                "a module of its own, or use backend='threads'."
+                f"{type(algorithm).__name__} is defined in the main script, which worker processes cannot import. Move "
+                "it to a module of its own, or use backend='threads'."
             )
         self._names = meta.clients
         self._workers: list[subprocess.Popen[bytes]] = []
         self._home = {name: position % workers for position, name in enumerate(self._names)}
         about = {
-            "path": [os.path.abspath(entry or ".") for entry in sys.path],
             "algorithm": type_tag(type(algorithm)),
             "settings": settings_of(algorithm),
             "meta": asdict(meta),
             "threads": threads,
         }
-        # The worker's own path comes with the job, so that it imports what this process imports.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(about["path"])}
+        # A worker must import what this process imports, wherever that was found.
+        path = os.pathsep.join(os.path.abspath(entry or ".") for entry in sys.path)
+        environment = {**os.environ, "PYTHONPATH": path}
         command = [sys.executable, "-m", "fedfactor.engines.worker"]
         for _ in range(workers):
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            self._workers.append(subprocess.Popen(command, env=environment, **pipes))
+            worker = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._workers.append(worker)
         try:
             self._set_up(about, federation)
         except BaseException:
@@ -101,8 +101,8 @@ class ProcessCrew:
         if frame is None:
             code = self._workers[position].wait()
             raise WorkerError(
-                f"A worker process ended with code {code} in the middle of its work (-9: killed, often for lack of memory). "
-                "Use fewer workers, or resume from a checkpoint."
+                f"A worker process ended with code {code} in the middle of its work (-9: killed, often for lack of "
+                "memory). Use fewer workers, or resume from a checkpoint."
             )
         head = json.loads(frame[0])
         if "error" in head:

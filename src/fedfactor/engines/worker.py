@@ -29,6 +29,11 @@ def shard_of(tree: dict[str, Any]) -> Shard:
     return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, tree.get("holdout"))
 
 
+def _as_tuples(value: Any) -> Any:
+    """Turn the lists of JSON back into the tuples that settings are made of."""
+    return tuple(_as_tuples(part) for part in value) if isinstance(value, list) else value  # type: ignore[reportUnknownVariableType]
+
+
 class Worker:
     """Clients by name: their rows, their states, and the orders that concern them."""
 
@@ -45,9 +50,9 @@ class Worker:
         kind: Any = importlib.import_module(module)
         for part in name.split("."):
             kind = getattr(kind, part)
-        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in order["settings"].items()}  # type: ignore[reportUnknownArgumentType]
-        self._algorithm = kind(**settings)
-        self._meta = Meta(**{**order["meta"], "clients": tuple(order["meta"]["clients"])})
+        self._algorithm = kind(**{key: _as_tuples(value) for key, value in order["settings"].items()})
+        meta: dict[str, Any] = order["meta"] | {"clients": tuple(order["meta"]["clients"])}
+        self._meta = Meta(**meta)
         limit_threads(order["threads"]).__enter__()  # for as long as this process lives
         self._reply({})
 
@@ -72,7 +77,7 @@ class Worker:
 
     def step(self, order: dict[str, Any], payload: bytes) -> None:
         """Let clients take one step each, answering one by one."""
-        where = {**order["at"], "participants": tuple(order["at"]["participants"])}
+        where: dict[str, Any] = order["at"] | {"participants": tuple(order["at"]["participants"])}
         downs = freeze(from_bytes(payload))
         for name, which in zip(order["names"], order["downs"], strict=True):
             order["name"] = name
