@@ -28,16 +28,17 @@ def files(tmp_path, rows):
     return folder
 
 
-@pytest.fixture
+def start(*words, wait=True, first=None, **options):
+    """Start ``python -m fedfactor`` as a user would, in a process of its own; `first` comes before all on the path."""
+    path = os.pathsep.join(map(str, [SOURCE] if first is None else [first, SOURCE]))
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    command = [sys.executable, "-m", "fedfactor", *map(str, words)]
+    if wait:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, **pipes, **options)
+
+
+@pytest.fixture(scope="session")
 def shell():
-    """Start ``python -m fedfactor`` as a user would, in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-
-    def start(*words, wait=True, **options):
-        command = [sys.executable, "-m", "fedfactor", *map(str, words)]
-        if wait:
-            return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, **options)
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env=environment, **pipes, **options)
-
     return start

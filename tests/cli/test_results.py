@@ -53,7 +53,10 @@ def test_transform_matches_columns_by_name(tmp_path, rows):
             writer.writerows([f"r{i}", *row[order].tolist()] for i, row in enumerate(X))
     assert call("fit", tmp_path / "one.csv", "-k", 2, "--seed", 0, "-o", tmp_path / "out", "-q").exit_code == 0
     for name in ("one", "two"):
-        assert call("transform", tmp_path / "out", tmp_path / f"{name}.csv", "-o", tmp_path / f"u-{name}.csv").exit_code == 0
+        assert (
+            call("transform", tmp_path / "out", tmp_path / f"{name}.csv", "-o", tmp_path / f"u-{name}.csv").exit_code
+            == 0
+        )
     assert (tmp_path / "u-one.csv").read_text() == (tmp_path / "u-two.csv").read_text()
     assert (tmp_path / "u-one.csv").read_text().splitlines()[1].startswith("r0,")
 
