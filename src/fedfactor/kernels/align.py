@@ -6,6 +6,7 @@ are permutations, or leave rows out; soft plans mix rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = [
     "permutation",
     "plan",
     "squared_distances",
+    "unaligned_groups",
 ]
 
 Array = Any
@@ -209,6 +211,51 @@ def align_rows(V: Array, reference: Array, method: Method = "lap", **options: An
     """
     order = permutation(plan(V, reference, method, **options))
     return V[order], order
+
+
+def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float = 0.05) -> list[tuple[int, int]]:
+    """Find rows that several factors have in common although their plans leave them alone.
+
+    Parameters
+    ----------
+    Vs : sequence of arrays, shape (k, m)
+    plans : sequence of arrays, shape (k, k)
+        From :func:`plan`; a row counts as left alone when its column of the plan holds less than half.
+    alpha : float
+        As in :func:`plan`.
+
+    Returns
+    -------
+    list of (factor, row)
+        One for each group of rows of at least two factors, the largest group first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> V = np.random.default_rng(0).random((2, 50))
+    >>> unaligned_groups([V, V[:1]], [np.array([[0.0, 1.0]]), np.zeros((1, 1))])
+    [(0, 0)]
+    """
+    alone = [(c, int(j)) for c, P in enumerate(plans) for j in np.flatnonzero(_host(P).sum(axis=0) < 0.5)]
+    if len({c for c, _ in alone}) < 2:
+        return []
+    rows = np.stack([_host(Vs[c][j]) for c, j in alone])
+    owner = np.array([c for c, _ in alone])
+    # The test of `plan` divides alpha by the k² pairs of two factors; here all rows of all factors meet.
+    alike = _significant(correlations(rows, rows), rows.shape[1], alpha)
+    groups = []
+    left = np.ones(len(alone), bool)
+    while left.any():
+        support = np.array(
+            [len(set(owner[near & left])) if here else 0 for near, here in zip(alike, left, strict=True)]
+        )
+        best = int(support.argmax())
+        if support[best] < 2:
+            break
+        groups.append(alone[best])
+        left &= ~alike[best]
+        left[best] = False
+    return groups
 
 
 def squared_distances(V: Array, reference: Array) -> Array:
