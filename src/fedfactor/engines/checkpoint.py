@@ -13,7 +13,7 @@ from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import CheckpointError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.files import write_atomic
-from fedfactor.core.protocol import Algorithm, Meta, Scatter
+from fedfactor.core.protocol import Algorithm, Meta, Scatter, settings_of
 from fedfactor.core.run import RoundRecord
 from fedfactor.core.tree import Tree, type_tag
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
@@ -147,7 +147,7 @@ def fingerprint(algorithm: Algorithm, federation: Federation, meta: Meta, seed: 
     digests = {name: _digest(federation.shard(name).X) for name in meta.clients}
     about = {
         "algorithm": type_tag(type(algorithm)),
-        "settings": asdict(algorithm),  # type: ignore[reportArgumentType]
+        "settings": settings_of(algorithm),
         "seed": seed,
         "dtype": meta.dtype,
         "features": meta.n_features,

@@ -109,9 +109,10 @@ class _Loop:
                 status = snapshot.ended  # type: ignore[assignment]
                 break
             snapshot = self._round(snapshot)
+            stop = watch.round(snapshot.history[-1])  # watchers hear of the last round too
             if self.algorithm.converged(snapshot.server):
                 snapshot = replace(snapshot, ended="converged")
-            elif watch.round(snapshot.history[-1]):
+            elif stop:
                 snapshot = replace(snapshot, ended="stopped")
             if checkpoint and (snapshot.next_round % checkpoint.every == 0 or snapshot.ended):
                 snapshot = replace(snapshot, clients=self.crew.states())

@@ -20,7 +20,7 @@ import numpy as np
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for, settings_of
 from fedfactor.core.tree import Tree, type_tag
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.frames import read_frame, write_frame
@@ -59,7 +59,7 @@ class ProcessCrew:
         self._home = {name: position % workers for position, name in enumerate(self._names)}
         about = {
             "algorithm": type_tag(type(algorithm)),
-            "settings": asdict(algorithm),  # type: ignore[reportArgumentType]
+            "settings": settings_of(algorithm),
             "meta": asdict(meta),
             "threads": threads,
         }
