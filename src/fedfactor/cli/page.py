@@ -79,7 +79,7 @@ def _components(entries: list[Entry]) -> str:
         height, width = picture.shape
         alt = escape(f"{len(V)} components of {label}, each a picture of {SHAPE[0]} × {SHAPE[1]} pixels")
         image = f'<img src="{png_uri(picture)}" width="{width}" height="{height}" alt="{alt}">'
-        figures += f"<figure>{image}<figcaption>{escape(label)}</figcaption></figure>\n"
+        figures += f"<figure><div>{image}</div><figcaption>{escape(label)}</figcaption></figure>\n"
     return figures
 
 
