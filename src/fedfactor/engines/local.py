@@ -98,6 +98,8 @@ class _Loop:
 
     def run(self, checkpoint: Checkpoint | None, threads: int, watch: _Watchers) -> Run:
         mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
+        if checkpoint:
+            mark["participation"] = str(getattr(self.participation, "__qualname__", self.participation))
         saved = checkpoint.load(mark) if checkpoint else None
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
