@@ -11,7 +11,7 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
 from fedfactor.core.tree import Array, record, telemetry, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_step, summation_error
@@ -161,8 +161,8 @@ class PooledNMF(Algorithm):
     server_steps: int = 10
     momentum: bool = True
     tol: float = 1e-4
-    row_clip: float | None = None
-    row_count: float | None = None
+    row_clip: float | None = set_by_privacy()
+    row_count: float | None = set_by_privacy()
 
     handles_missing: ClassVar[bool] = True
 
@@ -257,7 +257,7 @@ class PooledNMF(Algorithm):
         return server, Factor(server.sent)
 
     def _noisy_step(self, state: Server, up: RowGradients, at: Round) -> tuple[Server, Factor]:
-        """Take a public step along summed gradients, which may be noise; the last download is a mean of the iterates."""
+        """Take a public step along summed gradients; the last download is a mean of the iterates."""
         share = len(at.participants) / int(state.n_clients)
         step = FIRST_STEP / (1 + at.index / 10) * self.n_components / (share * float(self.row_count or 1))
         sent = noisy_step(np.asarray(state.sent, np.float64), np.asarray(up.D), step)

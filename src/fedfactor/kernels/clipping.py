@@ -1,7 +1,8 @@
 """Row-wise bounds: how much one row can add to a shared sum, whatever the row holds.
 
-With V fixed and public, row i contributes the rank-one matrix ``u_iᵀ(u_i V − x_i)`` to the gradient of ``½‖X − U V‖²``. Its
-Frobenius norm is ``‖u_i‖·‖u_i V − x_i‖``, so clipping row by row takes two products with X and no matrix per row.
+With V fixed and public, row i contributes the rank-one matrix ``u_iᵀ(u_i V − x_i)`` to the gradient of
+``½‖X − U V‖²``. Its Frobenius norm is ``‖u_i‖·‖u_i V − x_i‖``, so clipping row by row takes two products with X and no
+matrix per row.
 
 Everything here is double precision on the host: a bound that holds up to single-precision rounding is no bound.
 """

@@ -66,8 +66,8 @@ def dp(
         Whom it protects: one row; one client with all its rows; or one subject with up to `cap` rows. A row is often a
         visit, a cell or a session: it is a person only if every person has one row.
     clip : float, optional
-        For ``unit="client"``: the largest norm of a client's upload, measured from the one that says nothing new. Chosen
-        without looking at the data.
+        For ``unit="client"``: the largest norm of a client's upload, measured from the one that says nothing new.
+        Chosen without looking at the data.
     row_bound : float, optional
         A public bound on the norm of a row; longer rows are cut. When None, it is estimated with noise, from 5 % of
         the budget.

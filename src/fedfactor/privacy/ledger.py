@@ -63,8 +63,8 @@ class Ledger:
 
     Notes
     -----
-    An entry is on the disk before the release it stands for, so a crash can only lead to an entry without a release. The
-    same release, sent again after a crash, is counted once.
+    An entry is on the disk before the release it stands for, so a crash can only lead to an entry without a release.
+    The same release, sent again after a crash, is counted once.
 
     Examples
     --------
@@ -97,7 +97,9 @@ class Ledger:
             self._entries = {e.key: e for e in _read(self.path)}
         return list(self._entries.values())
 
-    def epsilon(self, delta: float | None = None, accountant: Accountant | None = None, run: str | None = None) -> float:
+    def epsilon(
+        self, delta: float | None = None, accountant: Accountant | None = None, run: str | None = None
+    ) -> float:
         """Return the ε of everything so far (or of one run); infinite if anything was released without proven noise."""
         entries = [e for e in self.entries() if run in (None, e.run)]
         return self._cost(entries, delta or self.delta, accountant or self.accountant)

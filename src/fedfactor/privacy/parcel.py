@@ -90,5 +90,7 @@ def _rebuild(node: Any, found: dict[str, np.ndarray], path: str) -> Any:
         return {name: _rebuild(child, found, f"{path}.{name}" if path else name) for name, child in node.items()}
     if path in found:
         return found[path]
-    parts = {f.name: _rebuild(getattr(node, f.name), found, f"{path}.{f.name}" if path else f.name) for f in fields(node)}
+    parts = {
+        f.name: _rebuild(getattr(node, f.name), found, f"{path}.{f.name}" if path else f.name) for f in fields(node)
+    }
     return replace(node, **parts)

@@ -39,6 +39,9 @@ SURVEY_SHARE = 0.05
 ROW_ROUNDS, CLIENT_ROUNDS = 30, 10
 """Rounds of a private run unless the user says otherwise: each further round makes all of them noisier."""
 
+NOISY_THRESHOLD = 0.9
+"""Share of clients that a noisy sum waits for: those beyond it may drop out, and the others add noise for them."""
+
 WORDS = {
     "secure-sum": SecureSum(),
     "median": Robust("median"),
@@ -141,7 +144,9 @@ def make_plan(
         work, withheld = rare_columns(federation, parts.minimums, secure, run.encode(), simulation=simulation)
     books = Books(_ledgers(parts.ledger), _entry(parts.transforms, algorithm, run))
     about = {"withheld_columns": int(withheld.size)}
-    channel = Channel(tuple(parts.transforms), parts.minimums, books, run, None, algorithm, meta, about, simulation, folder)
+    channel = Channel(
+        tuple(parts.transforms), parts.minimums, books, run, None, algorithm, meta, about, simulation, folder
+    )
     return Plan(algorithm, work, rounds or algorithm.default_rounds, channel, federation)
 
 
@@ -164,7 +169,7 @@ def _private_plan(
     if asked.noise == "local" and secure is not None:
         raise IncompatibleError("noise='local' assumes no secure sum. Use noise='distributed', or leave it out.")
     if asked.noise == "distributed" and secure is None:
-        secure = SecureSum(min_clients=min(3, max(2, meta.n_clients)))
+        secure = SecureSum(threshold=NOISY_THRESHOLD)
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
     honest = 1
     if secure is not None:
@@ -185,7 +190,13 @@ def _private_plan(
     ledgers = [Ledger(own, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)]
     ledgers += _ledgers(parts.ledger, asked)
     entry = Entry(
-        run, 0, z, asked.unit, asked.sampling, algorithm=type(algorithm).__name__, simulation=asked.noise_seed is not None
+        run,
+        0,
+        z,
+        asked.unit,
+        asked.sampling,
+        algorithm=type(algorithm).__name__,
+        simulation=asked.noise_seed is not None,
     )
     books = Books(ledgers, entry)
     books.check_first()
@@ -293,7 +304,9 @@ def _entry(transforms: Sequence[Transform], algorithm: Algorithm, run: str) -> E
         unit = "client" if noise.whole else "row"
         clipped = any(isinstance(t, Clip) and t.norm <= noise.sensitivity for t in transforms)
         proven = clipped if noise.whole else getattr(algorithm, "row_clip", None) is not None
-        return Entry(noise_multiplier=noise.noise_multiplier, unit=unit, sampling=noise.sampling, proven=proven, **about)
+        return Entry(
+            noise_multiplier=noise.noise_multiplier, unit=unit, sampling=noise.sampling, proven=proven, **about
+        )
     if isinstance(noise, PaperNoise):
         return Entry(noise_multiplier=0.0, unit="client", proven=False, what=noise.label, **about)
     return Entry(noise_multiplier=0.0, unit="client", proven=True, **about)

@@ -43,6 +43,8 @@ class Minimums:
     allow : tuple of str
         Minimums the user overrides by name: ``"small-client"``, ``"few-clients"``, ``"rare-columns"``,
         ``"changed-cohort"``.
+    strict : bool
+        Refuse in a simulation too.
 
     Examples
     --------
@@ -61,6 +63,7 @@ class Minimums:
     column_clients: int = 2
     rare_columns: Literal["withhold", "merge", "refuse"] = "withhold"
     allow: tuple[Named, ...] = ()
+    strict: bool = False
 
     def check(self) -> None:
         """Refuse words that are not known."""
@@ -79,7 +82,7 @@ class Minimums:
         if name in self.allow:
             return
         text = f'{finding}. To go on all the same, say so by name: Minimums(allow=("{name}",)).'
-        if not simulation:
+        if self.strict or not simulation:
             raise RefusedError(text)
         warnings.warn(f"{text} Between real parties this is refused.", PrivacyWarning, stacklevel=2)
 
@@ -87,8 +90,12 @@ class Minimums:
         """Look at the number of clients and at their sizes."""
         independent = len(rows) - self.coordinator_is_client
         if independent < self.clients:
-            finding = f"{independent} clients that do not collude with the server, {self.clients} are wanted: with two, "
-            self.judge("few-clients", finding + "each can subtract its own part and read the other's", simulation=simulation)
+            finding = (
+                f"{independent} clients that do not collude with the server, {self.clients} are wanted: with two, "
+            )
+            self.judge(
+                "few-clients", finding + "each can subtract its own part and read the other's", simulation=simulation
+            )
         least = self.rows_for(n_components)
         small = {name: n for name, n in rows.items() if n < least}
         if small:

@@ -71,7 +71,7 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def mask_words(key: bytes, count: int) -> np.ndarray:
-    """Stretch a key to uniform 64-bit integers (ChaCha20). A key is used for one mask only, so the nonce may be zero."""
+    """Stretch a key to uniform 64-bit integers (ChaCha20); each key makes one mask, so the nonce may be zero."""
     ciphers = _need("hazmat.primitives.ciphers")
     stream = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     return np.frombuffer(stream.update(bytes(8 * count)), dtype="<u8")

@@ -32,7 +32,9 @@ def privacy_report(channel: Channel, rounds: int) -> dict[str, Any]:
         "mode": "dp" if channel.asked else "robust" if robust else "secure-sum" if secure else "custom",
         "channel": [type(t).__name__ for t in channel.transforms],
         "sees": {
-            "server": (_SECURE if secure else _CLEAR).replace("uploads", told + "uploads").replace("upload ", told + "upload "),
+            "server": (_SECURE if secure else _CLEAR)
+            .replace("uploads", told + "uploads")
+            .replace("upload ", told + "upload "),
             "other clients": "the shared V of each round",
             "public": "whatever V is published",
         },
@@ -89,8 +91,12 @@ def _not_covered(channel: Channel, secure: bool, noise: Any) -> list[str]:
         if channel.books.entry.unit == "subject":
             found.append("a subject known to more clients than the cap counts")
         if noise.share == "distributed":
-            found.append(f"more than {channel.asked.colluding if channel.asked else 0} clients who tell the server their noise")
-        found.append("choices made by looking at the data: rank, bounds, number of rounds, unless the ledger paid for them")
+            found.append(
+                f"more than {channel.asked.colluding if channel.asked else 0} clients who tell the server their noise"
+            )
+        found.append(
+            "choices made by looking at the data: rank, bounds, number of rounds, unless the ledger paid for them"
+        )
     return found
 
 

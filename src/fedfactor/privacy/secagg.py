@@ -3,8 +3,8 @@
 Protocol of Bonawitz et al. (2017) with the consistency check for a server that may lie, on the complete graph:
 
 1. *advertise*: every client sends two fresh public keys, signed with its identity key.
-2. *share*: every client checks all signatures, and sends shares of its own mask key and of its own seed, each sealed for
-   one peer.
+2. *share*: every client checks all signatures, and sends shares of its mask key and of its seed, each sealed for one
+   peer.
 3. *mask*: every client sends its integers plus masks that cancel in the sum.
 4. *agree*: every client signs the list of those whose masked integers arrived.
 5. *unmask*: a client that sees enough signatures of one list sends, for each peer on it, the share of the seed, and for
@@ -94,7 +94,7 @@ class SecureClient:
         self._stage = stage
 
     def advertise(self, run: bytes, index: int, names: Sequence[str], threshold: int, size: tuple[int, int]) -> Advert:
-        """Send fresh keys, unless the round breaks this client's own minimums; `size` counts words, and wide numbers."""
+        """Send fresh keys, unless the round breaks this client's own minimums; `size`: words, and wide numbers."""
         self._enter("advertise", "new")
         unknown = [name for name in names if name not in self._registry]
         if unknown or len(set(names)) != len(names) or self.name not in names:

@@ -42,8 +42,8 @@ class SecureSum(Transform):
 
     Notes
     -----
-    *Holds* against a server that follows the protocol and looks at all it gets, together with fewer than the threshold of
-    clients. Keys are signed, a client reveals at most one of the two shares of a peer, and a list of survivors needs
+    *Holds* against a server that follows the protocol and looks at all it gets, with the help of fewer clients than the
+    threshold. Keys are signed, a client reveals at most one of the two shares of a peer, and a list of survivors needs
     the threshold of signatures, so a server that lies can end a round but not open it. *Does not hold*: what the sum
     itself says (a column that one row fills shows that row's part; see the minimums), what can be told from sums of
     different cohorts, a client that sends nonsense, a threshold of clients who collude with the server, and the clock.

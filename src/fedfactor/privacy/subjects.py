@@ -42,7 +42,9 @@ def _capped(name: str, shard: Shard, subject: str | Mapping[str, Any], cap: int)
     keep_columns = np.ones(shard.n_features)
     if isinstance(subject, str):
         if shard.features is None or subject not in shard.features:
-            raise DataError(f"Owner {name!r} has no column {subject!r} to name subjects. Name one that all owners have.")
+            raise DataError(
+                f"Owner {name!r} has no column {subject!r} to name subjects. Name one that all owners have."
+            )
         column = shard.features.index(subject)
         keep_columns[column] = 0
         cells = X[:, [column]]

@@ -19,7 +19,7 @@ __all__ = ["SENSITIVITY", "noisy_sum", "row_survey"]
 SENSITIVITY = math.sqrt(2)
 """A row adds one to the count and one to a bin."""
 
-_EDGES = 2.0 ** (np.arange(-40, 81) / 2)  # half octaves from 1e-6 to 1e12; longer rows fall in the last bin
+_EDGES = 2.0 ** (np.arange(-80, 161) / 4)  # quarter octaves from 1e-6 to 1e12; longer rows fall in the last bin
 
 
 def noisy_sum(
@@ -48,7 +48,9 @@ def row_survey(
         counts = np.bincount(bins, minlength=_EDGES.size)
         vectors[name] = np.concatenate([[lengths.size], counts])
     total = noisy_sum(vectors, noise, secure, run, seed)
-    spread = noise.noise_multiplier * noise.sensitivity * (1 if noise.share == "distributed" else math.sqrt(len(vectors)))
+    spread = (
+        noise.noise_multiplier * noise.sensitivity * (1 if noise.share == "distributed" else math.sqrt(len(vectors)))
+    )
     rows = max(float(total[0]), 1.0)
     bins = np.where(total[1:] > 2 * spread, total[1:], 0.0)
     if not bins.any():
