@@ -229,6 +229,10 @@ class PooledNMF(Algorithm):
         V = solve_rows(V.T, pooled.G, pooled.A.T, sweeps=self.server_steps).T
         return V, None if up.total is None else squared_error(float(up.total), up.A, up.G, V)
 
+    def settle(self, state: Server, down: Factor) -> Factor:
+        """Take the V that was reached, not the bold guess beyond it that was to go out."""
+        return Factor(unit_rows(state.V))
+
     def converged(self, state: Server) -> bool:
         """Tell whether the last rounds brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= PATIENCE
