@@ -157,13 +157,14 @@ class _Loop:
         return down
 
     def _finish(self, snapshot: Snapshot, status: Status, threads: int) -> Run:
+        down = self._send(self.algorithm.settle(snapshot.server, snapshot.down))
         factors: dict[str, LocalFactors] = {}
         scores: dict[str, Score] = {}
-        for name, kept, score in self.crew.end(snapshot.down):
+        for name, kept, score in self.crew.end(down):
             factors[name], scores[name] = kept, score
         features = self.federation.feature_names
         about = environment(threads)
-        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features)
+        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, down, about, features)
 
 
 class _Watchers:
