@@ -60,7 +60,6 @@ class Round:
     seed: int
     index: int
     client: str | None = None
-    last: bool = False
     participants: tuple[str, ...] = ()
 
     def rng(self, name: str) -> np.random.Generator:

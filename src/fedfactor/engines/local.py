@@ -129,7 +129,7 @@ class _Loop:
     def _round(self, snapshot: Snapshot) -> Snapshot:
         began = time.perf_counter()
         index, down = snapshot.next_round, snapshot.down
-        at = Round(self.seed, index, last=index + 1 == self.rounds)
+        at = Round(self.seed, index)
         asked = participants(self.participation, at, self.meta.clients)
         inbox = Inbox(self.expected)
         for name, up in self.crew.step(asked, down, replace(at, participants=asked)):
