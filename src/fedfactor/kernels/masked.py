@@ -13,18 +13,18 @@ import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
 from fedfactor.kernels.compiled import kernel
-from fedfactor.kernels.products import as_like, csr_parts, row_bounds, scatter_blocks, squared_norm, sums
-from fedfactor.threads import for_blocks
+from fedfactor.kernels.products import as_like, csr_parts, over_rows, scatter_blocks, squared_norm, sums
 
 __all__ = ["masked_sums", "observed_count", "observed_squared_norm", "solve_rows_masked"]
 
 Array = Any
+Mask = Any  # boolean array, or "stored"
 
 # Cells of a dense block of rows: a few temporaries of this size are all that dense data adds.
 _CELLS = 1 << 19
 
 
-def solve_rows_masked(U: Array, X: Array, mask: Array | str, V: Array, *, sweeps: int = 1, tol: float = 0.0) -> Array:
+def solve_rows_masked(U: Array, X: Array, mask: Mask, V: Array, *, sweeps: int = 1, tol: float = 0.0) -> Array:
     r"""Improve each row of `U` by cyclic coordinate descent on its observed cells.
 
     .. math:: \min_{U \ge 0} \tfrac12 \sum_{(i,j)\,\text{observed}} (X_{ij} - U_i V_j)^2
@@ -67,7 +67,7 @@ def solve_rows_masked(U: Array, X: Array, mask: Array | str, V: Array, *, sweeps
     return array_namespace(U).concat(parts, axis=0) if parts else array_namespace(U).asarray(U, copy=True)
 
 
-def masked_sums(U: Array, X: Array, mask: Array | str, V: Array) -> tuple[Array, Array, float]:
+def masked_sums(U: Array, X: Array, mask: Mask, V: Array) -> tuple[Array, Array, float]:
     """Return ``N = Uᵀ(M∗X)``, ``D = Uᵀ(M∗(U V))`` (both k × m) and ``‖M∗(X − U V)‖²`` (double precision).
 
     ``U V`` is formed for one block of rows at a time (dense), or cell by cell (stored). The gradient of V is ``D − N``.
@@ -92,7 +92,7 @@ def masked_sums(U: Array, X: Array, mask: Array | str, V: Array) -> tuple[Array,
     return N, D, error
 
 
-def observed_squared_norm(X: Array, mask: Array | str) -> float:
+def observed_squared_norm(X: Array, mask: Mask) -> float:
     """Return the sum of squares of the observed cells, in double precision.
 
     Examples
@@ -108,7 +108,7 @@ def observed_squared_norm(X: Array, mask: Array | str) -> float:
     return sum((squared_norm(X[rows][mask[rows]]) for rows in _row_blocks(X)), 0.0)
 
 
-def observed_count(X: Array, mask: Array | str) -> int:
+def observed_count(X: Array, mask: Mask) -> int:
     """Return the number of observed cells.
 
     Examples
@@ -121,11 +121,11 @@ def observed_count(X: Array, mask: Array | str) -> int:
     return int(X.indptr[-1]) if _is_stored(mask) else int(mask.sum())
 
 
-def _is_stored(mask: Array | str) -> bool:
+def _is_stored(mask: Mask) -> bool:
     return isinstance(mask, str)
 
 
-def _check(X: Array, mask: Array | str) -> None:
+def _check(X: Array, mask: Mask) -> None:
     sparse = scipy.sparse.issparse(X)
     if _is_stored(mask):
         if mask != "stored" or not sparse or X.format != "csr":
@@ -160,8 +160,7 @@ def _solve_stored(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: floa
     start, Vt = np.ascontiguousarray(U), np.ascontiguousarray(as_like(V, U).T)
     out = np.empty(U.shape, U.dtype)
     blocks = 1 if X.nnz * U.shape[1] * sweeps < 200_000 else 16
-    bounds = row_bounds(parts[0], blocks)
-    for_blocks(lambda b, _: run(*parts, start, Vt, bounds[b], bounds[b + 1], sweeps, tol, out), blocks, 1)
+    over_rows(lambda _, a, b: run(*parts, start, Vt, a, b, sweeps, tol, out), parts[0], blocks)
     return out
 
 
@@ -212,7 +211,7 @@ def _step(u: Array, correlation: Array, norms: Array, live: Array | None) -> Arr
 def _sweep(Ut: Array, coordinate: Any, sweeps: int, tol: float) -> Array:
     """Apply `coordinate` to t = 0..k-1, `sweeps` times, resting the rows that have settled."""
     xp = array_namespace(Ut)
-    live, first = None, None
+    live, first = None, 0.0
     for sweep in range(sweeps):
         moved = xp.zeros_like(Ut[0])
         for t in range(Ut.shape[0]):
@@ -234,14 +233,13 @@ def _stored_sums(U: np.ndarray, X: Array, V: np.ndarray) -> tuple[np.ndarray, np
     parts = csr_parts(X, U.dtype)
     U, Vt = np.ascontiguousarray(U), np.ascontiguousarray(as_like(V, U).T)
     blocks = max(1, scatter_blocks(X, U.shape[1]) // 2)
-    bounds = row_bounds(parts[0], blocks)
     buffers = np.zeros((2, blocks, *Vt.shape), U.dtype)
     errors = np.zeros(blocks)
 
-    def share(b: int, _: int) -> None:
-        errors[b] = run(*parts, U, Vt, bounds[b], bounds[b + 1], buffers[0, b], buffers[1, b])
+    def share(block: int, start: int, stop: int) -> None:
+        errors[block] = run(*parts, U, Vt, start, stop, buffers[0, block], buffers[1, block])
 
-    for_blocks(share, blocks, 1)
+    over_rows(share, parts[0], blocks)
     for b in range(1, blocks):
         buffers[:, 0] += buffers[:, b]
     return np.ascontiguousarray(buffers[0, 0].T), np.ascontiguousarray(buffers[1, 0].T), float(errors.sum())

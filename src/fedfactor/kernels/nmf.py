@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_torch_array
+from array_api_compat import array_namespace, device, is_torch_array
 
 from fedfactor.kernels.compiled import kernel
 from fedfactor.threads import for_blocks
@@ -75,7 +75,7 @@ def solve_rows(
     array([[3., 0.]])
     """
     if l2:
-        G = G + l2 * array_namespace(G).eye(G.shape[0], dtype=G.dtype)
+        G = G + l2 * array_namespace(G).eye(G.shape[0], dtype=G.dtype, device=device(G))
     if isinstance(W, np.ndarray):
         run = kernel("solve_rows", W.dtype)
         if run is not None:
@@ -89,7 +89,7 @@ def _solve_compiled(run, W: np.ndarray, G: Array, B: Array, sweeps: int, tol: fl
     G = np.ascontiguousarray(G, dtype=W.dtype)
     B = np.asarray(B, dtype=W.dtype)
     # Blocks of some hundred microseconds: long enough to be worth a thread. Rows are alike wherever the cuts fall.
-    block = _LANES * max(4, 1_000_000 // (_LANES * k * (k + 16) * max(1, sweeps)))
+    block = _LANES * max(4, 6_000_000 // (_LANES * k * (k + 16) * max(1, sweeps)))
     for_blocks(lambda a, b: run(W[a:b], G, B[a:b], out[a:b], _LANES, sweeps, l1, tol), n, block)
     return out
 
@@ -97,12 +97,13 @@ def _solve_compiled(run, W: np.ndarray, G: Array, B: Array, sweeps: int, tol: fl
 def _solve_columns(W: Array, G: Array, B: Array, sweeps: int, tol: float, l1: float) -> Array:
     """Do the same, one coordinate of all rows at a time: for torch, and where numba is absent."""
     xp = array_namespace(W)
-    # Transposed, so that a coordinate of all rows is one contiguous vector; asarray(copy=True) keeps the caller's W.
-    Wt, Bt = xp.asarray(W.T, copy=True), B.T
+    # Transposed, so that a coordinate of all rows is one contiguous vector; added to zero, as that copies in any library.
+    Wt, Bt = xp.zeros((W.shape[1], W.shape[0]), dtype=W.dtype, device=device(W)), B.T
+    Wt += W.T
     diagonal = (
         [float(h) for h in xp.linalg.diagonal(G)] if isinstance(G, np.ndarray) else xp.linalg.diagonal(G).tolist()
     )
-    live, first = None, None
+    live, first = None, 0.0
     for sweep in range(sweeps):
         before = xp.asarray(Wt, copy=True) if tol > 0 else None
         for t, h in enumerate(diagonal):

@@ -95,12 +95,17 @@ def randomized_svd(
     n, m = X.shape
     width = min(n_components + oversample, n, m)
     basis = np.random.default_rng(seed).standard_normal((width, m))
-    for _ in range(iterations + 1):
-        left = np.linalg.qr(_doubles(cross(X, as_like(basis, X))))[0]
-        reduced = _doubles(sums(as_like(left, X), X))
-        basis = np.linalg.qr(reduced.T)[0].T
+    left, reduced = _project(X, basis)
+    for _ in range(iterations):
+        left, reduced = _project(X, np.linalg.qr(reduced.T)[0].T)
     small, sizes, right = np.linalg.svd(reduced, full_matrices=False)
     return (left @ small)[:, :n_components], sizes[:n_components], right[:n_components]
+
+
+def _project(X: Array, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return an orthonormal basis Q of X basisᵀ, and Qᵀ X."""
+    left = np.linalg.qr(_doubles(cross(X, as_like(basis, X))))[0]
+    return left, _doubles(sums(as_like(left, X), X))
 
 
 def _doubles(A: Array) -> np.ndarray:

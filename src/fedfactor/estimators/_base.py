@@ -1,0 +1,246 @@
+"""The shared machinery of the faces: validate, split, run, copy out."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from fedfactor.core.checks import as_matrix, check_values
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.protocol import Algorithm, LocalFactors
+from fedfactor.core.run import Run
+from fedfactor.core.tree import Array
+from fedfactor.data.partition import row_positions
+from fedfactor.engines.callbacks import watcher
+from fedfactor.engines.launch import engine_of, run
+from fedfactor.estimators import _inputs
+from fedfactor.kernels.factors import reconstruction
+from fedfactor.kernels.products import as_like
+
+
+class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A face: its parameters are the fields of one algorithm, and what every run needs.
+
+    Subclasses name the algorithm in ``_method`` and write their ``__init__`` in full, as scikit-learn wants it.
+    """
+
+    _method: ClassVar[type[Algorithm]]
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
+        """Find the components that all owners share.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or tensor of shape (n, m); Federation, mapping or list of such
+            All rows in one matrix, or the rows of each owner. Owners in a list are named ``"0"``, ``"1"``, ...
+        y : None
+            Ignored.
+        groups : array-like of shape (n,), optional
+            The owner of each row. By default rows are dealt at random to ``n_clients`` owners.
+
+        Returns
+        -------
+        self
+        """
+        self._learn(X, groups)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+        """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners.
+
+        Parameters
+        ----------
+        X, y, groups
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        U : array of shape (n, n_components), or dict of such
+        """
+        labels = self._learn(X, groups)
+        if _inputs.is_owned(X):
+            return {name: _copy(U) for name, U in self.client_factors_.items()}
+        if labels is None:
+            return _copy(self.client_factors_["0"])
+        positions = row_positions(labels)
+        n_rows = sum(map(len, positions.values()))
+        out = as_like(np.zeros((n_rows, self.n_components_)), next(iter(self.client_factors_.values())))
+        for name, rows in positions.items():
+            out[rows] = self.client_factors_[name]
+        return out
+
+    def transform(self, X: Any, client: str | None = None) -> Any:
+        """Find U for rows that need not have been in the run; V alone is needed, nothing is sent.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or tensor of shape (n, m); Federation, mapping or list of such
+            Rows with the features of :meth:`fit`.
+        client : str, optional
+            The owner whose rows these are, for methods that give owners components of their own.
+
+        Returns
+        -------
+        U : array of shape (n, n_components), or dict of such
+            Of the library and the floating type of X.
+        """
+        check_is_fitted(self)
+        factors = self._factors(client)
+        return self._each(X, lambda shard: self.run_.algorithm.fold_in(shard.X, factors, shard.mask))
+
+    def inverse_transform(self, U: Any) -> Array:
+        """Return ``U V``: what the factors say the rows were.
+
+        Parameters
+        ----------
+        U : array of shape (n, n_components)
+
+        Returns
+        -------
+        X : array of shape (n, n_features_in_)
+        """
+        check_is_fitted(self)
+        U, _ = as_matrix(U)
+        if U.shape[1] != self.n_components_:
+            raise DataError(
+                f"U has {U.shape[1]} columns, but there are {self.n_components_} components. Pass what transform gave."
+            )
+        return U @ as_like(self.components_, U)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return minus the relative error ``‖X − UV‖ / ‖X‖`` of rows under the components: higher is better.
+
+        Parameters
+        ----------
+        X : as in :meth:`transform`
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        factors = self._factors(None)
+
+        def error(shard: Shard) -> tuple[float, int, float]:
+            U = self.run_.algorithm.fold_in(shard.X, factors, shard.mask)
+            return reconstruction(shard.X, U, as_like(factors.V, U), shard.mask)
+
+        found = self._each(X, error)
+        parts = list(found.values()) if isinstance(found, dict) else [found]
+        sse, total = (sum(part[place] for part in parts) for place in (0, 2))
+        return -math.sqrt(sse / total) if total > 0 else 0.0
+
+    def _learn(self, X: Any, groups: Any) -> Any:
+        """Run the algorithm; return the owner of each row, None when one owner has all or X came with its owners."""
+        algorithm, engine, seed = self._settings()
+        if _inputs.is_owned(X):
+            if groups is not None:
+                raise DataError(
+                    "groups says who owns each row of one matrix, but this X comes with its owners. Leave groups out."
+                )
+            labels, federation = None, _inputs.federation_of(X, self.missing_values)
+        else:
+            X = _inputs.matrix(self, X, reset=True)
+            labels = _inputs.owner_labels(X.shape[0], groups, self.n_clients, seed)
+            features = getattr(self, "feature_names_in_", None)
+            federation = _inputs.split(X, labels, self.missing_values, features)
+        watch = watcher(self.verbose, type(self).__name__)
+        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
+        self._keep(run(algorithm, federation, engine=engine, **options), federation)
+        return labels
+
+    def _settings(self) -> tuple[Algorithm, Any, int]:
+        for name in ("n_components", "n_clients"):
+            _inputs.check_whole(name, getattr(self, name))
+        if self.rounds is not None:
+            _inputs.check_whole("rounds", self.rounds)
+        _inputs.check_missing(self.missing_values)
+        engine = engine_of(self.engine)
+        if not hasattr(engine, "run"):
+            raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
+        algorithm = self._method(**{field.name: getattr(self, field.name) for field in fields(self._method)})
+        return algorithm, engine, _inputs.draw_seed(self.random_state)
+
+    def _keep(self, result: Run, federation: Federation) -> None:
+        self.run_ = result
+        self.components_ = result.V
+        self.n_components_ = int(result.V.shape[0])
+        self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
+        self.n_iter_ = result.rounds
+        self.reconstruction_err_ = math.sqrt(float(result.score.sse))
+        self.relative_error_ = result.relative_error
+        self.n_features_in_ = int(result.V.shape[1])
+        self._missing = federation.missing_values
+        if result.feature_names is not None:
+            self.feature_names_in_ = np.asarray(result.feature_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        tol = getattr(result.algorithm, "tol", 0)
+        if result.status == "rounds" and tol > 0:
+            warnings.warn(
+                f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. "
+                "Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def _factors(self, client: str | None) -> LocalFactors:
+        known = self.run_.factors
+        if client is not None and str(client) not in known:
+            raise ValueError(
+                f"No owner is called {client!r}; the run knew {', '.join(sorted(known))}. "
+                "Use client=None for the shared components."
+            )
+        kept = next(iter(known.values())) if client is None else known[str(client)]
+        return replace(kept, V=self.components_) if client is None else kept
+
+    def _each(self, X: Any, work: Any) -> Any:
+        """Check new rows as fit does and work on them: on one matrix, or on each owner's."""
+        domain = self.run_.algorithm.domain
+        if not _inputs.is_owned(X):
+            shard = Shard.of(_inputs.matrix(self, X, reset=False), self._missing)
+            check_values("new rows", shard.X, shard.mask, domain)
+            return work(shard)
+        federation = _inputs.federation_of(X, self._missing)
+        federation.prepare(domain)
+        self._check_same_features(federation)
+        return {name: work(federation.shard(name)) for name in federation.names}
+
+    def _check_same_features(self, federation: Federation) -> None:
+        if federation.n_features != self.n_features_in_:
+            raise DataError(
+                f"X has {federation.n_features} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                "features as input."
+            )
+        names, known = federation.feature_names, getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and names != tuple(known):
+            raise DataError("The feature names should match those that were passed during fit, in the same order.")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        missing = self.missing_values
+        tags.input_tags.positive_only = self._method.domain != "real"
+        # A stored value that means "missing" would need a dense mask, so sparse rows say it by not storing the cell.
+        tags.input_tags.sparse = missing is None or missing in ("unstored", 0)
+        tags.input_tags.allow_nan = self._method.handles_missing and isinstance(missing, float) and math.isnan(missing)
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _copy(U: Array) -> Array:
+    """Copy, so that a later step that works in place does not change what the run keeps."""
+    return U.clone() if hasattr(U, "detach") else U.copy()

@@ -1,0 +1,130 @@
+"""What scikit-learn's users do with an estimator: clone, pickle, search, chain, watch."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+
+from fedfactor import FedAvgNMF, LocalEngine, PooledNMF
+
+FACES = [PooledNMF, FedAvgNMF]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_clone_and_pickle(face, X, owner):
+    model = face(n_components=3, rounds=5, tol=0, random_state=7, engine=LocalEngine(workers=1)).fit(X, groups=owner)
+    again = clone(model).fit(X, groups=owner)
+    np.testing.assert_array_equal(again.components_, model.components_)
+    thawed = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(thawed.transform(X), model.transform(X))
+    assert thawed.run_.seed == 7
+    assert thawed.run_.history == model.run_.history
+
+
+def test_attributes(X, owner):
+    model = PooledNMF(n_components=3, rounds=5, tol=0, random_state=0).fit(X, groups=owner)
+    assert model.n_iter_ == 5
+    assert model.n_components_ == 3
+    assert model.components_.shape == (3, 6)
+    assert {name: U.shape for name, U in model.client_factors_.items()} == {
+        "north": (7, 3),
+        "south": (11, 3),
+        "west": (12, 3),
+    }
+    assert model.get_feature_names_out().tolist() == ["poolednmf0", "poolednmf1", "poolednmf2"]
+
+
+def test_random_state(X):
+    def fit(state):
+        return PooledNMF(rounds=2, tol=0, random_state=state).fit(X).run_.seed
+
+    assert fit(5) == fit(np.int64(5)) == 5
+    assert fit(np.random.RandomState(0)) == fit(np.random.RandomState(0)) != fit(np.random.RandomState(1))
+    assert fit(np.random.default_rng(0)) == fit(np.random.default_rng(0)) != fit(np.random.default_rng(1))
+    assert fit(None) != fit(None)
+    model = PooledNMF(rounds=2, tol=0).fit(X)
+    again = PooledNMF(rounds=2, tol=0, random_state=model.run_.seed).fit(X)
+    np.testing.assert_array_equal(model.components_, again.components_)
+
+
+def test_set_output_keeps_the_index(X, owner):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcdef"), index=[f"row {i}" for i in range(30)])
+    model = PooledNMF(rounds=3, tol=0, random_state=0).set_output(transform="pandas")
+    U = model.fit_transform(frame, groups=owner)
+    assert U.columns.tolist() == ["poolednmf0", "poolednmf1"]
+    assert U.index.equals(frame.index)
+    assert model.inverse_transform(U).shape == (30, 6)
+    assert model.inverse_transform(scipy.sparse.csr_array(U.to_numpy())).shape == (30, 6)
+
+
+def test_pipeline_passes_groups_on(X, owner):
+    pipe = make_pipeline(MaxAbsScaler(), PooledNMF(rounds=5, tol=0, random_state=0), LogisticRegression())
+    pipe.fit(X, owner, poolednmf__groups=owner)
+    assert sorted(pipe["poolednmf"].client_factors_) == ["north", "south", "west"]
+    assert pipe.predict(X).shape == (30,)
+
+
+def test_grid_search_finds_the_rank(X):
+    search = GridSearchCV(PooledNMF(random_state=0, rounds=200), {"n_components": [1, 2, 3]}, cv=3).fit(X)
+    assert search.best_params_ == {"n_components": 3}
+    assert -0.1 < search.best_score_ < 0
+
+
+def test_score_is_minus_the_relative_error(X):
+    model = PooledNMF(n_components=3, random_state=0, rounds=300).fit(X)
+    np.testing.assert_allclose(model.score(X), -model.relative_error_, rtol=1e-3)
+    assert model.score(np.zeros((2, 6))) == 0.0
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_running_out_of_rounds_is_a_warning_that_says_what_to_do(face, X):
+    with pytest.warns(ConvergenceWarning, match=r"used all 2 rounds .* Raise rounds, raise tol, or set tol=0"):
+        face(rounds=2, random_state=0).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        face(rounds=2, tol=0, random_state=0).fit(X)
+        assert face(rounds=500, tol=1e-2, random_state=0).fit(X).run_.status == "converged"
+
+
+def test_verbose_writes_to_the_log(X, caplog):
+    caplog.set_level(logging.INFO, logger="fedfactor")
+    PooledNMF(rounds=3, tol=0, verbose=2, random_state=0).fit(X)
+    assert sum("round" in line and "relative error" in line for line in caplog.messages) >= 3
+
+
+def test_default_engine_is_the_local_one(X, owner):
+    options = {"rounds": 5, "tol": 0, "random_state": 0}
+    named = PooledNMF(**options, engine="local").fit(X, groups=owner)
+    made = PooledNMF(**options, engine=LocalEngine(workers=1)).fit(X, groups=owner)
+    np.testing.assert_allclose(named.components_, made.components_)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_memory_stays_below_twice_the_data_and_u(together):
+    n, m, k = 40_000, 2_000, 10
+    S = scipy.sparse.random_array((n, m), density=0.01, format="csr", rng=0)
+    size, u = S.data.nbytes + S.indices.nbytes + S.indptr.nbytes, n * k * 8
+    owner = np.repeat(np.arange(50), n // 50)
+    if not together:
+        owner = np.random.default_rng(0).permutation(owner)
+    model = PooledNMF(k, rounds=2, tol=0, random_state=0)
+    model.fit(S[:1000])  # compile first
+    tracemalloc.start()
+    model.fit(S, groups=owner)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * size + u
+    assert kept < 0.2 * size + u  # the factors, not the rows

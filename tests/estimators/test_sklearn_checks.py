@@ -1,0 +1,70 @@
+"""scikit-learn's own checks, and the rule that a face has the parameters of its algorithm."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+import warnings
+from dataclasses import MISSING, fields
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fedfactor
+from fedfactor import algorithms, estimators
+
+FACES = [getattr(estimators, name) for name in estimators.__all__]
+EVERY_RUN = {
+    "rounds": None,
+    "n_clients": 1,
+    "engine": "local",
+    "privacy": None,
+    "random_state": None,
+    "missing_values": None,
+    "verbose": 0,
+}
+
+
+@parametrize_with_checks([*(face() for face in FACES), estimators.PooledNMF(missing_values=float("nan"))])
+def test_scikit_learn_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # tiny random matrices; the warning has a test of its own
+        check(estimator)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face):
+    method = getattr(algorithms, face.__name__)
+    parameters = inspect.signature(face).parameters
+    expected = [field.name for field in fields(method)] + list(EVERY_RUN)
+    assert list(parameters) == expected
+    for field in fields(method):
+        if field.default is not MISSING:
+            assert parameters[field.name].default == field.default
+    assert {name: parameters[name].default for name in EVERY_RUN} == EVERY_RUN
+    keyword_only = [name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert keyword_only == expected[1:]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_every_parameter_is_documented(face):
+    for name in inspect.signature(face).parameters:
+        assert f"\n    {name} : " in face.__doc__
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_public_name_is_the_face(face):
+    assert getattr(fedfactor, face.__name__) is face
+    assert getattr(algorithms, face.__name__) is not face
+
+
+def test_version_is_that_of_the_project():
+    try:
+        metadata.version("fedfactor")
+    except metadata.PackageNotFoundError:
+        pytest.skip("fedfactor is on the path but not installed")
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    assert fedfactor.__version__ == project["version"]
