@@ -22,9 +22,8 @@ _INT32 = np.dtype(np.int32)
 _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of reals,
-# i read-only vector of indices, n integer, s scalar real, t scalar real of double precision. Of bits, whatever the real type:
-# p/P read-only/written matrix of 64-bit words, q written vector of words, b/B matrix of bytes, z written vector of int64, e/E
-# read-only/written vector of doubles.
+# i read-only vector of indices, n integer, s scalar real, t scalar real of double precision. Whatever the real type: p read-only
+# matrix of 64-bit words, b/B read-only/written matrix of bytes, z/E written vector of int64/doubles.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
     "solve_rows": ("rRrwnnst", "contract"),
@@ -82,14 +81,12 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
         "s": number,
         "t": types.float64,
         "p": types.Array(types.uint64, 2, "C", readonly=True),
-        "P": types.Array(types.uint64, 2, "C"),
-        "q": types.Array(types.uint64, 1, "C"),
         "b": types.Array(types.uint8, 2, "C", readonly=True),
         "B": types.Array(types.uint8, 2, "C"),
         "z": types.Array(types.int64, 1, "C"),
-        "e": types.Array(types.float64, 1, "C", readonly=True),
         "E": types.Array(types.float64, 1, "C"),
     }
+    loops_boolean.prepare(numba)
     plan, freedom = _PLANS[name]
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
