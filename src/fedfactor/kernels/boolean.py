@@ -16,9 +16,9 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from fedfactor.kernels import bits
-from fedfactor.kernels.products import as_like
+from fedfactor.kernels.products import as_like, cross
 
-__all__ = ["Cells", "boolean_product", "boolean_refit", "count", "match_rows", "round_half", "vote"]
+__all__ = ["Cells", "boolean_product", "boolean_refit", "count", "hashed_rows", "match_rows", "round_half", "vote"]
 
 Array = Any
 _WORDS = 1 << 20  # words of packed rows that may exist at one time
@@ -154,6 +154,25 @@ def packed_blocks(X: Array) -> Iterator[tuple[slice, np.ndarray]]:
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
         yield rows, bits.pack(X if step >= n else X[rows])
+
+
+def hashed_rows(X: Array, salt: np.ndarray) -> Array:
+    """Return numbers in [0, 1) that look random but are a function of each row alone: ``(X saltᵀ mod 257) / 257``.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of 0 and 1, shape (n, m)
+    salt : ndarray of int from 0 to 255, shape (k, m)
+        Whole numbers this small add up without rounding in single precision, in any order, for rows of up to 65,536 ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> hashed_rows(np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[200, 185]]))
+    array([[0.49805447],
+           [0.        ]])
+    """
+    return cross(X, as_like(salt, X)) % 257 / 257
 
 
 def match_rows(V: np.ndarray, reference: np.ndarray) -> np.ndarray:
