@@ -1,7 +1,8 @@
 """How many threads the library may use, and how row blocks are spread over them.
 
-One number caps both BLAS and our own compiled kernels. The blocks that :func:`for_blocks` hands out depend on the problem
-only, never on that number, so a result has the same bits whatever the cap.
+One number caps both BLAS and our own compiled kernels. The blocks that :func:`for_blocks` hands out depend on the
+problem only, never on that number, so what is computed
+block by block has the same bits whatever the cap. BLAS gives no such promise: its sums may change with its threads.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def limit_threads(n: int | None) -> Iterator[None]:
 
     Notes
     -----
-    Contexts may be nested in one thread. The cap is process-wide, so enter it where work starts (an engine does), not inside
-    concurrent workers. Entering a cap that is already in force costs a comparison.
+    Contexts may be nested in one thread. The cap is process-wide, so enter it where work starts (an engine does), not
+    inside concurrent workers. Entering a cap that is already in force costs a comparison.
 
     Examples
     --------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -158,6 +160,22 @@ def test_torch_tensors_at_their_owners_and_gradients_left_alone(X, owner):
     assert not model.components_.requires_grad
     U = make().fit_transform({name: torch.from_numpy(rows).float() for name, rows in by_owner(X, owner).items()})
     assert {rows.dtype for rows in U.values()} == {torch.float32}
+
+
+def test_sparse_tensors_belong_to_their_owners(X, owner):
+    torch = pytest.importorskip("torch")
+    X = np.where(X > np.median(X), X, 0.0)
+    parts = by_owner(X, owner)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        tensors = {name: torch.from_numpy(rows).to_sparse_csr() for name, rows in parts.items()}
+    model = make().fit(tensors)
+    same(model.components_, make().fit(parts).components_, rtol=1e-4, atol=1e-6)
+    assert model.score(tensors) == pytest.approx(-model.relative_error_, rel=1e-3)
+    with pytest.raises(ValueError, match="Negative values"):
+        make().fit({"a": -tensors["west"]})
+    with pytest.raises(ValueError, match="sparse tensor of torch, which cannot be cut into rows"):
+        make().fit(tensors["west"])
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
-from fedfactor import FedAvgNMF, LocalEngine, PooledNMF
+from fedfactor import FedAvgNMF, IncompatibleError, LocalEngine, PooledNMF
 
 FACES = [PooledNMF, FedAvgNMF]
 
@@ -68,6 +68,14 @@ def test_set_output_keeps_the_index(X, owner):
     assert U.index.equals(frame.index)
     assert model.inverse_transform(U).shape == (30, 6)
     assert model.inverse_transform(scipy.sparse.csr_array(U.to_numpy())).shape == (30, 6)
+
+
+def test_one_frame_cannot_hold_the_rows_of_many_owners(X):
+    model = PooledNMF(rounds=3, tol=0, random_state=0).set_output(transform="pandas")
+    with pytest.raises(IncompatibleError, match="set_output asks for one frame"):
+        model.fit_transform({"a": X})
+    with pytest.raises(IncompatibleError, match="set_output asks for one frame"):
+        model.fit({"a": X}).transform({"a": X})
 
 
 def test_pipeline_passes_groups_on(X, owner):

@@ -17,6 +17,12 @@ def is_sparse(X: Any) -> bool:
     return hasattr(X, "nnz") and hasattr(X, "tocsr")
 
 
+def library(X: Any) -> str:
+    """Name the library whose arrays a matrix multiplies with: SciPy's sparse matrices go with NumPy."""
+    name = type(X).__module__.split(".")[0]
+    return "numpy" if name == "scipy" else name
+
+
 def dtype_name(X: Any) -> str:
     """Name of the dtype without its namespace: ``float32`` for NumPy and torch alike."""
     return str(X.dtype).rsplit(".", 1)[-1]
@@ -107,7 +113,7 @@ def _fill(X: Any, mask: Any) -> Any:
 
 def check_values(name: str, X: Any, mask: Any, domain: Domain) -> None:
     """Raise when a value is not finite or lies outside what the algorithm takes."""
-    values = X.data if is_sparse(X) else X
+    values = X.data if is_sparse(X) else X.values() if "sparse_csr" in str(getattr(X, "layout", "")) else X
     if math.prod(values.shape) == 0:
         return
     if mask is not None and not isinstance(mask, str) and not bool(mask.any()):

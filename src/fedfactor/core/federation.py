@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import as_matrix, check_features, check_values, dtype_name, is_sparse, split_missing
+from fedfactor.core.checks import as_matrix, check_features, check_values, dtype_name, is_sparse, library, split_missing
 from fedfactor.core.errors import DataError
 from fedfactor.core.protocol import Domain, Meta
 from fedfactor.core.tree import Array, is_numpy
@@ -171,6 +171,11 @@ class Federation:
                 raise DataError(
                     f"Owner {name!r} has {shard.n_features} columns but {first!r} has {reference.n_features}. All "
                     "owners must have the same features in the same columns."
+                )
+            if library(shard.X) != library(reference.X):
+                raise DataError(
+                    f"Owner {name!r} brings {library(shard.X)} data but {first!r} brings {library(reference.X)}: their "
+                    "sums cannot be added. Convert one of them."
                 )
             order = check_features(name, shard.features, first, reference.features)
             if order is not None:

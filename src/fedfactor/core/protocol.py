@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -87,6 +87,18 @@ class Scatter:
 def download_for(down: Tree, client: str) -> Tree:
     """Pick what one client receives: its own part of a :class:`Scatter`, else the broadcast."""
     return down.items[client] if isinstance(down, Scatter) else down
+
+
+def settings_of(algorithm: Any) -> dict[str, Any]:
+    """Write an algorithm's fields as plain data: a rank that came out of a NumPy array is a number like any other.
+
+    Examples
+    --------
+    >>> from fedfactor.algorithms import PooledNMF
+    >>> settings_of(PooledNMF(np.int64(3)))["n_components"]
+    3
+    """
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(algorithm).items()}
 
 
 @record

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from fedfactor.core.protocol import LocalFactors, Score
+from fedfactor.core.protocol import LocalFactors, Score, settings_of
 from fedfactor.core.tree import Array, Tree, tree_sum
 
 Status = Literal["converged", "rounds", "stopped"]
@@ -88,7 +88,7 @@ class Run:
         name, error = self.worst_client
         return {
             "algorithm": type(self.algorithm).__name__,
-            "settings": {key: value for key, value in asdict(self.algorithm).items()},
+            "settings": settings_of(self.algorithm),
             "seed": self.seed,
             "status": self.status,
             "rounds": self.rounds,

@@ -82,7 +82,12 @@ def to_bytes(node: Tree, extra: Mapping[str, str] | None = None) -> bytes:
     array(3.)
     """
     outline = json.dumps(_outline(node), separators=(",", ":"))
-    arrays = {path or "value": to_numpy(leaf) for path, leaf in leaves(node)}
+    arrays: dict[str, Array] = {}
+    for path, leaf in leaves(node):
+        name = path or "value"
+        if name in arrays:
+            raise ProtocolError(f"Two leaves are both called {name!r}: a name with a dot meets a nested one.")
+        arrays[name] = to_numpy(leaf)
     data: bytes = save(arrays, metadata={**(extra or {}), "outline": outline})  # type: ignore[reportUnknownVariableType]
     return data
 
@@ -115,10 +120,8 @@ def _declared(header: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]
     for name, entry in header.items():
         try:
             dtype, shape = _DTYPES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
-        except (KeyError, TypeError, ValueError):
-            raise ProtocolError(
-                f"Leaf {name!r} declares no usable dtype and shape. The message was rejected."
-            ) from None
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ProtocolError(f"Leaf {name!r} declares no usable dtype and shape.") from None
         found[name] = (dtype, shape)
     return found
 
@@ -177,7 +180,7 @@ def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
     try:
         tag = json.loads(text["outline"])[0]
         cls = tags[tag]
-    except (KeyError, ValueError, TypeError, IndexError):
+    except (KeyError, ValueError, TypeError, IndexError, RecursionError):
         names = ", ".join(sorted(cls.__name__ for cls in expected))
         raise ProtocolError(f"A message of an unexpected type arrived; expected {names}. It was rejected.") from None
     _check_declared(cls, _declared(header), expected[cls])
@@ -194,6 +197,9 @@ def check_message(message: Tree, expected: Mapping[type, Spec]) -> None:
         raise ProtocolError(f"{cls.__name__} was sent, but the algorithm announced only {names}. It was rejected.")
     found = {path: (_dtype_name(leaf), tuple(np.shape(leaf))) for path, leaf in leaves(message)}
     _check_declared(cls, found, expected[cls])
+    for name, child in children(message):
+        if name in expected[cls] and not is_leaf(child):
+            raise ProtocolError(f"{cls.__name__}.{name} holds no array but parts of its own. The message was rejected.")
     for path, leaf in leaves(message):
         if "float" in _dtype_name(leaf) and not math.isfinite(float(leaf.sum())) and not _all_finite(leaf):
             raise ProtocolError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")

@@ -7,6 +7,7 @@ with the worker that holds its rows and its state.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -20,7 +21,7 @@ import numpy as np
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for, settings_of
 from fedfactor.core.tree import Tree, type_tag
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.frames import read_frame, write_frame
@@ -59,7 +60,7 @@ class ProcessCrew:
         self._home = {name: position % workers for position, name in enumerate(self._names)}
         about = {
             "algorithm": type_tag(type(algorithm)),
-            "settings": asdict(algorithm),  # type: ignore[reportArgumentType]
+            "settings": settings_of(algorithm),
             "meta": asdict(meta),
             "threads": threads,
         }
@@ -70,11 +71,18 @@ class ProcessCrew:
         for _ in range(workers):
             worker = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._workers.append(worker)
-        for position in range(workers):
+        try:
+            self._set_up(about, federation)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, about: dict[str, Any], federation: Federation) -> None:
+        for position in range(len(self._workers)):
             self._ask(position, {"do": "job", **about})
         for name in self._names:
             self._ask(self._home[name], {"do": "shard", "name": name}, to_bytes(shard_tree(federation.shard(name))))
-        for position in range(workers):
+        for position in range(len(self._workers)):
             self._answer(position)
 
     def _ask(self, position: int, order: dict[str, Any], payload: bytes = b"") -> None:
@@ -152,7 +160,8 @@ class ProcessCrew:
         for worker in self._workers:
             for pipe in (worker.stdin, worker.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(OSError):  # bytes that a dead worker will not read
+                        pipe.close()
         for worker in self._workers:
             try:
                 worker.wait(timeout=10)

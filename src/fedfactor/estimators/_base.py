@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.checks import as_matrix, check_values
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors
 from fedfactor.core.run import Run
@@ -65,6 +66,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         -------
         U : array of shape (n, n_components), or dict of such
         """
+        self._check_output(X)
         labels = self._learn(X, groups)
         if _inputs.is_owned(X):
             return {name: _copy(U) for name, U in self.client_factors_.items()}
@@ -93,6 +95,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             Of the library and the floating type of X.
         """
         check_is_fitted(self)
+        self._check_output(X)
         factors = self._factors(client)
         return self._each(X, lambda shard: self.run_.algorithm.fold_in(shard.X, factors, shard.mask))
 
@@ -215,6 +218,13 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         federation.prepare(domain)
         self._check_same_features(federation)
         return {name: work(federation.shard(name)) for name in federation.names}
+
+    def _check_output(self, X: Any) -> None:
+        if _inputs.is_owned(X) and _get_output_config("transform", self)["dense"] != "default":
+            raise IncompatibleError(
+                "set_output asks for one frame, but this X comes with its owners and gives a dict, one U for each. Use "
+                "set_output(transform='default')."
+            )
 
     def _check_same_features(self, federation: Federation) -> None:
         if federation.n_features != self.n_features_in_:

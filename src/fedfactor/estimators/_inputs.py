@@ -52,6 +52,11 @@ def _same(a: Any, b: Any) -> bool:
 
 def matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
     """Turn one matrix into floating rows, set or compare its features as scikit-learn does; values come later."""
+    if "sparse" in str(getattr(X, "layout", "")):
+        raise DataError(
+            "This is a sparse tensor of torch, which cannot be cut into rows. Pass a SciPy CSR matrix, a dense tensor, "
+            "or a mapping from owner to sparse CSR tensor."
+        )
     if hasattr(X, "detach") or hasattr(X, "__cuda_array_interface__"):
         X, _ = as_matrix(X.detach() if hasattr(X, "detach") else X)
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)

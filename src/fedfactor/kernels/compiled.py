@@ -1,8 +1,8 @@
 """Compiled versions of :mod:`fedfactor.kernels.loops`, built on first use.
 
-numba is imported late and may be absent, or be turned off with ``FEDFACTOR_NUMBA=0``; callers then take their NumPy path.
-Each loop is compiled for one element type and one index type with the widest array types (any strides, read-only), so that
-slices, transposes and read-only inputs do not each cost a compilation.
+numba is imported late and may be absent, or be turned off with ``FEDFACTOR_NUMBA=0``; callers then take their NumPy
+path. Each loop is compiled for one element type and one index type with the widest array types (any strides,
+read-only), so that slices, transposes and read-only inputs do not each cost a compilation.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["kernel", "load_numba"]
 _INT32 = np.dtype(np.int32)
 _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
-# Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of reals,
-# i read-only vector of indices, n integer, s scalar real, t scalar real of double precision. Whatever the real type: p read-only
-# matrix of 64-bit words, b/B read-only/written matrix of bytes, z/E written vector of int64/doubles.
+# Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of
+# reals, i read-only vector of indices, n integer, s scalar real, t scalar real of double precision. Whatever the real
+# type: p read-only matrix of 64-bit words, b/B read-only/written matrix of bytes, z/E written vector of int64/doubles.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
     "solve_rows": ("rRrwnnst", "contract"),

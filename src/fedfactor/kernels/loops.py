@@ -1,4 +1,4 @@
-"""Plain loops, written to be compiled by :mod:`fedfactor.kernels.compiled`. They allocate scratch only, never copies of data."""
+"""Plain loops, written to be compiled by :mod:`fedfactor.kernels.compiled`. Scratch only, no copies."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 def solve_rows(W, G, B, out, lanes, sweeps, l1, tol):
     """Run cyclic coordinate descent on all rows of `W`, `lanes` rows side by side.
 
-    One row alone is a chain: coordinate t+1 needs what t became. Rows do not depend on each other, so a group of them is
-    kept transposed in scratch and each step is a vector operation over the group. The last group is padded with zeros, so
-    every row sees the same arithmetic wherever it stands. Four terms of the gradient at a time save loads and stores;
-    keeping the gradient up to date instead (k updates per coordinate) took 1.5 times as long.
+    One row alone is a chain: coordinate t+1 needs what t became. Rows do not depend on each other, so a group of them
+    is kept transposed in scratch and each step is a vector operation over the group. The last group is padded with
+    zeros, so every row sees the same arithmetic wherever it stands. Four terms of the gradient at a time save loads and
+    stores; keeping the gradient up to date instead (k updates per coordinate) took 1.5 times as long.
     """
     n, k = W.shape
     w = np.zeros((k, lanes), W.dtype)
@@ -75,7 +75,7 @@ def solve_rows(W, G, B, out, lanes, sweeps, l1, tol):
 
 
 def gather(indptr, indices, data, D, start, stop, out):
-    """Rows ``start:stop`` of (CSR matrix) @ D; four cells at a time, so that the sum is loaded and stored less often."""
+    """Rows ``start:stop`` of (CSR matrix) @ D; four cells at a time save loads and stores of the sum."""
     k = D.shape[1]
     acc = np.empty(k, D.dtype)
     for i in range(start, stop):

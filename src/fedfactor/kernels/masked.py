@@ -1,7 +1,7 @@
 """Factors of data with missing entries: only observed cells count.
 
-`mask` says which cells were observed: a boolean array like `X` (dense X; True = observed; what X holds elsewhere, NaN included, is
-never read into a result), or ``"stored"`` (SciPy CSR X: the stored cells, explicit zeros included).
+`mask` says which cells were observed: a boolean array like `X` (dense X; True = observed; what X holds elsewhere, NaN
+included, is never read into a result), or ``"stored"`` (SciPy CSR X: the stored cells, explicit zeros included).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def solve_rows_masked(U: Array, X: Array, mask: Mask, V: Array, *, sweeps: int =
 
     Notes
     -----
-    Row i of the result depends on row i of `U`, `X` and `mask` and on `V` only. A row without observed cells, and a component
-    that is zero on all of them, stay as they are. O(k · observed) per sweep.
+    Row i of the result depends on row i of `U`, `X` and `mask` and on `V` only. A row without observed cells, and a
+    component that is zero on all of them, stay as they are. O(k · observed) per sweep.
 
     Examples
     --------
@@ -130,13 +130,13 @@ def _check(X: Array, mask: Mask) -> None:
     if _is_stored(mask):
         if mask != "stored" or not sparse or X.format != "csr":
             raise ValueError(
-                f"mask={mask!r} with X of type {type(X).__name__}: the only named mask is 'stored', and it needs a SciPy CSR "
-                "matrix (X.tocsr()). For dense X pass a boolean array."
+                f"mask={mask!r} with X of type {type(X).__name__}: the only named mask is 'stored', and it needs a "
+                "SciPy CSR matrix (X.tocsr()). For dense X pass a boolean array."
             )
     elif sparse or tuple(mask.shape) != tuple(X.shape) or "bool" not in str(mask.dtype):
         raise ValueError(
-            "mask must be a boolean array of the shape of a dense X, True where a cell was observed. For sparse X, whose "
-            "stored cells are the observed ones, pass mask='stored'."
+            "mask must be a boolean array of the shape of a dense X, True where a cell was observed. For sparse X, "
+            "whose stored cells are the observed ones, pass mask='stored'."
         )
 
 

@@ -1,7 +1,7 @@
 """Steps of non-negative least squares for one factor, the other held fixed.
 
-All work on ``½⟨W G, W⟩ − ⟨W, B⟩`` over ``W ≥ 0`` with W (n × k), G (k × k), B (n × k): for U take ``G = V Vᵀ``, ``B = X Vᵀ``; for V
-pass ``W = Vᵀ``, ``G = UᵀU``, ``B = (UᵀX)ᵀ``. Nothing is written to the inputs.
+All work on ``½⟨W G, W⟩ − ⟨W, B⟩`` over ``W ≥ 0`` with W (n × k), G (k × k), B (n × k): for U take ``G = V Vᵀ``,
+``B = X Vᵀ``; for V pass ``W = Vᵀ``, ``G = UᵀU``, ``B = (UᵀX)ᵀ``. Nothing is written to the inputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ __all__ = [
 Array = Any
 
 _LEAST_LIPSCHITZ = 1e-9
-# Rows solved side by side: whole vector registers of either precision, and the scratch (2 k x 64) stays in the first cache.
+# Rows solved side by side: whole vector registers of either precision, and the scratch (2 k x 64) stays in the first
+# cache.
 _LANES = 64
 
 
@@ -60,12 +61,13 @@ def solve_rows(
 
     Notes
     -----
-    Row i of the result depends on row i of `W` and `B` and on `G` only. Coordinates with ``G_tt + l2 ≤ 0`` stay as they are.
-    O(n k²) per sweep; the compiled path adds a few kilobytes, the other one a copy of `W` and of `B`.
+    Row i of the result depends on row i of `W` and `B` and on `G` only. Coordinates with ``G_tt + l2 ≤ 0`` stay as they
+    are. O(n k²) per sweep; the compiled path adds a few kilobytes, the other one a copy of `W` and of `B`.
 
     References
     ----------
-    .. [1] A. Cichocki, A.-H. Phan, "Fast local algorithms for large scale nonnegative matrix and tensor factorizations",
+    .. [1] A. Cichocki, A.-H. Phan, "Fast local algorithms for large scale nonnegative matrix and tensor
+       factorizations",
        IEICE Trans. Fundamentals E92-A (2009). doi:10.1587/transfun.E92.A.708
 
     Examples
@@ -97,7 +99,8 @@ def _solve_compiled(run, W: np.ndarray, G: Array, B: Array, sweeps: int, tol: fl
 def _solve_columns(W: Array, G: Array, B: Array, sweeps: int, tol: float, l1: float) -> Array:
     """Do the same, one coordinate of all rows at a time: for torch, and where numba is absent."""
     xp = array_namespace(W)
-    # Transposed, so that a coordinate of all rows is one contiguous vector; added to zero, as that copies in any library.
+    # Transposed, so that a coordinate of all rows is one contiguous vector; added to zero, as that copies in any
+    # library.
     Wt, Bt = xp.zeros((W.shape[1], W.shape[0]), dtype=W.dtype, device=device(W)), B.T
     Wt += W.T
     diagonal = (
@@ -164,7 +167,8 @@ def inertial_step(W: Array, W_prev: Array, G: Array, B: Array, *, beta: float, s
 
     References
     ----------
-    .. [1] T. Pock, S. Sabach, "Inertial proximal alternating linearized minimization (iPALM) for nonconvex and nonsmooth
+    .. [1] T. Pock, S. Sabach, "Inertial proximal alternating linearized minimization (iPALM) for nonconvex and
+       nonsmooth
        problems", SIAM J. Imaging Sci. 9 (2016). doi:10.1137/16M1064064
 
     Examples

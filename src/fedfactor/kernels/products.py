@@ -82,7 +82,8 @@ def cross(X: Array, V: Array) -> Array:
     array([[3., 2.]])
     """
     if isinstance(X, np.ndarray):
-        # With X first, OpenBLAS took 1.1 to 2 times as long in double precision, and in single when X is F-ordered 1.2 to 1.4.
+        # With X first, OpenBLAS took 1.1 to 2 times as long in double precision, and in single when X is F-ordered 1.2
+        # to 1.4.
         if X.size > _SMALL and (X.dtype == np.float64 or not X.flags.c_contiguous):
             return np.ascontiguousarray((V @ X.T).T)
         return np.ascontiguousarray(X @ V.T)
@@ -108,7 +109,8 @@ def sums(U: Array, X: Array) -> Array:
     array([[1., 2.]])
     """
     if isinstance(X, np.ndarray):
-        # In single precision an F-ordered X is better read as Xᵀ; in double precision U first was faster but for one wide case (k = 5).
+        # In single precision an F-ordered X is better read as Xᵀ; in double precision U first was faster but for one
+        # wide case (k = 5).
         if X.size > _SMALL and X.dtype == np.float32 and not X.flags.c_contiguous:
             return np.ascontiguousarray((X.T @ U).T)
         return np.ascontiguousarray(U.T @ X)
@@ -214,7 +216,7 @@ def row_bounds(indptr: np.ndarray, blocks: int) -> np.ndarray:
 
 
 def scatter_blocks(X: Array, k: int) -> int:
-    """Return how many row blocks may own a buffer (m × k): together they take at most a quarter of the data's memory."""
+    """Return how many row blocks may own a buffer (m × k): in all at most a quarter of the data's memory."""
     if X.nnz * k < _SMALL:
         return 1
     room = X.nnz * (X.data.itemsize + X.indices.itemsize) // (4 * max(1, X.shape[1]) * k * X.data.itemsize)

@@ -1,0 +1,62 @@
+"""How the command line speaks: one console, one way to fail, sizes and times that people can read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from fedfactor.core.errors import FedfactorError
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a mistake.")]
+
+_PIPE_WIDTH = 120
+"""Width of tables that go to a file or a pipe, which have none of their own."""
+
+
+def console(quiet: bool = False) -> Any:
+    """Make the console that a command prints to; a quiet one swallows everything."""
+    from rich.console import Console  # here, so that --help stays quick
+
+    return Console(quiet=quiet, highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+@contextmanager
+def polite(debug: bool = False) -> Iterator[None]:
+    """Turn a mistake in data, settings or files into one line and exit code 2."""
+    try:
+        yield
+    except (FedfactorError, ValueError, OSError) as error:
+        if debug:
+            raise
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def size(n_bytes: float) -> str:
+    """Write a number of bytes for people.
+
+    Examples
+    --------
+    >>> size(812), size(8_070_000)
+    ('812 B', '8.07 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} B" if unit == "B" else f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people.
+
+    Examples
+    --------
+    >>> duration(0.204), duration(75)
+    ('0.20 s', '75 s')
+    """
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"

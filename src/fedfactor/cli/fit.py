@@ -1,0 +1,144 @@
+"""``fedfactor fit``: factor the files of several owners together."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.place import Place
+from fedfactor.cli.settings import algorithm_names, build, data_files, missing
+from fedfactor.cli.words import resumed, summary_table, told
+
+
+class Backend(StrEnum):
+    """Where clients run."""
+
+    threads = "threads"
+    processes = "processes"
+
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        help="One file per owner (.npy .npz .csv .tsv .parquet .mtx), or folders of them.", show_default=False
+    ),
+]
+Algorithm = Annotated[
+    str,
+    typer.Option("--algorithm", "-a", help=f"One of {', '.join(algorithm_names())}.", autocompletion=algorithm_names),
+]
+Rank = Annotated[int, typer.Option("--rank", "-k", help="Number of components.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.", show_default=False)]
+Rounds = Annotated[int | None, typer.Option(help="Rounds at most; by default the algorithm's own.", show_default=False)]
+Seed = Annotated[int | None, typer.Option(help="Drawn and written to run.json when not given.", show_default=False)]
+Tol = Annotated[float | None, typer.Option(help="When to stop; 0 uses all rounds.", show_default=False)]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Another setting of the algorithm, name=value.")]
+Missing = Annotated[
+    str | None,
+    typer.Option("--missing-values", help="What marks a missing cell: nan, a number, or unstored.", show_default=False),
+]
+Share = Annotated[float, typer.Option(help="Share of the owners that take part in each round.")]
+Where = Annotated[Backend, typer.Option(help="Run the owners in threads or in processes of their own.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Owners at work at a time; by default one per core.", show_default=False)
+]
+Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but mistakes.")]
+
+
+def fit(
+    files: Files,
+    rank: Rank,
+    out: Out,
+    algorithm: Algorithm = "pooled-nmf",
+    rounds: Rounds = None,
+    seed: Seed = None,
+    tol: Tol = None,
+    settings: Set = None,
+    missing_values: Missing = None,
+    participation: Share = 1.0,
+    backend: Where = Backend.threads,
+    workers: Workers = None,
+    checkpoint_every: Every = 10,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Factor the rows of several owners together: X ≈ U V, with V common and every U private.
+
+    An interrupted run goes on when the same command is given again. Written to the folder: components.safetensors (V),
+    features.json, run.json, and private/OWNER.safetensors (U, readable by you only). checkpoint/ is there while the run
+    is unfinished, and removed once the results are written.
+    """
+    with polite(debug):
+        method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
+        place = Place(out, checkpoint_every)
+        place.check(overwrite)
+        asked = {"missing_values": missing_values, "participation": participation, "rounds": rounds}
+        federation = _open(files, missing(missing_values), method)
+        if overwrite:
+            place.clear()
+        run = _run(
+            place,
+            method,
+            federation,
+            rounds=rounds,
+            seed=seed,
+            participation=participation,
+            engine=_engine(backend, workers),
+            quiet=quiet,
+        )
+        place.write(run, federation, asked)
+    screen = console(quiet)
+    screen.print(summary_table(run, federation, out))
+    screen.print(told(run, federation))
+
+
+def _open(files: list[Path], missing_values: float | str | None, method: Any) -> Any:
+    """Open every file and check all of them, and whether the method can take them, before any work."""
+    from fedfactor.data.io import open_files
+    from fedfactor.engines.base import check_fit
+
+    federation = open_files(data_files(files), missing_values=missing_values)
+    check_fit(method, federation.prepare(method.domain))
+    return federation
+
+
+def _engine(backend: Backend, workers: int | None) -> Any:
+    from fedfactor.engines.local import LocalEngine
+
+    return LocalEngine(backend=backend.value, workers=workers)
+
+
+def _run(place: Place, method: Any, federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
+    """Run, from the checkpoint if there is one; an interrupted run says how it is taken up again."""
+    from fedfactor.core.errors import CheckpointError
+    from fedfactor.engines.callbacks import watcher
+    from fedfactor.engines.launch import run
+
+    saved = place.saved()
+    if saved:
+        seed = saved[0] if seed is None else seed
+        if not quiet:
+            typer.echo(resumed(place.out, saved[1]), err=True)
+    try:
+        return run(
+            method, federation, seed=seed, checkpoint=place.checkpoint, callbacks=watcher(int(not quiet)), **options
+        )
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} Or start anew in this one with --overwrite.") from None
+    except KeyboardInterrupt:
+        saved = place.saved()
+        kept = (
+            f"Give the same command again, without --overwrite, to go on from round {saved[1]}"
+            if saved
+            else "Nothing is kept"
+        )
+        why = "" if saved else " (no checkpoint had been written yet)"
+        typer.echo(f"Interrupted. {kept}{why}.", err=True)
+        raise typer.Exit(130) from None

@@ -1,0 +1,44 @@
+"""The command ``fedfactor`` and its parts."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from fedfactor.cli.demo import demo
+from fedfactor.cli.fit import fit
+from fedfactor.cli.results import info, transform
+
+app = typer.Typer(
+    name="fedfactor",
+    help="Factor matrices together without sharing them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # mistakes are told in one line; a traceback is for --debug, and then a plain one
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        try:
+            number = metadata.version("fedfactor")
+        except metadata.PackageNotFoundError:  # run from its sources
+            number = "(not installed)"
+        typer.echo(f"fedfactor {number}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it and stop.")
+    ] = False,
+) -> None: ...
+
+
+app.command()(fit)
+app.command()(demo)
+app.command()(transform)
+app.command()(info)

@@ -1,0 +1,79 @@
+"""The folder of a run: what may be written there, how a run is taken up again, what is left at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.errors import CheckpointError, DataError
+from fedfactor.core.federation import Federation
+from fedfactor.core.run import Run
+from fedfactor.core.wire import read_header
+from fedfactor.data.results import owner_to_file, write_factors
+from fedfactor.engines.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An output folder. While ``checkpoint/`` is there, the run is unfinished."""
+
+    out: Path
+    every: int = 10
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where the unfinished run is kept."""
+        return Checkpoint(self.out / "checkpoint", self.every)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a run waits to be taken up again."""
+        return self.checkpoint.file.exists()
+
+    def check(self, overwrite: bool) -> None:
+        """Refuse a folder whose results would be lost. Nothing is touched."""
+        if self.out.exists() and not self.out.is_dir():
+            raise DataError(f"{self.out} is a file, but results need a folder. Choose another with -o.")
+        if self.every < 1:
+            raise ValueError(f"--checkpoint-every {self.every} must be at least 1.")
+        finished = [name for name in ("components.safetensors", "run.json") if (self.out / name).exists()]
+        if finished and not overwrite and not self.unfinished:
+            raise DataError(
+                f"{self.out} already holds a finished run ({finished[0]}). Choose another folder with -o, or "
+                "replace it with --overwrite."
+            )
+
+    def clear(self) -> None:
+        """Forget an unfinished run; finished results stay until new ones replace them."""
+        if self.checkpoint.folder.exists():
+            shutil.rmtree(self.checkpoint.folder)
+
+    def saved(self) -> tuple[int, int] | None:
+        """Tell the seed of the unfinished run and its next round, or None when there is none."""
+        if not self.unfinished:
+            return None
+        file = self.checkpoint.file
+        try:
+            about = json.loads(read_header(file.read_bytes(), limit=1 << 30)[1]["about"])
+            return int(about["fingerprint"]["seed"]), int(about["next_round"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{file} is damaged ({error}). Start anew with --overwrite.") from None
+
+    def write(self, run: Run, federation: Federation, asked: Mapping[str, Any]) -> None:
+        """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished."""
+        private = {name: factors.U for name, factors in run.factors.items()}
+        owners = {
+            name: {"rows": federation.shard(name).n_rows, "relative_error": run.scores[name].relative_error}
+            for name in federation.names
+        }
+        record = {**run.summary(), "asked": dict(asked), "owners": owners}
+        write_factors(self.out, run.V, features=run.feature_names, private=private, run=record)
+        kept = {owner_to_file(name) for name in private}
+        for old in (self.out / "private").glob("*.safetensors"):
+            if old.name not in kept:  # an owner of the run that was overwritten
+                old.unlink()
+        self.clear()

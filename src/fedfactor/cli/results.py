@@ -1,0 +1,117 @@
+"""``fedfactor info`` and ``fedfactor transform``: look at a finished run, and use it for new rows."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from fedfactor.cli.console import Debug, console, duration, polite, size
+from fedfactor.cli.place import Place
+from fedfactor.cli.settings import algorithm_class, missing
+from fedfactor.core.checks import check_features, check_values, split_missing
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import write_atomic
+from fedfactor.core.protocol import LocalFactors
+
+Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
+
+
+def info(folder: Folder, debug: Debug = False) -> None:
+    """Say what a folder of results holds."""
+    from fedfactor.data.results import owner_from_file, read_components
+
+    with polite(debug):
+        saved = Place(folder).saved()
+        if saved:
+            typer.echo(f"Unfinished run, {saved[1]} rounds done. The command that began it goes on from there.")
+            return
+        V, features = read_components(folder)
+        record = _record(folder)
+        private = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
+    screen = console()
+    worst = record["worst_client"]
+    screen.print(
+        f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds, {record['status']}", markup=False
+    )
+    screen.print(
+        f"V: {V.shape[0]} components × {V.shape[1]} features, {V.dtype}, {'named' if features else 'without names'}"
+    )
+    screen.print(
+        f"relative error {record['relative_error']:.5f}, worst owner {worst['name']}: {worst['relative_error']:.5f}",
+        markup=False,
+    )
+    up, down = size(record["bytes_up"]), size(record["bytes_down"])
+    screen.print(f"sent {up} up and {down} down in {duration(record['seconds'])}")
+    screen.print(f"private U of {len(private)} owners: {', '.join(private) or 'none'}", markup=False)
+
+
+def transform(
+    folder: Folder,
+    rows: Annotated[Path, typer.Argument(help="A file of new rows.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where U goes: .csv or .npy.", show_default=False)],
+    missing_values: Annotated[str | None, typer.Option("--missing-values", help="As in fedfactor fit.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Find U of new rows with the components of a finished run; nothing is sent anywhere."""
+    from fedfactor.data.io import load_table
+    from fedfactor.data.results import read_components
+
+    with polite(debug):
+        if out.suffix not in (".csv", ".npy"):
+            raise ValueError(f"{out} must end in .csv or .npy.")
+        V, features = read_components(folder)
+        record = _record(folder)
+        method = algorithm_class(record["algorithm"])(**record["settings"])
+        table = load_table(rows, missing_values=missing(missing_values))
+        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), missing(missing_values))
+        check_values(rows.name, X, mask, method.domain)
+        if mask is not None and not method.handles_missing:
+            raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
+        U = method.fold_in(X, LocalFactors(np.empty((0, V.shape[0]), V.dtype), V), mask)
+        write_atomic(out, _csv(U, table.rows) if out.suffix == ".csv" else _npy(U))
+    typer.echo(f"{out}: U of {U.shape[0]} rows, {U.shape[1]} components, readable by you only.")
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path} is not there. Give a folder written by fedfactor fit.") from None
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON ({error}). Run fedfactor fit again.") from None
+
+
+def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: int) -> Any:
+    """Bring new rows into the order of the components' columns."""
+    X = table.X
+    if X.shape[1] != columns:
+        raise DataError(f"{name} has {X.shape[1]} columns, but the components have {columns}. Give the same features.")
+    if features is not None and table.features is not None:
+        order = check_features(name, table.features, "the components", features)
+        X = X if order is None else X[:, np.asarray(order)]
+    return X
+
+
+def _csv(U: np.ndarray, rows: Sequence[str] | None) -> bytes:
+    import csv
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = [f"component_{j}" for j in range(U.shape[1])]
+    writer.writerow(head if rows is None else ["row", *head])
+    for i, values in enumerate(U.tolist()):
+        writer.writerow(values if rows is None else [rows[i], *values])
+    return text.getvalue().encode("utf-8", "surrogatepass")
+
+
+def _npy(U: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, U, allow_pickle=False)
+    return buffer.getvalue()

@@ -1,0 +1,155 @@
+"""From words on the command line to algorithms, files and values."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fedfactor import algorithms
+from fedfactor.core.errors import DataError
+from fedfactor.core.protocol import Algorithm
+
+
+def command_name(name: str) -> str:
+    """Write an algorithm's name as on the command line, which is also how its file is called.
+
+    Examples
+    --------
+    >>> command_name("PooledNMF"), command_name("FedAvgNMF")
+    ('pooled-nmf', 'fedavg-nmf')
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+    return re.sub(r"^fed-", "fed", words)
+
+
+def algorithm_names() -> tuple[str, ...]:
+    """Name all algorithms as on the command line."""
+    return tuple(command_name(name) for name in algorithms.__all__)
+
+
+def algorithm_class(name: str) -> type[Algorithm]:
+    """Find an algorithm by its name on the command line; hyphens, underscores and capitals do not matter.
+
+    Examples
+    --------
+    >>> algorithm_class("pooled-nmf").__name__
+    'PooledNMF'
+    """
+    plain = re.sub("[-_]", "", name).lower()
+    for known in algorithms.__all__:
+        if known.lower() == plain:
+            return getattr(algorithms, known)
+    raise ValueError(f"There is no algorithm {name!r}. Use one of {', '.join(algorithm_names())}.")
+
+
+def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) -> Algorithm:
+    """Make an algorithm from options that many algorithms share (None: not given) and from ``name=value`` words.
+
+    Examples
+    --------
+    >>> build("fedavg-nmf", {"n_components": 3, "tol": None}, ["local_steps=2"]).local_steps
+    2
+    """
+    cls = algorithm_class(name)
+    kinds = get_type_hints(cls)
+    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    given = {key: value for key, value in common.items() if value is not None}
+    for word in settings:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"--set {word!r} names no value. Write --set name=value, for example --set local_steps=5.")
+        if key in known:
+            given[key] = typed(key, value, kinds[key])
+        else:
+            given[key] = value  # refused below, with the list
+    odd = [key for key in given if key not in known]
+    if odd:
+        raise ValueError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
+    return cls(**given)
+
+
+def typed(key: str, text: str, kind: Any) -> Any:
+    """Read a value as the type that a dataclass field declares.
+
+    Examples
+    --------
+    >>> typed("tol", "1e-3", float), typed("momentum", "no", bool), typed("limit", "none", int | None)
+    (0.001, False, None)
+    """
+    if get_origin(kind) is Literal:
+        match = [choice for choice in get_args(kind) if str(choice) == text]
+        if match:
+            return match[0]
+        raise ValueError(f"{key}={text!r} is not known. Use one of {', '.join(map(str, get_args(kind)))}.")
+    if get_origin(kind) in (Union, types.UnionType):
+        options = get_args(kind)
+        if type(None) in options and text.lower() == "none":
+            return None
+        return _first(key, text, [option for option in options if option is not type(None)])
+    if kind is bool:
+        if text.lower() in _TRUTH:
+            return _TRUTH[text.lower()]
+        raise ValueError(f"{key}={text!r} must be true or false.")
+    if kind in (int, float, str):
+        try:
+            return kind(text)
+        except ValueError:
+            wanted = "a whole number" if kind is int else "a number"
+            raise ValueError(f"{key}={text!r} must be {wanted}.") from None
+    raise ValueError(f"{key} cannot be set from the command line: it takes {kind}. Use fedfactor.run in Python.")
+
+
+def _first(key: str, text: str, kinds: Iterable[Any]) -> Any:
+    mistakes: list[str] = []
+    for kind in kinds:
+        try:
+            return typed(key, text, kind)
+        except ValueError as error:
+            mistakes.append(str(error))
+    raise ValueError(" Or: ".join(mistakes))
+
+
+_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def missing(text: str | None) -> float | str | None:
+    """Read ``--missing-values``: nothing, ``none``, ``nan``, a number, or ``unstored``.
+
+    Examples
+    --------
+    >>> missing("nan"), missing("0"), missing("unstored"), missing(None)
+    (nan, 0.0, 'unstored', None)
+    """
+    if text is None or text.lower() == "none":
+        return None
+    if text.lower() == "unstored":
+        return "unstored"
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--missing-values {text!r} is not known. Use nan, a number, unstored or none.") from None
+
+
+def data_files(paths: Iterable[Path]) -> list[Path]:
+    """List the files that were named, and the data files in the folders that were named."""
+    from fedfactor.data.io import owner_name
+
+    def readable(path: Path) -> bool:
+        try:
+            return path.is_file() and not path.name.startswith(".") and bool(owner_name(path))
+        except DataError:
+            return False
+
+    found: list[Path] = []
+    for path in paths:
+        inside = [entry for entry in sorted(path.iterdir()) if readable(entry)] if path.is_dir() else [path]
+        if not inside:
+            raise DataError(
+                f"The folder {path} holds no data file. Use .npy, .npz, .csv, .tsv, .parquet or .mtx files."
+            )
+        found += inside
+    return found

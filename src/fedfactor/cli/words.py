@@ -1,0 +1,101 @@
+"""What the command line says about a run, in tables and in plain sentences."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fedfactor.cli.console import duration, size
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.run import Run
+
+STATUS = {
+    "converged": "converged",
+    "rounds": "all rounds used, not yet converged",
+    "stopped": "stopped on request",
+}
+
+REVEAL = "Uploads reached the server in the clear; without differential privacy, what is made of rows can reveal rows."
+
+
+HEADS = ("way", "all rows", "worst owner", "rounds", "an owner sends", "all traffic", "seconds")
+"""Heads of the demo's table."""
+
+
+def cells(entry: Any) -> tuple[str, ...]:
+    """Write one line of the table, here and on the page."""
+    worst = f"{entry.worst:.4f}" + (f" ({entry.worst_name})" if entry.worst_name else "")
+    rounds = "–" if entry.rounds is None else str(entry.rounds)
+    traffic = (size(entry.sent_by_one), size(entry.sent_in_all)) if entry.sent_in_all else ("nothing", "nothing")
+    return entry.label, f"{entry.error:.4f}", worst, rounds, *traffic, f"{entry.seconds:.2f}"
+
+
+def summary_table(run: Run, federation: Federation, out: Path) -> Any:
+    """Lay out a finished run in two columns."""
+    from rich.table import Table
+
+    worst, error = run.worst_client
+    lines = {
+        "algorithm": f"{type(run.algorithm).__name__}, rank {run.V.shape[0]}, seed {run.seed}",
+        "owners": f"{len(run.factors)} ({_list(list(run.factors))})",
+        "rows × columns": f"{federation.n_rows:,} × {federation.n_features:,}",
+        "relative error": f"{run.relative_error:.5f} over all rows",
+        "worst owner": f"{error:.5f} ({worst})",
+        "rounds": f"{run.rounds}, {STATUS[run.status]}",
+        "sent": f"{size(run.bytes_up)} up, {size(run.bytes_down)} down, by all owners together",
+        "time in rounds": duration(run.seconds),
+        "shared results": f"{out / 'components.safetensors'}, features.json, run.json",
+        "private results": f"{out / 'private'}/OWNER.safetensors, readable by you only",
+    }
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in lines.items():
+        table.add_row(name, _plain(value))
+    return table
+
+
+def told(run: Run, federation: Federation) -> Any:
+    """Say in plain words what left the owners."""
+    from rich.text import Text
+
+    masked = any(federation.shard(name).mask is not None for name in federation.names)
+    meta = Meta(federation.n_features, federation.names, str(run.V.dtype).rsplit(".", 1)[-1], masked)
+    return Text(f"\nRows and U stayed with their owners. {' '.join(uploads(run.algorithm, meta))} {REVEAL}")
+
+
+def uploads(algorithm: Algorithm, meta: Meta) -> list[str]:
+    """Say what each kind of upload holds, in the words of its own class.
+
+    Examples
+    --------
+    >>> from fedfactor.algorithms import FedAvgNMF
+    >>> uploads(FedAvgNMF(2), Meta(4, ("a", "b")))[0][:63]
+    "Each owner sent a client's factor times its weight, the weight,"
+    """
+    said: list[str] = []
+    for kind in algorithm.messages(meta):
+        use = getattr(kind, "uplink", None)
+        if use is None:
+            continue
+        what = re.sub(r"^Up[^:]*: ", "", " ".join((kind.__doc__ or kind.__name__).split()))
+        needed = "their sum alone is used" if use == "sum" else "the server uses each one by itself"
+        said.append(f"Each owner sent {what.replace('``', '').rstrip('.')}; {needed}.")
+    return said
+
+
+def resumed(out: Path, next_round: int) -> str:
+    """Say that a run is taken up again."""
+    return f"{out} holds an unfinished run: going on from round {next_round}."
+
+
+def _list(names: list[str], most: int = 6) -> str:
+    return ", ".join(names) if len(names) <= most else f"{', '.join(names[: most - 1])}, … {names[-1]}"
+
+
+def _plain(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)  # a name or a path may hold brackets, which rich would read as markup

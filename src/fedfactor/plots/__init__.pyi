@@ -1,0 +1,7 @@
+from .axes import panels as panels
+from .clients import plot_client_errors as plot_client_errors
+from .components import mosaic as mosaic
+from .components import plot_components as plot_components
+from .history import plot_history as plot_history
+
+__all__ = ["mosaic", "panels", "plot_client_errors", "plot_components", "plot_history"]

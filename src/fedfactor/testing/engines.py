@@ -1,0 +1,183 @@
+"""The contract of an engine: it returns what the reference engine returns, and tells those who watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm, Round
+from fedfactor.core.run import RoundRecord, Run
+from fedfactor.engines.base import Callback, Engine
+from fedfactor.engines.local import LocalEngine
+from fedfactor.testing.data import small_data, variants
+from fedfactor.testing.drive import apart, differences
+from fedfactor.testing.probe import Probe
+
+MakeEngine = Callable[[], Engine]
+
+
+def check_engine_equals_local(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """Sums, gathers, scatters, masks, sparse rows and float32 give what the reference engine gives."""
+    for algorithm in (Probe(), FedAvgNMF(3, local_steps=2), PooledNMF(3)):
+        for kind, owners in variants(algorithm).items():
+            _compare(make_engine, algorithm, owners, tolerance, f"{type(algorithm).__name__} on {kind} data")
+
+
+def check_engine_participation(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """A share of the clients is drawn as the reference engine draws it; a rule is asked."""
+
+    def alternate(at: Round, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names[at.index % 2 :: 2]
+
+    for rule in (0.5, alternate):
+        _compare(make_engine, PooledNMF(2), small_data(), tolerance, f"participation {rule}", participation=rule)
+
+
+def check_engine_drop_outs(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """Clients that do not come are left out, and a round that nobody comes to changes nothing."""
+    names = sorted(small_data())
+    flaky = Probe(absent=(f"0 {names[1]}", "2 *", f"3 {names[0]}"))
+    run = _compare(make_engine, flaky, small_data("real"), tolerance, "drop-outs")
+    came = [len(record.participants) for record in run.history]
+    assert came == [2, 3, 0, 2, 3], f"{came} clients came to the rounds"
+
+
+def check_engine_callbacks(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """Watchers hear the start, every round in order (the last one too), and the end with the run."""
+    for algorithm, rounds in ((PooledNMF(2, tol=0.0), 3), (PooledNMF(2, tol=1e9), 20)):
+        watcher, plain = Watcher(), list[RoundRecord]()
+        run = make_engine().run(
+            algorithm, Federation(small_data()), rounds=rounds, seed=1, callbacks=(watcher, plain.append)
+        )
+        assert watcher.started == [(rounds, 0)], f"on_start was called with {watcher.started}"
+        heard = [record.index for record in watcher.records]
+        assert heard == list(range(run.rounds)), f"on_round heard rounds {heard} of a run of {run.rounds}"
+        assert [record.index for record in plain] == heard, "a plain function heard other rounds than a Callback"
+        assert len(watcher.ended) == 1, f"on_end was called {len(watcher.ended)} times"
+        assert watcher.ended[0] is not None, "on_end was told that the run failed"
+
+
+def check_engine_stop(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """A watcher that returns True ends the run after that round, and the status says so."""
+    run = make_engine().run(
+        PooledNMF(2, tol=0.0), Federation(small_data()), rounds=9, seed=1, callbacks=(lambda record: record.index == 2,)
+    )
+    assert run.status == "stopped", f"status is {run.status!r}, not 'stopped'"
+    assert run.rounds == 3, f"{run.rounds} rounds ran, not 3"
+
+
+def check_engine_converged(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """The algorithm's own test ends the run, and the status says so."""
+    run = _compare(make_engine, PooledNMF(2, tol=1e9), small_data(), tolerance, "a run that converges", rounds=30)
+    assert run.status == "converged", f"status is {run.status!r}, not 'converged'"
+    assert run.rounds < 30, "a converged run used all rounds"
+
+
+def check_engine_error(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """A run that cannot start raises before anything is sent, and watchers hear of no round."""
+    watcher = Watcher()
+    try:
+        make_engine().run(PooledNMF(99), Federation(small_data()), rounds=2, seed=1, callbacks=(watcher,))
+    except ValueError:
+        assert not watcher.records, "rounds were run"
+        return
+    raise AssertionError("a rank of 99 for 13 features was accepted")
+
+
+CHECKS: tuple[Callable[[MakeEngine, float], None], ...] = (
+    check_engine_equals_local,
+    check_engine_participation,
+    check_engine_drop_outs,
+    check_engine_callbacks,
+    check_engine_stop,
+    check_engine_converged,
+    check_engine_error,
+)
+
+
+@dataclass
+class Watcher(Callback):
+    """Writes down all that it hears."""
+
+    started: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    records: list[RoundRecord] = field(default_factory=list[RoundRecord])
+    ended: list[Run | None] = field(default_factory=list)
+
+    def on_start(self, algorithm: Algorithm, meta: Any, rounds: int, first: int) -> None:
+        """Note the start."""
+        self.started.append((rounds, first))
+
+    def on_round(self, record: RoundRecord) -> bool | None:
+        """Note a round."""
+        self.records.append(record)
+
+    def on_end(self, run: Run | None) -> None:
+        """Note the end."""
+        self.ended.append(run)
+
+
+def engine_checks() -> Iterator[Callable[[MakeEngine, float], None]]:
+    """List the checks that an engine must pass, for ``pytest.mark.parametrize``.
+
+    Examples
+    --------
+    >>> from fedfactor import LocalEngine
+    >>> for check in engine_checks():
+    ...     check(LocalEngine, 0.0)
+    """
+    yield from CHECKS
+
+
+def check_engine(make_engine: MakeEngine, *, tolerance: float = 0.0) -> None:
+    """Run every check on a synchronous engine.
+
+    Parameters
+    ----------
+    make_engine : callable
+        Makes an engine, e.g. a class without arguments.
+    tolerance : float
+        How far factors may lie from those of the reference, relative to the largest entry; 0 asks for equal bits.
+
+    Examples
+    --------
+    >>> from fedfactor import LocalEngine
+    >>> check_engine(lambda: LocalEngine(workers=1))
+    """
+    for check in CHECKS:
+        check(make_engine, tolerance)
+
+
+def _compare(
+    make_engine: MakeEngine,
+    algorithm: Algorithm,
+    owners: Mapping[str, Any],
+    tolerance: float,
+    what: str,
+    **options: Any,
+) -> Run:
+    holes = any(isinstance(X, np.ndarray) and np.isnan(X).any() for X in owners.values())
+    settings = {"rounds": 5, "seed": 6, **options}
+    found, reference = (
+        engine.run(algorithm, Federation(owners, missing_values=np.nan if holes else None), **settings)
+        for engine in (make_engine(), LocalEngine())
+    )
+    assert found.status == reference.status, f"{what}: status is {found.status!r}, not {reference.status!r}"
+    for ours, theirs in zip(reference.history, found.history, strict=True):
+        for name in ("index", "participants", "bytes_up", "bytes_down"):
+            a, b = getattr(ours, name), getattr(theirs, name)
+            assert a == b, f"{what}: {name} of round {ours.index} is {b}, not {a}"
+    assert list(found.factors) == list(reference.factors), f"{what}: factors of {list(found.factors)}"
+    for name, kept in reference.factors.items():
+        other = found.factors[name]
+        if tolerance == 0:
+            different = differences(kept, other) or differences(reference.scores[name], found.scores[name])
+            assert not different, f"{what}: factors of {name!r}: {different}"
+        else:
+            distance = max(apart(kept.U, other.U), apart(kept.V, other.V))
+            assert distance <= tolerance, f"{what}: factors of {name!r} lie {distance:.1e} apart"
+    return found

@@ -1,0 +1,105 @@
+"""What travels: announced, declared, of the right dtype, and never a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.checks import is_sparse
+from fedfactor.core.errors import ProtocolError
+from fedfactor.core.protocol import Algorithm
+from fedfactor.core.tree import leaves
+from fedfactor.core.wire import check_message, receive, to_bytes
+from fedfactor.testing.data import small_data, variants
+from fedfactor.testing.drive import Trace, drive
+
+Data = Mapping[str, Any] | None
+
+
+def _sent(trace: Trace) -> list[tuple[str, Any]]:
+    return [(name, tree) for name, tree in trace.everything if name.startswith(("upload", "download"))]
+
+
+def check_announced_messages(algorithm: Algorithm, data: Data = None) -> None:
+    """``messages()`` announces what is sent, type by type and leaf by leaf, for every kind of data."""
+    for kind, owners in variants(algorithm, data).items():
+        trace = drive(algorithm, owners)
+        announced = algorithm.messages(trace.meta)
+        for name, message in _sent(trace):
+            try:
+                check_message(message, announced)
+                receive(to_bytes(message), announced)
+            except ProtocolError as error:
+                raise AssertionError(f"{name} on {kind} data is not what messages() announced: {error}") from error
+            carried = {path for path, _ in leaves(message)}
+            unsent = set(announced[type(message)]) - carried
+            assert not unsent, f"{name} on {kind} data lacks {sorted(unsent)}, which messages() announces"
+
+
+def check_uplink(algorithm: Algorithm, data: Data = None) -> None:
+    """Every upload class declares its uplink, and all clients send the same class in a round."""
+    for kind, owners in variants(algorithm, data).items():
+        trace = drive(algorithm, owners)
+        announced = algorithm.messages(trace.meta)
+        for index, ups in enumerate(trace.ups):
+            types = {type(up) for up in ups.values()}
+            assert len(types) == 1, f"round {index} on {kind} data mixes uploads: {sorted(t.__name__ for t in types)}"
+            sent = types.pop()
+            word = getattr(sent, "uplink", None)
+            assert word in ("sum", "gather"), f"{sent.__name__} declares uplink={word!r}; it must be 'sum' or 'gather'"
+            assert sent in announced, f"{sent.__name__} is sent but not announced by messages()"
+
+
+def check_float32_stays(algorithm: Algorithm, data: Data = None) -> None:
+    """Rows in float32 give messages, states and factors in float32; single numbers may be wider."""
+    for kind, owners in variants(algorithm, data).items():
+        if "float32" not in kind:
+            continue
+        for name, tree in drive(algorithm, owners).everything:
+            for path, leaf in leaves(tree):
+                wide = np.ndim(leaf) > 0 and np.asarray(leaf).dtype == np.float64
+                assert not wide, f"{name} on {kind} data: leaf {path or 'value'} became float64"
+
+
+def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
+    """No upload has a dimension that counts the owner's rows, and none carries a row of X."""
+    owners = small_data(algorithm.domain)  # its row counts are primes that no rank or width here shares
+    for kind, kept in variants(algorithm, owners).items():
+        trace = drive(algorithm, kept)
+        for index, ups in enumerate(trace.ups):
+            for name, up in ups.items():
+                shard = trace.shards[name]
+                X = shard.X.toarray() if is_sparse(shard.X) else shard.X
+                known = {row.tobytes() for row in X if row.any()} if algorithm.domain != "binary" else set()
+                for path, leaf in leaves(up):
+                    array = np.asarray(leaf)
+                    where = f"{type(up).__name__}.{path} of {name!r} in round {index} on {kind} data"
+                    assert shard.n_rows not in array.shape, f"{where} has shape {array.shape}: one entry for each row"
+                    if array.ndim == 2 and array.shape[1] == shard.n_features:
+                        assert not any(row.tobytes() in known for row in array.astype(X.dtype)), (
+                            f"{where} holds a row of X"
+                        )
+
+
+def check_factors(algorithm: Algorithm, data: Data = None) -> None:
+    """Owners keep finite factors of fitting shapes, one row of U for each row of X; new rows can be folded in."""
+    for kind, owners in variants(algorithm, data).items():
+        trace = drive(algorithm, owners)
+        for name, kept in trace.factors.items():
+            shard, where = trace.shards[name], f"factors of {name!r} on {kind} data"
+            assert kept.U.shape[0] == shard.n_rows, (
+                f"{where}: U has {kept.U.shape[0]} rows for {shard.n_rows} rows of X"
+            )
+            assert kept.U.shape[1] == kept.V.shape[0], f"{where}: U is {kept.U.shape} but V is {kept.V.shape}"
+            if kept.columns is None:
+                assert kept.V.shape[1] == shard.n_features, f"{where}: V has {kept.V.shape[1]} columns"
+            assert np.isfinite(kept.U).all() and np.isfinite(kept.V).all(), f"{where} are not finite"  # noqa: PT018
+            score = trace.scores[name]
+            assert np.isfinite(score.sse) and score.n > 0, f"{where}: score is {score}"  # noqa: PT018
+            U = algorithm.fold_in(
+                shard.X[:5], kept, shard.mask[:5] if isinstance(shard.mask, np.ndarray) else shard.mask
+            )
+            assert U.shape == (5, kept.U.shape[1]), f"{where}: fold_in of five rows gives {U.shape}"
+            assert np.isfinite(U).all(), f"{where}: fold_in is not finite"

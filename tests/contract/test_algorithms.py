@@ -1,0 +1,41 @@
+"""Every algorithm in the stub passes every check; a new one inherits these tests by being listed there."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedfactor import algorithms
+from fedfactor.testing import algorithm_checks
+
+# Settings beside the plain ones; an algorithm that is not listed is tested with its defaults and rank 3.
+CONFIGS = {
+    "FedAvgNMF": [
+        {"n_components": 3, "local_steps": 2},
+        {"n_components": 1, "local_solver": "gradient", "weights": "equal", "tol": 0.0},
+        {"n_components": 3, "local_solver": "multiplicative"},
+    ],
+    "PooledNMF": [
+        {"n_components": 3},
+        {"n_components": 1, "momentum": False, "tol": 0.0},
+        {"n_components": 4, "local_steps": 1, "server_steps": 1},
+    ],
+}
+POOLED = {"PooledNMF"}
+
+
+def cases():
+    for name in sorted(algorithms.__all__):
+        for settings in CONFIGS.get(name, [{"n_components": 3}]):
+            algorithm = getattr(algorithms, name)(**settings)
+            label = ",".join(f"{key}={value}" for key, value in settings.items())
+            for check in algorithm_checks(algorithm, pooled=name in POOLED or None):
+                yield pytest.param(check, id=f"{name}({label})-{check}")
+
+
+@pytest.mark.parametrize("check", list(cases()))
+def test_algorithm(check):
+    check()
+
+
+def test_tables_name_only_what_exists():
+    assert set(CONFIGS) | POOLED <= set(algorithms.__all__)

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from fedfactor import Federation, Shard
+from fedfactor.core.checks import check_rank
+from fedfactor.core.errors import DataError
+from fedfactor.core.protocol import Meta
+
+pd = pytest.importorskip("pandas")
+
+
+class Opener:
+    def __init__(self, data):
+        self.data, self.calls = data, 0
+
+    def __call__(self):
+        self.calls += 1
+        return self.data
+
+
+def frame(columns, rows=2):
+    return pd.DataFrame(np.arange(1.0, 1 + rows * len(columns)).reshape(rows, -1), columns=list(columns))
+
+
+class TestNames:
+    def test_are_text_and_sorted_whatever_the_mapping(self):
+        one, two = np.ones((1, 2)), np.zeros((2, 2))
+        for owners in ({"b": two, "a": one}, {"a": one, "b": two}):
+            federation = Federation(owners)
+            assert federation.names == tuple(federation) == ("a", "b")
+            assert federation.shard("b").n_rows == 2
+        assert Federation({2: one, 10: one}).names == ("10", "2")
+
+    def test_of_a_list_are_positions(self):
+        federation = Federation([np.ones((1, 2)), np.ones((2, 2))])
+        assert federation.names == ("0", "1")
+        assert len(federation) == 2
+
+    def test_that_read_alike_collide(self):
+        with pytest.raises(DataError, match="share the name '1'"):
+            Federation({1: np.ones((1, 2)), "1": np.ones((1, 2))})
+
+    def test_unknown_ones_are_answered_with_the_known(self):
+        with pytest.raises(KeyError, match="owners are a"):
+            Federation({"a": np.ones((1, 2))}).shard("z")
+
+    def test_nobody(self):
+        for owners in ({}, []):
+            with pytest.raises(DataError, match="at least one owner"):
+                Federation(owners)
+
+
+class TestLazyOwners:
+    def test_are_opened_once_and_only_when_needed(self):
+        a, b = Opener(np.ones((3, 2))), Opener(np.ones((4, 2)))
+        federation = Federation({"a": a, "b": b})
+        assert (a.calls, b.calls) == (0, 0)
+        federation.shard("b")
+        assert (a.calls, b.calls) == (0, 1)
+        federation.prepare()
+        federation.prepare()
+        assert federation.n_rows == 7
+        assert (a.calls, b.calls) == (1, 1)
+
+    def test_may_return_a_shard(self):
+        shard = Shard(np.ones((3, 2)))
+        assert Federation({"a": lambda: shard}).shard("a") is shard
+
+
+class TestColumns:
+    def test_in_another_order_are_put_in_the_first_owners_order(self):
+        federation = Federation({"a": frame("xyz"), "b": frame("zxy")})
+        meta = federation.prepare()
+        assert federation.feature_names == ("x", "y", "z")
+        assert meta.n_features == 3
+        np.testing.assert_array_equal(federation.shard("b").X, frame("zxy")[list("xyz")].to_numpy())
+
+    def test_reordering_takes_the_mask_along(self):
+        b = frame("yx")
+        b.loc[0, "y"] = np.nan
+        federation = Federation({"a": frame("xy"), "b": b}, missing_values=np.nan)
+        federation.prepare()
+        np.testing.assert_array_equal(federation.shard("b").mask, [[True, False], [True, True]])
+
+    @pytest.mark.parametrize(
+        ("a", "b", "words"),
+        [
+            (frame("xy"), frame("xz"), "clash: 'y' is only known to 'a'"),
+            (frame("xy"), np.ones((2, 2)), "'a' names its features but owner 'b' does not"),
+            (np.ones((2, 2)), frame("xy"), "'b' names its features but owner 'a' does not"),
+            (frame("xx"), frame("xx"), "'x' occurs more than once"),
+            (np.ones((2, 2)), np.ones((2, 3)), "'b' has 3 columns but 'a' has 2"),
+        ],
+    )
+    def test_that_do_not_agree(self, a, b, words):
+        with pytest.raises(DataError, match=words):
+            Federation({"a": a, "b": b}).prepare()
+
+    def test_numbered_ones_are_no_names(self):
+        assert Federation({"a": pd.DataFrame(np.ones((2, 3)))}).feature_names is None
+
+
+class TestDtype:
+    @pytest.mark.parametrize(
+        ("a", "b", "expected"),
+        [
+            ("float32", "float32", "float32"),
+            ("float32", "float64", "float64"),
+            ("float16", "float32", "float32"),
+            ("int8", "float32", "float64"),
+            ("bool", "bool", "float64"),
+        ],
+    )
+    @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+    def test_is_one_for_all_owners(self, a, b, expected, layout):
+        if layout is not np.asarray and "float16" in (a, b):
+            pytest.skip("SciPy has no sparse float16")
+        federation = Federation({"a": layout(np.ones((2, 2), dtype=a)), "b": layout(np.ones((2, 2), dtype=b))})
+        assert federation.prepare().dtype == expected
+        assert {federation.shard(name).dtype for name in federation} == {expected}
+
+    def test_no_copy_when_nothing_is_to_be_done(self):
+        X = np.ones((3, 2))
+        federation = Federation({"a": X})
+        federation.prepare()
+        assert np.shares_memory(federation.shard("a").X, X)
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("X", "domain", "words"),
+        [
+            ([[1.0, np.nan]], "real", "contains NaN .owner 'a'"),
+            ([[1.0, np.inf]], "real", "contains infinity"),
+            ([[1.0, -np.inf]], "real", "contains infinity"),
+            ([[1.0, -2.0]], "nonnegative", "has -2"),
+            ([[1.0, -2.0]], "binary", "has -2"),
+            ([[1.0, 0.5]], "binary", "other than 0 and 1"),
+            (np.zeros((0, 2)), "real", "has no rows"),
+            ([1.0, 2.0], "real", "Owner 'a': Expected 2D array, got 1D"),
+            (np.ones((1, 1, 1)), "real", "got 3D"),
+            ([["x", "y"]], "real", "not numbers"),
+            ([[1j, 2]], "real", "Complex data not supported"),
+        ],
+    )
+    def test_that_cannot_be_used(self, X, domain, words):
+        with pytest.raises(DataError, match=words):
+            Federation({"a": X}).prepare(domain)
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+    def test_are_looked_at_in_sparse_rows_too(self, value):
+        X = sparse.csr_array(np.array([[0.0, value]]))
+        with pytest.raises(DataError):
+            Federation({"a": X}).prepare()
+
+    def test_sparse_layouts_become_csr(self):
+        for layout in (sparse.coo_array, sparse.csc_matrix, sparse.lil_array):
+            assert Federation({"a": layout(np.eye(3))}).shard("a").X.format == "csr"
+
+    def test_pandas_sparse_stays_sparse(self):
+        rows = pd.DataFrame.sparse.from_spmatrix(sparse.csr_matrix(np.eye(3)), columns=list("xyz"))
+        shard = Federation({"a": rows}).shard("a")
+        assert sparse.issparse(shard.X)
+        assert shard.features == ("x", "y", "z")
+
+
+class TestMissing:
+    def test_none_makes_no_mask(self):
+        assert Federation({"a": np.ones((2, 2))}).prepare().masked is False
+
+    @pytest.mark.parametrize("mark", [np.nan, -1.0, 0.0])
+    def test_a_value_marks_cells(self, mark):
+        X = np.array([[mark, 2.0], [3.0, mark]])
+        federation = Federation({"a": X}, missing_values=mark)
+        assert federation.prepare().masked
+        shard = federation.shard("a")
+        np.testing.assert_array_equal(shard.mask, [[False, True], [True, False]])
+        np.testing.assert_array_equal(shard.X, [[0, 2], [3, 0]])
+        assert np.isnan(X[0, 0]) == np.isnan(mark), "the owner's own array was changed"
+
+    def test_unstored(self):
+        X = sparse.csr_array(np.array([[0.0, 2.0]]))
+        assert Federation({"a": X}, missing_values="unstored").shard("a").mask == "stored"
+
+    def test_zero_in_a_sparse_matrix_drops_stored_zeros(self):
+        X = sparse.csr_array((np.array([0.0, 2.0]), np.array([0, 1]), np.array([0, 2])), shape=(1, 2))
+        shard = Federation({"a": X}, missing_values=0).shard("a")
+        assert (shard.mask, shard.X.nnz, X.nnz) == ("stored", 1, 2)
+
+    @pytest.mark.parametrize(
+        ("X", "mark", "words"),
+        [
+            (np.ones((1, 2)), "unstored", "needs a sparse matrix"),
+            (np.ones((1, 2)), "none", "is not known"),
+            (sparse.csr_array(np.ones((1, 2))), np.nan, "cannot be told apart"),
+            (np.full((1, 2), np.nan), np.nan, "no observed cell"),
+        ],
+    )
+    def test_rules_that_do_not_fit(self, X, mark, words):
+        with pytest.raises(DataError, match=words):
+            Federation({"a": X}, missing_values=mark).prepare()
+
+    def test_a_mask_beside_complete_owners(self):
+        federation = Federation({"a": np.ones((1, 2)), "b": np.array([[1.0, np.nan]])}, missing_values=np.nan)
+        assert federation.prepare().masked
+
+
+@pytest.mark.parametrize("rank", [0, -1, 1.5, 4, 7])
+def test_ranks_that_the_data_cannot_carry(rank):
+    with pytest.raises(DataError, match="whole number from 1 to 3"):
+        check_rank(rank, Meta(5, ("a",), n_rows=3))
+
+
+@pytest.mark.parametrize("rank", [1, 3, np.int64(2)])
+def test_ranks_that_it_can(rank):
+    check_rank(rank, Meta(5, ("a",), n_rows=3))

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from fedfactor.core.tree import (
+    Array,
+    freeze,
+    known_type,
+    leaves,
+    nbytes,
+    pack,
+    public,
+    record,
+    telemetry,
+    tree_map,
+    tree_sum,
+    type_tag,
+    unpack,
+    visibility,
+)
+
+
+@record
+class Pair:
+    left: Array
+    right: Array | None
+    table: dict
+    known: Array = public(default=None)
+    loss: Array | None = telemetry(default=None)
+
+
+def pair(seed=0):
+    rng = np.random.default_rng(seed)
+    return Pair(rng.random((2, 3)), None, {"b": rng.random(4), "a": rng.random(())})
+
+
+def test_leaves_have_paths_in_a_fixed_order_and_skip_what_is_absent():
+    assert [path for path, _ in leaves(pair())] == ["left", "table.a", "table.b"]
+    assert [path for path, _ in leaves(np.ones(2))] == [""]
+
+
+def test_a_record_is_frozen_and_can_be_found_by_its_tag():
+    assert known_type(type_tag(Pair)) is Pair
+    assert known_type("os:system") is None
+    with pytest.raises(AttributeError):
+        pair().left = 1
+
+
+def test_visibility():
+    assert [visibility(Pair, name) for name in ("left", "known", "loss")] == ["private", "public", "telemetry"]
+
+
+def test_map_keeps_types_and_absence():
+    doubled = tree_map(lambda leaf: 2 * leaf, pair())
+    assert type(doubled) is Pair
+    assert doubled.right is None
+    np.testing.assert_array_equal(doubled.table["b"], 2 * pair().table["b"])
+
+
+def test_a_leaf_absent_in_one_summand_is_absent_in_the_sum():
+    one = Pair(np.ones(2), np.ones(1), {})
+    two = Pair(np.ones(2), None, {})
+    assert tree_sum([one, two]).right is None
+    assert tree_sum([two, one]).right is None
+
+
+def test_sums_go_from_left_to_right():
+    values = [1e16, 1.0, -1e16, 1.0]
+    parts = [{"x": np.asarray(value)} for value in values]
+    assert float(tree_sum(parts)["x"]) == ((1e16 + 1.0) - 1e16) + 1.0
+    assert float(tree_sum(parts[::-1])["x"]) != float(tree_sum(parts)["x"])
+
+
+def test_frozen_leaves_refuse_writing_and_the_owner_keeps_his():
+    mine = np.asfortranarray(np.ones((2, 3)))
+    frozen = freeze({"x": mine, "y": 3.5, "z": np.float32(1)})
+    with pytest.raises(ValueError, match="read-only"):
+        frozen["x"][0, 0] = 2
+    assert mine.flags.writeable
+    assert frozen["x"].flags.c_contiguous
+    assert frozen["y"].shape == ()
+    assert frozen["z"].dtype == np.float32
+    assert freeze(frozen)["x"] is frozen["x"]
+
+
+def test_bytes_are_counted_without_headers():
+    assert nbytes(pair()) == 8 * (6 + 1 + 4)
+    assert nbytes({"x": np.zeros((3, 0)), "y": np.zeros(3, dtype=np.float32), "z": None}) == 12
+    assert nbytes({"x": 1.0}) == 8
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(arrays.arrays(np.float64, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)), max_size=4)
+)
+def test_pack_and_unpack(parts):
+    tree = {str(i): part for i, part in enumerate(parts)}
+    again = unpack(pack(tree), tree)
+    assert all(again[name].tobytes() == part.tobytes() for name, part in tree.items())
+    assert all(again[name].shape == part.shape for name, part in tree.items())
