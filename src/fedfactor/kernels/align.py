@@ -19,6 +19,7 @@ from fedfactor.kernels.sinkhorn import transport
 
 __all__ = [
     "METHODS",
+    "agreement",
     "align_rows",
     "apply_plan",
     "correlations",
@@ -256,6 +257,41 @@ def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float =
         left &= ~alike[best]
         left[best] = False
     return groups
+
+
+def agreement(V: Array, reference: Array) -> tuple[float, float, float]:
+    """Tell how far V is from a reference: after the best reordering of rows, as it stands, and by the angle of rows.
+
+    Parameters
+    ----------
+    V, reference : array, shape (k, m)
+
+    Returns
+    -------
+    drift, plain_drift : float
+        ``min_P ‖reference − P V‖ / ‖reference‖`` over permutations, and the same without any reordering.
+    similarity : float
+        Mean cosine of rows, paired so that it is largest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> drift, plain, similarity = agreement(np.eye(2)[::-1], np.eye(2))
+    >>> drift, round(plain, 3), similarity
+    (0.0, 1.414, 1.0)
+    """
+    products = _host(reference @ V.T)
+    ours, theirs = (np.sqrt(_host(array_namespace(A).sum(A * A, axis=1))) for A in (reference, V))
+    size = float(np.sum(ours**2))
+    apart = size + float(np.sum(theirs**2))
+    best = products[linear_sum_assignment(products, maximize=True)].sum()
+    norms = ours[:, None] * theirs[None, :]
+    cosines = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
+    similarity = cosines[linear_sum_assignment(cosines, maximize=True)].sum() / max(1, len(ours))
+    # ‖A − B‖² = ‖A‖² + ‖B‖² − 2⟨A, B⟩; what rounding leaves below zero is zero.
+    drifts = (np.sqrt(max(apart - 2 * float(inner), 0.0) / size) if size else 0.0 for inner in (best, products.trace()))
+    drift, plain = drifts
+    return float(drift), float(plain), float(similarity)
 
 
 def squared_distances(V: Array, reference: Array) -> Array:
