@@ -12,7 +12,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.align import agreement
+from fedfactor.kernels.agreement import agreement
 from fedfactor.kernels.alternate import SOLVERS, alternate
 from fedfactor.kernels.factors import reconstruction, refit_rows
 from fedfactor.kernels.products import as_like, squared_norm, total
@@ -143,7 +143,7 @@ class FedProxNMF(Algorithm):
         """Draw the V that clients start from."""
         V = at.shared_rng("V").random((self.n_components, meta.n_features)).astype(meta.dtype)
         nothing = np.float64(np.nan)
-        return Server(V, np.int64(0), nothing, nothing, np.full(3, np.nan)), Factor(V)
+        return Server(V, np.int64(0), nothing, nothing, np.full(3, np.nan, np.float32)), Factor(V)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Draw U at the scale that lets U V have the mean of the data, V being uniform on [0, 1]."""
@@ -179,9 +179,9 @@ class FedProxNMF(Algorithm):
         still = squared_norm(V - as_like(state.V, V)) <= self.tol**2 * squared_norm(V)
         nothing = np.float64(np.nan)
         sse, whole = (nothing if leaf is None else leaf for leaf in (up.sse, up.total))
-        seen = np.full(3, np.nan)
+        seen = np.full(3, np.nan, np.float32)
         if up.agreement is not None:
-            seen = as_like(up.agreement, np.empty(0)) / len(at.participants)
+            seen = as_like(up.agreement, seen) / len(at.participants)
         return Server(V, state.flat + 1 if still else np.int64(0), sse, whole, seen), Factor(V)
 
     def converged(self, state: Server) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,7 +12,8 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.align import METHODS, Method, agreement, is_partial, permutation, plan
+from fedfactor.kernels.agreement import agreement, mean_similarity
+from fedfactor.kernels.align import METHODS, Method, is_partial, permutation, plan
 from fedfactor.kernels.alternate import alternate
 from fedfactor.kernels.barycenter import BARYCENTERS, barycenter
 from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, stacked
@@ -25,9 +25,6 @@ PATIENCE = 3
 REFIT = 10
 """Sweeps over U after a synchronisation with a soft plan, which no reordering of U can follow."""
 
-PAIRS = 64
-"""Pairs of clients that are compared in a round, at most, when diagnostics are wanted."""
-
 
 @record
 class Middle:
@@ -35,7 +32,9 @@ class Middle:
 
     V: Array
     support: Array
+    mass: Array
     clients: Array = public()
+    round: Array = public()
 
 
 @record
@@ -67,13 +66,15 @@ class Aligned:
 
 @record
 class Local:
-    """Stays home: both factors, ``‖X‖²``, which components are the client's own, and whether it has worked at all."""
+    """Stays home: both factors, ``‖X‖²``, which components are the client's own, and what it sent when (-1: never)."""
 
     U: Array
     V: Array
     total: Array
     private: Array
-    fresh: Array
+    sent: Array | None
+    sent_mass: Array | None
+    sent_round: Array
 
 
 @record
@@ -207,11 +208,11 @@ class FNMF(Algorithm):
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One middle down; one factor up, as it is or aligned."""
         wide, short = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf(meta.dtype, (self.n_components,))
-        number = Leaf("float64", ())
+        number, whole = Leaf("float64", ()), Leaf("int64", ())
         watched = {"sse": number, "total": number}
         if self.diagnostics:
             watched["agreement"] = Leaf(meta.dtype, (3,))
-        down: Spec = {"V": wide, "support": short, "clients": Leaf("int64", ())}
+        down: Spec = {"V": wide, "support": short, "mass": short, "clients": whole, "round": whole}
         if self.barycenter == "client":
             return {Middle: down, Aligned: {"V": wide, "mass": short, "support": short, **watched}}
         return {Middle: down, Own: {"V": wide, "weight": number, **watched}}
@@ -220,7 +221,8 @@ class FNMF(Algorithm):
         """Draw a first middle; it only gives the order of components, and the first V when clients take it."""
         V = at.shared_rng("V").random((self.n_components, meta.n_features)).astype(meta.dtype)
         support, nothing = np.zeros(self.n_components, meta.dtype), np.float64(np.nan)
-        return Server(V, support, np.int64(0), nothing, nothing, np.full(4, np.nan)), Middle(V, support, np.int64(0))
+        middle = Middle(V, support, support, np.int64(0), np.int64(-1))
+        return Server(V, support, np.int64(0), nothing, nothing, np.full(4, np.nan, np.float32)), middle
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Draw U at the scale that lets U V have the mean of the data, V being uniform on [0, 1]."""
@@ -229,7 +231,7 @@ class FNMF(Algorithm):
         U = as_like(scale * at.rng("U").random((shard.n_rows, k)), shard.X)
         draw = at.rng("V") if self.start == "own" else at.shared_rng("V")
         V = as_like(draw.random((k, shard.n_features)).astype(meta.dtype), shard.X)
-        return Local(U, V, np.float64(squared_norm(shard.X)), np.zeros(k, bool), np.bool_(True))
+        return Local(U, V, np.float64(squared_norm(shard.X)), np.zeros(k, bool), None, None, np.int64(-1))
 
     def client_step(self, shard: Shard, state: Local, down: Middle, at: Round) -> tuple[Local, Own | Aligned]:
         """Take over the middle, alternate between U and V under its pull, and send V."""
@@ -251,32 +253,38 @@ class FNMF(Algorithm):
         watched: dict[str, Any] = {"sse": np.float64(sse), "total": state.total}
         if self.diagnostics:
             watched["agreement"] = as_like(np.array(agreement(V, middle)), X)
-        kept = Local(U, V, state.total, private, np.bool_(False))
+        now = np.int64(at.index)
         if self.barycenter != "client":
-            return kept, Own(V, np.float64(weight), **watched)
+            return Local(U, V, state.total, private, None, None, now), Own(V, np.float64(weight), **watched)
         # Nothing correlates with a random first middle, so the first alignment leaves nothing alone.
-        P = plan(V, middle, "lap" if first and is_partial(self.alignment) else self.alignment, **self._options)
+        method = "lap" if first and is_partial(self.alignment) else self.alignment
+        P = plan(V, self._others(state, middle, down), method, **self._options)
         mass = P.sum(1)
-        return kept, Aligned(weight * (P @ V), weight * mass, mass, **watched)
+        up = Aligned(weight * (P @ V), weight * mass, mass, **watched)
+        sent, sent_mass = (up.V, up.mass) if is_partial(self.alignment) else (None, None)
+        return Local(U, V, state.total, private, sent, sent_mass, now), up
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Middle]:
         """Find the middle: a barycenter of the uploads, or their mean row by row."""
         if isinstance(up, Aligned):
-            V, support = self._mean(state, up)
+            (V, support), mass = self._mean(state, up), up.mass
             watched = [up.sse, up.total, up.agreement]
             alike = np.nan
         else:
             ups = [up[name] for name in sorted(up)]
             V, support = self._barycenter(state, ups, at)
+            mass = support
             leaves = ([one.sse for one in ups], [one.total for one in ups], [one.agreement for one in ups])
             watched = [None if each[0] is None else sum(each) for each in leaves]
-            alike = np.nan if watched[2] is None else pairwise_similarity([one.V for one in ups], at)
+            alike = np.nan if watched[2] is None else mean_similarity([one.V for one in ups], at.rng("pairs"))
         still = squared_norm(V - as_like(state.V, V)) <= self.tol**2 * squared_norm(V)
         sse, whole = (np.float64(np.nan if leaf is None else leaf) for leaf in watched[:2])
         n = len(at.participants)
-        figures = np.full(4, np.nan) if watched[2] is None else np.append(as_like(watched[2], np.empty(0)) / n, alike)
+        seen = np.full(3, np.nan) if watched[2] is None else as_like(watched[2], np.empty(0)) / n
+        figures = np.append(seen, alike).astype(np.float32)
         flat = state.flat + 1 if still else np.int64(0)
-        return Server(V, support, flat, sse, whole, figures), Middle(V, support, np.int64(n))
+        middle = Middle(V, support, mass, np.int64(n), np.int64(at.index))
+        return Server(V, support, flat, sse, whole, figures), middle
 
     def _mean(self, state: Server, up: Aligned) -> tuple[Array, Array]:
         """Average row by row over those who had something to say; a row that nobody spoke of stays."""
@@ -341,9 +349,9 @@ class FNMF(Algorithm):
     ) -> tuple[Array, Array, np.ndarray]:
         """Put the client's components into the order of the middle and take it over, but for the client's own ones."""
         none = np.zeros(self.n_components, bool)
-        if bool(state.fresh):
+        if int(state.sent_round) < 0:
             return state.U, as_like(state.V, X) if first else middle, none
-        P = plan(state.V, middle, self.alignment, **self._options)
+        P = plan(state.V, self._others(state, middle, down), self.alignment, **self._options)
         order = permutation(P)
         U, V = state.U[:, order], state.V[order]
         if self.alignment in ("sinkhorn", "knn"):
@@ -354,6 +362,20 @@ class FNMF(Algorithm):
         private = (as_like(P.sum(1), np.empty(0)) < 0.5) | lonely(down)
         keep = as_like(private, X)[:, None]
         return U, keep * V + (1 - keep) * middle, private
+
+    def _others(self, state: Local, middle: Array, down: Middle) -> Array:
+        """Return the middle without this client's share in it.
+
+        A sum that mixes one component of each client resembles all of them a little. Whether a component is common
+        shows when it is compared with what the *others* sent.
+        """
+        if state.sent is None or int(state.sent_round) != int(down.round):
+            return middle
+        mass = as_like(down.mass, middle)[:, None]
+        left = mass - state.sent_mass[:, None]
+        some = as_like(left > 1e-6 * mass, middle)
+        rest = some * (mass * middle - state.sent) / (left + (1 - some))
+        return rest * as_like(rest > 0, middle)
 
     def _pull(self, middle: Array, gamma: float) -> Any:
         held: dict[str, Array] = {}
@@ -371,11 +393,3 @@ class FNMF(Algorithm):
 def lonely(down: Middle) -> np.ndarray:
     """Tell which components of the middle only one client stands behind, where there were others who could have."""
     return as_like(down.support, np.empty(0)) < min(1.5, int(down.clients) - 0.5)
-
-
-def pairwise_similarity(Vs: list[Array], at: Round) -> float:
-    """Return the mean matched cosine over pairs of factors: all pairs, or a random choice when they are many."""
-    pairs = list(combinations(range(len(Vs)), 2))
-    if len(pairs) > PAIRS:
-        pairs = [pairs[i] for i in at.rng("pairs").choice(len(pairs), PAIRS, replace=False)]
-    return float(np.mean([agreement(Vs[a], Vs[b])[2] for a, b in pairs])) if pairs else 1.0

@@ -105,8 +105,8 @@ def settings_of(algorithm: Any) -> dict[str, Any]:
 class LocalFactors:
     """What an owner keeps at the end: its private rows of U, and the shared V.
 
-    Methods that give owners components of their own put them into ``V_private`` (p × m), and their part of the rows into
-    ``U_private`` (n × p): the rows are ``U V + U_private V_private``.
+    Methods that give owners components of their own put them into ``V_private`` (p × m), and their part of the rows
+    into ``U_private`` (n × p): the rows are ``U V + U_private V_private``.
     """
 
     U: Array

@@ -19,7 +19,6 @@ from fedfactor.kernels.sinkhorn import transport
 
 __all__ = [
     "METHODS",
-    "agreement",
     "align_rows",
     "apply_plan",
     "correlations",
@@ -27,6 +26,7 @@ __all__ = [
     "permutation",
     "plan",
     "squared_distances",
+    "to_host",
     "unaligned_groups",
 ]
 
@@ -110,13 +110,13 @@ def plan(
             f"{tuple(reference.shape)}."
         )
     if method == "lap":
-        P = _assign(_host(squared_distances(V, reference)))
+        P = _assign(to_host(squared_distances(V, reference)))
     elif method == "knn":
-        P = _nearest(_host(squared_distances(V, reference)), neighbours)
+        P = _nearest(to_host(squared_distances(V, reference)), neighbours)
     elif method == "sinkhorn":
-        P = _share(_host(squared_distances(V, reference)), epsilon, iterations)
+        P = _share(to_host(squared_distances(V, reference)), epsilon, iterations)
     elif method in ("lap_rho", "sinkhorn_rho"):
-        rho = _host(correlations(V, reference))
+        rho = to_host(correlations(V, reference))
         allowed = _significant(rho, int(V.shape[1]), alpha)
         P = _assign_some(rho, allowed) if method == "lap_rho" else _share_some(rho, allowed, epsilon, iterations)
     else:
@@ -182,7 +182,7 @@ def permutation(P: Array) -> np.ndarray:
     >>> permutation(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
     array([2, 1, 0])
     """
-    P = _host(P)
+    P = to_host(P)
     if P.shape[0] != P.shape[1]:
         raise ValueError(f"Only a square plan orders all rows, but this one is {P.shape[0]} × {P.shape[1]}.")
     return linear_sum_assignment(P, maximize=True)[1]
@@ -237,10 +237,10 @@ def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float =
     >>> unaligned_groups([V, V[:1]], [np.array([[0.0, 1.0]]), np.zeros((1, 1))])
     [(0, 0)]
     """
-    alone = [(c, int(j)) for c, P in enumerate(plans) for j in np.flatnonzero(_host(P).sum(axis=0) < 0.5)]
+    alone = [(c, int(j)) for c, P in enumerate(plans) for j in np.flatnonzero(to_host(P).sum(axis=0) < 0.5)]
     if len({c for c, _ in alone}) < 2:
         return []
-    rows = np.stack([_host(Vs[c][j]) for c, j in alone])
+    rows = np.stack([to_host(Vs[c][j]) for c, j in alone])
     owner = np.array([c for c, _ in alone])
     # The test of `plan` divides alpha by the k² pairs of two factors; here all rows of all factors meet.
     alike = _significant(correlations(rows, rows), rows.shape[1], alpha)
@@ -257,41 +257,6 @@ def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float =
         left &= ~alike[best]
         left[best] = False
     return groups
-
-
-def agreement(V: Array, reference: Array) -> tuple[float, float, float]:
-    """Tell how far V is from a reference: after the best reordering of rows, as it stands, and by the angle of rows.
-
-    Parameters
-    ----------
-    V, reference : array, shape (k, m)
-
-    Returns
-    -------
-    drift, plain_drift : float
-        ``min_P ‖reference − P V‖ / ‖reference‖`` over permutations, and the same without any reordering.
-    similarity : float
-        Mean cosine of rows, paired so that it is largest.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> drift, plain, similarity = agreement(np.eye(2)[::-1], np.eye(2))
-    >>> drift, round(plain, 3), similarity
-    (0.0, 1.414, 1.0)
-    """
-    products = _host(reference @ V.T)
-    ours, theirs = (np.sqrt(_host(array_namespace(A).sum(A * A, axis=1))) for A in (reference, V))
-    size = float(np.sum(ours**2))
-    apart = size + float(np.sum(theirs**2))
-    best = products[linear_sum_assignment(products, maximize=True)].sum()
-    norms = ours[:, None] * theirs[None, :]
-    cosines = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
-    similarity = cosines[linear_sum_assignment(cosines, maximize=True)].sum() / max(1, len(ours))
-    # ‖A − B‖² = ‖A‖² + ‖B‖² − 2⟨A, B⟩; what rounding leaves below zero is zero.
-    drifts = (np.sqrt(max(apart - 2 * float(inner), 0.0) / size) if size else 0.0 for inner in (best, products.trace()))
-    drift, plain = drifts
-    return float(drift), float(plain), float(similarity)
 
 
 def squared_distances(V: Array, reference: Array) -> Array:
@@ -372,7 +337,10 @@ def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations
     cost[k, n] = 0.0
     # The two places for the unaligned can take everything, so that no pair is ever forced.
     rows, columns = np.append(np.ones(k), float(n)), np.append(np.ones(n), float(k))
-    return transport(cost, rows, columns, epsilon, iterations)[:k, :n] * allowed
+    P = transport(cost, rows, columns, epsilon, iterations)[:k, :n] * allowed
+    # A row that finds a partner for less than half of itself is alone: averages divide by the mass, so that crumbs of a
+    # strong component would otherwise fill the places of components that nobody else has.
+    return P * (P.sum(axis=1, keepdims=True) >= 0.5)
 
 
 def _nearest(cost: np.ndarray, neighbours: int) -> np.ndarray:
@@ -384,8 +352,15 @@ def _nearest(cost: np.ndarray, neighbours: int) -> np.ndarray:
     return P
 
 
-def _host(A: Array) -> np.ndarray:
-    """Bring a small array to the host in double precision."""
+def to_host(A: Array) -> np.ndarray:
+    """Bring a small array to the host in double precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> to_host(np.ones(2, np.float32)).dtype
+    dtype('float64')
+    """
     if hasattr(A, "detach"):
         A = A.detach().cpu().numpy()
     elif hasattr(A, "get") and not isinstance(A, np.ndarray):

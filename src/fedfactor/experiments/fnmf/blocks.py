@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["dense_blocks", "deal_rows", "shared_and_private"]
+__all__ = ["deal_rows", "dense_blocks", "shared_and_private"]
 
 Noise = Literal["gauss", "exponential", "binomial"]
 
@@ -28,8 +28,8 @@ def dense_blocks(
     n, m, k : int
         Rows, columns, blocks.
     noise : float
-        Positive part of a normal deviate of this standard deviation, exponential deviate of this mean, or (binomial) the
-        chance of a one in a cell.
+        Positive part of a normal deviate of this standard deviation, exponential deviate of this mean, or (binomial)
+        the chance of a one in a cell.
     kind : {"gauss", "exponential", "binomial"}
     seed : int
     share : (float, float)
