@@ -1,4 +1,9 @@
+from .boolean_votes import BooleanVotes as BooleanVotes
 from .fedavg_nmf import FedAvgNMF as FedAvgNMF
+from .fedprox_nmf import FedProxNMF as FedProxNMF
+from .felb import FALB as FALB
+from .felb import FELB as FELB
+from .fnmf import FNMF as FNMF
+from .one_shot_nmf import OneShotNMF as OneShotNMF
+from .pooled_bmf import PooledBMF as PooledBMF
 from .pooled_nmf import PooledNMF as PooledNMF
-
-__all__ = ["FedAvgNMF", "PooledNMF"]

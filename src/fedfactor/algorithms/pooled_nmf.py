@@ -14,7 +14,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
 from fedfactor.core.tree import Array, record, telemetry, tree_map
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_step, summation_error
+from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
 from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, refit_rows, row_norms, unit_rows
 from fedfactor.kernels.majorise import masked_step
 from fedfactor.kernels.masked import masked_sums, observed_squared_norm
@@ -26,10 +26,6 @@ FIRST_STEPS = 20
 
 PATIENCE = 3
 """Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
-
-
-FIRST_STEP = 5.0
-"""Length of the first step along summed row gradients, in units of components per row."""
 
 
 @record
@@ -239,7 +235,7 @@ class PooledNMF(Algorithm):
         V, loss = self._descend(as_like(state.sent, up.G), up, pooled, share)
         before = float(state.loss) if same else np.inf
         pace = Pace(float(state.beta), float(state.beta_most), int(state.flat)).after(loss, before, self.tol)
-        still = at.last or pace.flat >= PATIENCE or not (same and self.momentum and pace.good)
+        still = not (same and self.momentum and pace.good)
         sent = V if still else extrapolate(V, as_like(state.V, V), float(state.beta))
         norms = row_norms(sent)  # one scale for V and for what is sent, so that their difference keeps its meaning
         server = Server(
@@ -257,15 +253,10 @@ class PooledNMF(Algorithm):
         return server, Factor(server.sent)
 
     def _noisy_step(self, state: Server, up: RowGradients, at: Round) -> tuple[Server, Factor]:
-        """Take a public step along summed gradients; the last download is a mean of the iterates."""
-        share = len(at.participants) / int(state.n_clients)
-        step = FIRST_STEP / (1 + at.index / 10) * self.n_components / (share * float(self.row_count or 1))
-        sent = noisy_step(np.asarray(state.sent, np.float64), np.asarray(up.D), step)
-        weight = 4 / (at.index + 4)  # leans on the last quarter of the rounds
-        mean = (1 - weight) * np.asarray(state.V, np.float64) + weight * sent
-        kind = np.asarray(state.V).dtype
-        server = replace(state, V=mean.astype(kind), sent=sent.astype(kind))
-        return server, Factor(unit_rows(server.V) if at.last else server.sent)
+        """Take a public step along summed gradients, and keep a running mean of the iterates to end with."""
+        rows = float(self.row_count or 1) * len(at.participants) / int(state.n_clients)
+        sent, mean = noisy_round(state.sent, state.V, up.D, index=at.index, rows=rows)
+        return replace(state, V=mean, sent=sent), Factor(sent)
 
     def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
         """Bound what one row can change in the sum of all uploads: the clip, and the rounding of the sum."""
@@ -283,6 +274,10 @@ class PooledNMF(Algorithm):
             return V, None if up.sse is None else max(float(up.sse) - 2 * share * gain, 0.0)
         V = solve_rows(V.T, pooled.G, pooled.A.T, sweeps=self.server_steps).T
         return V, None if up.total is None else squared_error(float(up.total), up.A, up.G, V)
+
+    def settle(self, state: Server, down: Factor) -> Factor:
+        """Take the V that was reached, not the bold guess beyond it that was to go out."""
+        return Factor(unit_rows(state.V))
 
     def converged(self, state: Server) -> bool:
         """Tell whether the last rounds brought next to nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from fedfactor.core.wire import Spec, check_message
 from fedfactor.engines.base import AnyCallback, Callback, Inbox, Participation, check_fit, downloads, participants
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fingerprint
 from fedfactor.engines.crew import Crew, ThreadCrew
-from fedfactor.threads import limit_threads
+from fedfactor.threads import limit_threads, usable_cores
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
@@ -69,11 +68,11 @@ class LocalEngine:
                 run = loop.run(Checkpoint.of(checkpoint), threads, watch)
                 return run
             finally:
-                watch.end(run)
                 crew.close()
+                watch.end(run)
 
     def _share_out(self, n_clients: int) -> tuple[int, int]:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = usable_cores()
         workers = min(cores if self.workers is None else self.workers, n_clients)
         if workers < 1:
             raise ValueError(f"workers={self.workers} must be at least 1.")
@@ -142,7 +141,7 @@ class _Loop:
     def _round(self, snapshot: Snapshot) -> Snapshot:
         began = time.perf_counter()
         index, down = snapshot.next_round, snapshot.down
-        at = Round(self.seed, index, last=index + 1 == self.rounds)
+        at = Round(self.seed, index)
         asked = participants(self.participation, at, self.meta.clients)
         channel = self.channel
         inbox = Inbox(self.expected) if channel is None else channel.open(self.expected, asked, at, down)
@@ -172,15 +171,16 @@ class _Loop:
         return down
 
     def _finish(self, snapshot: Snapshot, status: Status, threads: int) -> Run:
+        down = self._send(self.algorithm.settle(snapshot.server, snapshot.down))
         factors: dict[str, LocalFactors] = {}
         scores: dict[str, Score] = {}
-        for name, kept, score in self.crew.end(snapshot.down):
+        for name, kept, score in self.crew.end(down):
             factors[name], scores[name] = kept, score
         features = self.federation.feature_names
         about = environment(threads)
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
-        return Run(self.algorithm, self.seed, status, history, factors, scores, snapshot.down, about, features, privacy)
+        return Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features, privacy)
 
 
 class _Watchers:

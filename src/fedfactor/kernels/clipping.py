@@ -18,7 +18,7 @@ import scipy.sparse
 from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.products import cross, gram_rows, sums
 
-__all__ = ["ROW_CAP", "ROW_CLIP", "clipped_gradient", "doubles", "noisy_step", "row_squares", "summation_error"]
+__all__ = ["ROW_CAP", "ROW_CLIP", "clipped_gradient", "doubles", "noisy_round", "row_squares", "split_rows", "summation_error"]
 
 Array = Any
 
@@ -27,6 +27,9 @@ ROW_CAP = 2.0 / 3.0
 
 ROW_CLIP = 0.2
 """Largest norm of what one row adds to the gradient. Of 0.1, 0.15, 0.2, 1/3 and 0.4 the most useful at ε = 1 and 4."""
+
+FIRST_STEP = 5.0
+"""Length of the first step along summed row gradients, in units of components per row."""
 
 _UNSURE = 1e-12  # squared norms below come with cancellation; this covers it, so that no factor is too large
 
@@ -143,14 +146,57 @@ def summation_error(n_rows: float, n_components: int, n_features: int) -> float:
     return 2 * steps / (1 - steps) * terms * math.sqrt(n_components * n_features)
 
 
-def noisy_step(V: Array, D: Array, step: float) -> np.ndarray:
-    """Take a projected gradient step and scale rows to norm 1; a row that the noise wipes out stays as it was.
+def noisy_round(
+    sent: Array, mean: Array, D: Array, *, index: int, rows: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Take a projected gradient step of public length, scale rows to norm 1, and move the running mean of iterates.
+
+    Parameters
+    ----------
+    sent, mean : array, shape (k, m)
+        Where the gradients were taken, and the mean so far.
+    D : array, shape (k, m)
+        The sum of clipped gradients, noise and all.
+    index : int
+        Round, from 0: steps shorten as 1/(1 + index/10), and the mean leans on the last quarter of the rounds.
+    rows : float
+        Public number of rows.
+
+    Returns
+    -------
+    sent, mean : array, shape (k, m)
+        In the precision of the old ones. A row that the noise wipes out stays as it was.
 
     Examples
     --------
-    >>> noisy_step(np.array([[0.6, 0.8]]), np.array([[0.0, 0.8]]), 1.0)
+    >>> noisy_round(np.array([[0.6, 0.8]]), np.array([[0.6, 0.8]]), np.array([[0.0, 0.8]]), index=0, rows=5.0)[0]
     array([[1., 0.]])
     """
-    new = np.clip(V - step * D, 0.0, None)
+    V = np.asarray(sent, np.float64)
+    step = FIRST_STEP / (1 + index / 10) * V.shape[0] / rows
+    new = np.clip(V - step * np.asarray(D), 0.0, None)
     norms = np.sqrt(np.sum(new * new, axis=1, keepdims=True))
-    return np.where(norms > 0, new / np.where(norms > 0, norms, 1.0), V)
+    new = np.where(norms > 0, new / np.where(norms > 0, norms, 1.0), V)
+    weight = 4 / (index + 4)
+    moved = (1 - weight) * np.asarray(mean, np.float64) + weight * new
+    return new.astype(sent.dtype), moved.astype(mean.dtype)
+
+
+def split_rows(V: Array) -> np.ndarray:
+    """Turn each row into zeros and ones at the cut that leaves the least spread within the two (Otsu).
+
+    Examples
+    --------
+    >>> split_rows(np.array([[0.1, 0.9, 0.0, 0.8]]))
+    array([[0., 1., 0., 1.]])
+    """
+    ordered = np.sort(V, axis=1)
+    m = V.shape[1]
+    if m < 2:
+        return (V > 0).astype(V.dtype)
+    low = np.cumsum(ordered, axis=1)[:, :-1]
+    n_low = np.arange(1, m)
+    high = ordered.sum(axis=1, keepdims=True) - low
+    between = low**2 / n_low + high**2 / (m - n_low)
+    cut = np.take_along_axis(ordered, between.argmax(axis=1)[:, None], axis=1)
+    return (V > cut).astype(V.dtype)
