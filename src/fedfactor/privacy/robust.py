@@ -38,7 +38,8 @@ class Robust(Transform):
     -----
     The server sees every upload (each group's sum, for ``"group-median"``). Uploads that are not finite or not of the
     announced shape are left out. Clients count alike, whatever their rows. Fewer than half of the clients (of the
-    groups) may be hostile, fewer than `trim` for the trimmed mean.
+    groups) may be hostile, fewer than `trim` for the trimmed mean. Meant for methods that average factors (FedAvgNMF,
+    FELB): the sums of PooledNMF differ from client to client for good reasons, and a median of them is biased.
     """
 
     rule: Literal["median", "trimmed-mean", "group-median"] = "median"
