@@ -1,6 +1,6 @@
 """Remember what was computed from an array that cannot change.
 
-The clients of a simulation all receive the same V; its Gram matrix and its transpose need to be made once, not once by each.
+The clients of a simulation all receive the same V; its Gram matrix and its transpose need to be made once, not by each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _known: dict[tuple[str, int], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
 
 
 def once(fn: Callable[[np.ndarray], np.ndarray], A: np.ndarray) -> np.ndarray:
-    """Return ``fn(A)``, remembered for as long as a read-only `A` lives; a writable one may change and is not remembered.
+    """Return ``fn(A)``, remembered for as long as a read-only `A` lives; a writable one may change.
 
     Examples
     --------
@@ -34,5 +34,5 @@ def once(fn: Callable[[np.ndarray], np.ndarray], A: np.ndarray) -> np.ndarray:
     result = fn(A)
     result.flags.writeable = False
     # Two threads may both get here; they find the same result, and one of the two is kept.
-    _known[key] = (weakref.ref(A, lambda _: _known.pop(key, None)), result)
+    _known[key] = (weakref.ref(A, lambda _, known=_known: known.pop(key, None)), result)
     return result
