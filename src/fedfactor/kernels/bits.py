@@ -1,6 +1,7 @@
 """Boolean matrices as bits: 64 cells to a word, so that a whole row is compared in a few instructions.
 
-Row i of a packed matrix is ``ceil(m / 64)`` words of type uint64; bit j of word w is cell ``64 w + j``, bits beyond m are zero.
+Row i of a packed matrix is ``ceil(m / 64)`` words of type uint64; bit j of word w is cell ``64 w + j``, bits beyond m
+are zero.
 """
 
 from __future__ import annotations
@@ -160,8 +161,8 @@ def count_cells(X: np.ndarray, U: Array, V: np.ndarray) -> tuple[int, int, int]:
 def refit(X: np.ndarray, V: np.ndarray, *, sweeps: int = 3) -> np.ndarray:
     """Choose, for each row alone, the components whose union comes close to it.
 
-    Greedy: the component with the largest gain (ones newly covered minus zeros newly covered) as long as there is a gain; then
-    sweeps in which a component is on exactly when it gains, the others held.
+    Greedy: the component with the largest gain (ones newly covered minus zeros newly covered) as long as there is a
+    gain; then sweeps in which a component is on exactly when it gains, the others held.
 
     Parameters
     ----------

@@ -1,3 +1,5 @@
+from .boolean import BooleanMetrics as BooleanMetrics
+from .boolean import boolean_metrics as boolean_metrics
 from .coherence import cosine_similarity as cosine_similarity
 from .coherence import drift as drift
 from .coherence import match_components as match_components
