@@ -236,6 +236,9 @@ class FELB(ProximalAveraging):
     The defaults are sound; ``FELB.paper(k)`` is Algorithm 1 as printed, which recovers planted tiles less often.
     Failures of the sound form are local optima (merged tiles): use restarts (``n_init`` of the estimator).
 
+    With two or three clients that start apart, averaging mixes components before they have formed: take ``init="shared"`` and
+    few local steps there, or :class:`~fedfactor.algorithms.PooledBMF`, which has nothing to average.
+
     Up and down per client and round: k m numbers. The upload is a sum, so that a secure sum can hide single clients.
     Time per step: two products with X.
 
@@ -248,7 +251,7 @@ class FELB(ProximalAveraging):
     --------
     >>> import numpy as np, fedfactor
     >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> run = fedfactor.run(FELB(2), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
+    >>> run = fedfactor.run(FELB(2, init="shared"), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
     >>> bool(np.isin(run.V, (0, 1)).all()), float(run.score.sse)
     (True, 0.0)
     """
@@ -308,7 +311,7 @@ class FALB(ProximalAveraging):
     --------
     >>> import numpy as np, fedfactor
     >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> run = fedfactor.run(FALB(2), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
+    >>> run = fedfactor.run(FALB(2, init="shared"), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
     >>> float(run.score.sse)
     0.0
     """

@@ -168,7 +168,7 @@ class PRIMP(BooleanSolver):
     ----------
     n_components : int, default=2
         Most components.
-    weight : float, default=1.0
+    weight : float, default=0.1
         Weight of the penalty.
     cost : {"error", "mdl"}, default="mdl"
         What thresholds are chosen by: wrong cells, or the length of a code.
@@ -215,7 +215,7 @@ class PRIMP(BooleanSolver):
         self,
         n_components: int = 2,
         *,
-        weight: float = 1.0,
+        weight: float = 0.1,
         cost: Literal["error", "mdl"] = "mdl",
         max_iter: int = 1000,
         tol: float = 1e-8,

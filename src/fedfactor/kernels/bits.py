@@ -14,6 +14,7 @@ import scipy.sparse
 from array_api_compat import is_torch_array
 
 from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels.products import is_sparse
 from fedfactor.threads import for_blocks
 
 __all__ = ["count_cells", "ones_of", "pack", "product", "refit", "row_blocks", "transpose", "unpack"]
@@ -46,7 +47,7 @@ def pack(X: Array) -> np.ndarray:
     if scipy.sparse.issparse(X):
         return _pack_sparse(X)
     if is_torch_array(X):
-        X = (X.to_dense() if X.layout is not _strided() else X).detach().cpu().numpy()
+        X = (X.to_dense() if is_sparse(X) else X).detach().cpu().numpy()
     n, m = X.shape
     words = -(-m // 64)
     out = np.zeros((n, 8 * words), np.uint8)
@@ -263,9 +264,3 @@ def _pack_sparse(X: Any) -> np.ndarray:
 def _as_words(octets: np.ndarray) -> np.ndarray:
     words = octets.view(np.uint64)
     return words.byteswap() if sys.byteorder == "big" else words
-
-
-def _strided():
-    import torch
-
-    return torch.strided

@@ -92,8 +92,8 @@ def association_candidates(X: Array, tau: float) -> np.ndarray:
     --------
     >>> import numpy as np
     >>> association_candidates(np.array([[1, 1], [1, 0]]), 0.8)
-    array([[3],
-           [1]], dtype=uint64)
+    array([[1],
+           [3]], dtype=uint64)
     """
     S = X.tocsr() if scipy.sparse.issparse(X) else scipy.sparse.csr_array(np.asarray(X) > 0.5)
     S = _ones(S)
