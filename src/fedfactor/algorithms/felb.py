@@ -236,8 +236,9 @@ class FELB(ProximalAveraging):
     The defaults are sound; ``FELB.paper(k)`` is Algorithm 1 as printed, which recovers planted tiles less often.
     Failures of the sound form are local optima (merged tiles): use restarts (``n_init`` of the estimator).
 
-    With two or three clients that start apart, averaging mixes components before they have formed: take ``init="shared"`` and
-    few local steps there, or :class:`~fedfactor.algorithms.PooledBMF`, which has nothing to average.
+    With two or three clients that start apart, averaging mixes components before they have formed: take
+    ``init="shared"`` and few local steps there, or :class:`~fedfactor.algorithms.PooledBMF`, which has nothing to
+    average.
 
     Up and down per client and round: k m numbers. The upload is a sum, so that a secure sum can hide single clients.
     Time per step: two products with X.

@@ -41,9 +41,7 @@ def even_tiles(n: int, m: int, k: int, n_clients: int, *, flips: float = 0.0, se
     return Tiles(_named([X[rows] for rows in parts]), V, floor)
 
 
-def uneven_tiles(
-    n: int, m: int, k: int, n_clients: int, *, held: int = 2, flips: float = 0.0, seed: int = 0
-) -> Tiles:
+def uneven_tiles(n: int, m: int, k: int, n_clients: int, *, held: int = 2, flips: float = 0.0, seed: int = 0) -> Tiles:
     """Plant k tiles of which every owner holds only some, drawn at random; half of its rows are in each of them.
 
     Examples
