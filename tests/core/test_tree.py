@@ -94,7 +94,9 @@ def test_bytes_are_counted_without_headers():
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(arrays.arrays(np.float64, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)), max_size=4))
+@given(
+    st.lists(arrays.arrays(np.float64, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)), max_size=4)
+)
 def test_pack_and_unpack(parts):
     tree = {str(i): part for i, part in enumerate(parts)}
     again = unpack(pack(tree), tree)

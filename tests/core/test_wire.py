@@ -131,7 +131,9 @@ HOSTILE = {
     "outline names a leaf that is not there": outlined([TAG, {"G": 1, "A": ["", {"x": 1}], "total": 1}]),
     "empty dict for a leaf": outlined([TAG, {"G": 1, "A": ["", {}], "total": 1}]),
     "empty dict for telemetry": outlined([TAG, {"G": 1, "A": 1, "total": ["", {}]}]),
-    "record for telemetry": outlined([TAG, {"G": 1, "A": 1, "total": [f"{Up.__module__}:Nest", {"inner": 0, "table": 0}]}]),
+    "record for telemetry": outlined(
+        [TAG, {"G": 1, "A": 1, "total": [f"{Up.__module__}:Nest", {"inner": 0, "table": 0}]}]
+    ),
     "unknown type": outlined(["os:system", PARTS]),
     "type of another class": to_bytes(Other(np.ones((2, 2)), np.ones((2, 3)))),
     "tag of another class": outlined([f"{Other.__module__}:Other", {"G": 1, "A": 1}]),
@@ -150,7 +152,9 @@ HOSTILE = {
     "shape of 5000 digits": raw(b'{"G":{"dtype":"F64","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,8]}}'),
     "negative shape": altered(G=tensor([-2, -2], 0, 32)),
     "fractional shape": altered(G=tensor([2.5, 2], 0, 32)),
-    "infinite shape": raw(b'{"__metadata__":{"outline":"[]"},"G":{"dtype":"F64","shape":[1e999],"data_offsets":[0,8]}}'),
+    "infinite shape": raw(
+        b'{"__metadata__":{"outline":"[]"},"G":{"dtype":"F64","shape":[1e999],"data_offsets":[0,8]}}'
+    ),
     "shape is text": altered(G=tensor("22", 0, 32)),
     "shape is null": altered(G=tensor(None, 0, 32)),
     "entry is null": raw({"__metadata__": {"outline": json.dumps([TAG, PARTS])}, "G": None}),
@@ -259,7 +263,9 @@ TREES = st.recursive(
     lambda inner: st.one_of(
         st.dictionaries(NAMES, inner, max_size=3),
         st.builds(Other, G=inner, A=inner),
-        st.builds(Nest, inner=st.none() | st.builds(Up, G=LEAVES, A=LEAVES), table=st.dictionaries(NAMES, inner, max_size=2)),
+        st.builds(
+            Nest, inner=st.none() | st.builds(Up, G=LEAVES, A=LEAVES), table=st.dictionaries(NAMES, inner, max_size=2)
+        ),
     ),
     max_leaves=6,
 )

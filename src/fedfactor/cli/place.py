@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from typing import Any
 from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
+from fedfactor.core.wire import read_header
 from fedfactor.data.results import owner_to_file, write_factors
-from fedfactor.engines.checkpoint import Checkpoint, Snapshot
+from fedfactor.engines.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Place:
             return None
         file = self.checkpoint.file
         try:
-            snapshot = Snapshot.from_bytes(file.read_bytes())
-            return int(snapshot.fingerprint["seed"]), snapshot.next_round
+            about = json.loads(read_header(file.read_bytes(), limit=1 << 30)[1]["about"])
+            return int(about["fingerprint"]["seed"]), int(about["next_round"])
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{file} is damaged ({error}). Start anew with --overwrite.") from None
 

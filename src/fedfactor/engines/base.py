@@ -81,7 +81,10 @@ class Inbox:
 
     def add(self, name: str, up: Tree) -> None:
         """Check one upload and take it in."""
-        check_message(up, self._expected)
+        try:
+            check_message(up, self._expected)
+        except ProtocolError as error:
+            raise ProtocolError(f"Client {name!r}: {error}") from None
         if self._kind not in (None, type(up)):
             raise ProtocolError(f"Client {name!r} sent {type(up).__name__} in a round of {self._kind.__name__}.")
         self._kind = kind_of(up)

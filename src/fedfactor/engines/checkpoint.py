@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import platform
+import zlib
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import CheckpointError, ProtocolError
-from fedfactor.core.federation import Federation
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Algorithm, Meta, Scatter, settings_of
 from fedfactor.core.run import RoundRecord
-from fedfactor.core.tree import Tree, type_tag
+from fedfactor.core.tree import Tree, leaves, to_numpy, type_tag
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
 
 
@@ -97,13 +100,17 @@ class Snapshot:
             "fingerprint": self.fingerprint,
             "ended": self.ended,
         }
-        return to_bytes(tree, {"about": json.dumps(about)})
+        text = json.dumps(about)
+        return to_bytes(tree, {"about": text, "checksum": _checksum(text, tree)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Snapshot:
         """Read what :meth:`to_bytes` wrote."""
-        about = json.loads(read_header(data, limit=1 << 30)[1]["about"])
+        beside = read_header(data, limit=1 << 30)[1]
         tree = from_bytes(data)
+        if _checksum(beside["about"], tree) != beside["checksum"]:
+            raise ValueError("its checksum is wrong: some of its bytes have changed")
+        about = json.loads(beside["about"])
         down = tree["down"]
         if about["scatter"] is not None:
             down = Scatter({name: down[str(i)] for i, name in enumerate(about["scatter"])})
@@ -144,7 +151,7 @@ def environment(threads: int) -> dict[str, Any]:
 
 def fingerprint(algorithm: Algorithm, federation: Federation, meta: Meta, seed: int, threads: int) -> dict[str, Any]:
     """Name all that a resumed run must share with the run that was interrupted."""
-    digests = {name: _digest(federation.shard(name).X) for name in meta.clients}
+    digests = {name: _digest(federation.shard(name)) for name in meta.clients}
     about = {
         "algorithm": type_tag(type(algorithm)),
         "settings": settings_of(algorithm),
@@ -158,7 +165,20 @@ def fingerprint(algorithm: Algorithm, federation: Federation, meta: Meta, seed: 
     return json.loads(json.dumps(about, default=str))
 
 
-def _digest(X: Any) -> str:
-    # A sum is enough to notice the wrong file; it is not meant to withstand an attacker.
-    values = X.data if is_sparse(X) else X
-    return f"{tuple(X.shape)} {float(values.sum())!r}"
+def _checksum(text: str, tree: Tree) -> str:
+    crc = zlib.crc32(text.encode())
+    for path, leaf in leaves(tree):
+        crc = zlib.crc32(to_numpy(leaf).data, zlib.crc32(path.encode(), crc))
+    return f"{crc:08x}"
+
+
+def _digest(shard: Shard) -> str:
+    # Enough to notice the wrong file, or rows in another order; it is not meant to withstand an attacker.
+    X, mask = shard.X, shard.mask
+    parts = [X.data, X.indices, X.indptr] if is_sparse(X) else [X]
+    if mask is not None:
+        parts.append(np.asarray(mask == "stored") if isinstance(mask, str) else mask)
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(to_numpy(part).data, crc)
+    return f"{tuple(X.shape)} {crc:08x}"

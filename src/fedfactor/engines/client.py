@@ -19,6 +19,9 @@ def step(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree, at: Round)
         new_state, up = algorithm.client_step(shard, state, down, at)
     except ClientUnavailable:
         return state, None
+    except Exception as error:
+        error.add_note(f"This happened at client {at.client!r} in round {at.index}.")
+        raise
     return freeze(new_state), freeze(up)
 
 

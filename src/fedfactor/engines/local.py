@@ -68,7 +68,7 @@ class LocalEngine:
 
     def _share_out(self, n_clients: int) -> tuple[int, int]:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = min(self.workers or cores, n_clients)
+        workers = min(cores if self.workers is None else self.workers, n_clients)
         if workers < 1:
             raise ValueError(f"workers={self.workers} must be at least 1.")
         return workers, max(1, cores // workers)
@@ -98,6 +98,8 @@ class _Loop:
 
     def run(self, checkpoint: Checkpoint | None, threads: int, watch: _Watchers) -> Run:
         mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
+        if checkpoint:
+            mark["participation"] = str(getattr(self.participation, "__qualname__", self.participation))
         saved = checkpoint.load(mark) if checkpoint else None
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
@@ -155,13 +157,14 @@ class _Loop:
         return down
 
     def _finish(self, snapshot: Snapshot, status: Status, threads: int) -> Run:
+        down = self._send(self.algorithm.settle(snapshot.server, snapshot.down))
         factors: dict[str, LocalFactors] = {}
         scores: dict[str, Score] = {}
-        for name, kept, score in self.crew.end(snapshot.down):
+        for name, kept, score in self.crew.end(down):
             factors[name], scores[name] = kept, score
         features = self.federation.feature_names
         about = environment(threads)
-        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features)
+        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, down, about, features)
 
 
 class _Watchers:

@@ -7,6 +7,7 @@ with the worker that holds its rows and its state.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -70,11 +71,18 @@ class ProcessCrew:
         for _ in range(workers):
             worker = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._workers.append(worker)
-        for position in range(workers):
+        try:
+            self._set_up(about, federation)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, about: dict[str, Any], federation: Federation) -> None:
+        for position in range(len(self._workers)):
             self._ask(position, {"do": "job", **about})
         for name in self._names:
             self._ask(self._home[name], {"do": "shard", "name": name}, to_bytes(shard_tree(federation.shard(name))))
-        for position in range(workers):
+        for position in range(len(self._workers)):
             self._answer(position)
 
     def _ask(self, position: int, order: dict[str, Any], payload: bytes = b"") -> None:
@@ -152,7 +160,8 @@ class ProcessCrew:
         for worker in self._workers:
             for pipe in (worker.stdin, worker.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(OSError):  # bytes that a dead worker will not read
+                        pipe.close()
         for worker in self._workers:
             try:
                 worker.wait(timeout=10)

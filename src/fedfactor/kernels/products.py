@@ -22,8 +22,9 @@ Array = Any
 
 # Below this many multiplications a product takes some microseconds, less than handing it to another thread.
 _SMALL = 200_000
-# Reductions in double precision convert this many entries at a time: half a megabyte, whatever the size of X.
-_CHUNK = 1 << 16
+# Reductions in double precision convert this many entries at a time: few enough that OpenBLAS keeps a dot product on one
+# thread. Longer ones wake a second thread, which on a busy machine took up to 150 times as long.
+_CHUNK = 1 << 13
 
 
 def is_sparse(X: Array) -> bool:

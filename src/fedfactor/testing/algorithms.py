@@ -81,9 +81,7 @@ def algorithm_checks(
         yield Check(splits.check_pooled, algorithm, data)
 
 
-def check_algorithm(
-    algorithm: Algorithm, *, data: Mapping[str, Any] | None = None, pooled: bool | None = None
-) -> None:
+def check_algorithm(algorithm: Algorithm, *, data: Mapping[str, Any] | None = None, pooled: bool | None = None) -> None:
     """Run every check on an algorithm; an AssertionError says which one fails and how.
 
     Parameters

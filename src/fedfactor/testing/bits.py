@@ -36,8 +36,9 @@ def check_inputs_untouched(algorithm: Algorithm, data: Data = None) -> None:
         try:
             trace = drive(algorithm, owners)
         except ValueError as error:
-            assert "read-only" not in str(error), f"a step writes into its input on {kind} data: {error}"
-            raise
+            raise AssertionError(
+                f"a step fails on read-only {kind} data: does it write into its input? {error}"
+            ) from error
         before = drive(algorithm, owners, rounds=1).shards
         for name, shard in trace.shards.items():
             assert _same_rows(shard, before[name]), f"the rows of {name!r} changed on {kind} data"
@@ -103,7 +104,9 @@ def check_resume(algorithm: Algorithm, data: Data = None) -> None:
             except _InterruptedRun:
                 pass
             resumed = _run(algorithm, owners, rounds, folder)
-        assert resumed.rounds == whole.rounds, f"{resumed.rounds} rounds after a stop in round {stop}, not {whole.rounds}"
+        assert resumed.rounds == whole.rounds, (
+            f"{resumed.rounds} rounds after a stop in round {stop}, not {whole.rounds}"
+        )
         for name, kept in whole.factors.items():
             found = differences(kept, resumed.factors[name])
             assert not found, f"factors of {name!r} after a stop in round {stop} and a resumption: {found}"

@@ -1,4 +1,4 @@
-"""Small federations on which an algorithm can show every fault: few rows, odd sizes, all dtypes and layouts it may meet."""
+"""Small federations on which an algorithm can show every fault: few rows, odd sizes, all dtypes and layouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ ROWS = {"east": 37, "north": 41, "west": 53}
 """Distinct primes, larger than any rank or width here, so that a dimension that counts rows gives itself away."""
 
 
-def small_data(domain: Domain = "nonnegative", n_rows: Mapping[str, int] = ROWS, dtype: str = "float64") -> dict[str, Any]:
+def small_data(
+    domain: Domain = "nonnegative", n_rows: Mapping[str, int] = ROWS, dtype: str = "float64"
+) -> dict[str, Any]:
     """Rows of three owners around one low-rank matrix, each owner with its own mix.
 
     Examples

@@ -1,4 +1,4 @@
-"""The barest loop that can run an algorithm: every step in plain sight, every array read-only, nothing shared with engines."""
+"""The barest loop that can run an algorithm: every step in plain sight, every array read-only, no engine."""
 
 from __future__ import annotations
 
@@ -149,6 +149,9 @@ def differences(one: Tree, two: Tree) -> list[str]:
         return [f"leaves {sorted(left)} became {sorted(right)}"]
     found: list[str] = []
     for path, a in left.items():
+        if not hasattr(a, "dtype"):
+            found.append(f"{path or 'value'} is a {type(a).__name__}, not an array")
+            continue
         a, b = np.asarray(a), np.asarray(right[path])
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             found.append(f"{path or 'value'}: {a.dtype}{list(a.shape)} became {b.dtype}{list(b.shape)}")

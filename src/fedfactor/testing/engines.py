@@ -141,7 +141,7 @@ def check_engine(make_engine: MakeEngine, *, tolerance: float = 0.0) -> None:
     make_engine : callable
         Makes an engine, e.g. a class without arguments.
     tolerance : float
-        How far factors may lie from those of the reference engine, relative to the largest entry; 0 asks for equal bits.
+        How far factors may lie from those of the reference, relative to the largest entry; 0 asks for equal bits.
 
     Examples
     --------

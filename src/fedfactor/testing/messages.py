@@ -78,7 +78,9 @@ def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
                     where = f"{type(up).__name__}.{path} of {name!r} in round {index} on {kind} data"
                     assert shard.n_rows not in array.shape, f"{where} has shape {array.shape}: one entry for each row"
                     if array.ndim == 2 and array.shape[1] == shard.n_features:
-                        assert not any(row.tobytes() in known for row in array.astype(X.dtype)), f"{where} holds a row of X"
+                        assert not any(row.tobytes() in known for row in array.astype(X.dtype)), (
+                            f"{where} holds a row of X"
+                        )
 
 
 def check_factors(algorithm: Algorithm, data: Data = None) -> None:
@@ -87,13 +89,17 @@ def check_factors(algorithm: Algorithm, data: Data = None) -> None:
         trace = drive(algorithm, owners)
         for name, kept in trace.factors.items():
             shard, where = trace.shards[name], f"factors of {name!r} on {kind} data"
-            assert kept.U.shape[0] == shard.n_rows, f"{where}: U has {kept.U.shape[0]} rows for {shard.n_rows} rows of X"
+            assert kept.U.shape[0] == shard.n_rows, (
+                f"{where}: U has {kept.U.shape[0]} rows for {shard.n_rows} rows of X"
+            )
             assert kept.U.shape[1] == kept.V.shape[0], f"{where}: U is {kept.U.shape} but V is {kept.V.shape}"
             if kept.columns is None:
                 assert kept.V.shape[1] == shard.n_features, f"{where}: V has {kept.V.shape[1]} columns"
             assert np.isfinite(kept.U).all() and np.isfinite(kept.V).all(), f"{where} are not finite"  # noqa: PT018
             score = trace.scores[name]
             assert np.isfinite(score.sse) and score.n > 0, f"{where}: score is {score}"  # noqa: PT018
-            U = algorithm.fold_in(shard.X[:5], kept, shard.mask[:5] if isinstance(shard.mask, np.ndarray) else shard.mask)
+            U = algorithm.fold_in(
+                shard.X[:5], kept, shard.mask[:5] if isinstance(shard.mask, np.ndarray) else shard.mask
+            )
             assert U.shape == (5, kept.U.shape[1]), f"{where}: fold_in of five rows gives {U.shape}"
             assert np.isfinite(U).all(), f"{where}: fold_in is not finite"

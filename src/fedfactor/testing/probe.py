@@ -123,7 +123,10 @@ class Probe(Algorithm):
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Memory:
         """Draw weights from the client's own stream."""
-        weights = {"a.b": at.rng("weights").random(self.shape).astype(meta.dtype), "zero": np.zeros((0, 2), dtype=np.float32)}
+        weights = {
+            "a.b": at.rng("weights").random(self.shape).astype(meta.dtype),
+            "zero": np.zeros((0, 2), dtype=np.float32),
+        }
         return Memory(Moments(_mean(shard), None), weights, np.int64(0))
 
     def client_step(self, shard: Shard, state: Memory, down: Tree, at: Round) -> tuple[Memory, Tree]:

@@ -31,7 +31,9 @@ def check_client_order(algorithm: Algorithm, data: Data = None) -> None:
         one, two = drive(algorithm, owners), drive(algorithm, owners, order=_reverse)
         for name, kept in one.factors.items():
             distance = apart(kept.V, two.factors[name].V)
-            assert distance < ROUNDING, f"V of {name!r} on {kind} data moves by {distance:.1e} when clients come in reverse"
+            assert distance < ROUNDING, (
+                f"V of {name!r} on {kind} data moves by {distance:.1e} when clients come in reverse"
+            )
 
 
 def check_mapping_order(algorithm: Algorithm, data: Data = None) -> None:

@@ -44,7 +44,7 @@ def check_empty_shard(algorithm: Algorithm, data: Data = None) -> None:
     state, up = algorithm.client_step(shard, state, down, at)
     check_message(freeze(up), algorithm.messages(trace.meta))
     if type(up).uplink == "sum":
-        server, sent = algorithm.server_step(trace.server[0], tree_sum([combine(trace.ups[0], trace.meta), up]), at)
+        _, sent = algorithm.server_step(trace.server[0], tree_sum([combine(trace.ups[0], trace.meta), up]), at)
         received = download_for(freeze_down(sent), trace.meta.clients[0])
         check_message(received, algorithm.messages(trace.meta))
     kept = algorithm.finish(shard, state, down)
@@ -90,9 +90,7 @@ def check_partial_participation(algorithm: Algorithm, data: Data = None) -> None
         return (names[at.index % len(names)],)
 
     for rule in (0.5, in_turn):
-        run = LocalEngine(workers=1).run(
-            Flaky(algorithm, ()), Federation(owners), rounds=6, seed=1, participation=rule
-        )
+        run = LocalEngine(workers=1).run(Flaky(algorithm, ()), Federation(owners), rounds=6, seed=1, participation=rule)
         assert all(len(record.participants) < len(owners) for record in run.history), "everybody came"
         _assert_run(run, f"participation {rule}")
 

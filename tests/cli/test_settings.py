@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import pytest
+
+from fedfactor import algorithms
+from fedfactor.cli.settings import algorithm_class, algorithm_names, build, command_name, data_files, missing, typed
+from fedfactor.core.errors import DataError
+
+
+def test_names_are_those_of_the_files():
+    for name in algorithms.__all__:
+        module = getattr(algorithms, name).__module__.rpartition(".")[2]
+        assert command_name(name) == module.replace("_", "-")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("FNMF", "fnmf"), ("FedSPLIT", "fedsplit"), ("BooleanVotes", "boolean-votes"), ("DSANLS", "dsanls")],
+)
+def test_names_of_other_shapes(name, expected):
+    assert command_name(name) == expected
+
+
+def test_every_name_leads_back():
+    assert [algorithm_class(name).__name__ for name in algorithm_names()] == list(algorithms.__all__)
+
+
+def test_unknown_algorithm_lists_those_there_are():
+    with pytest.raises(ValueError, match="pooled-nmf"):
+        algorithm_class("pooled-nfm")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("3", int, 3),
+        ("1e-3", float, 1e-3),
+        ("off", bool, False),
+        ("True", bool, True),
+        ("b", Literal["a", "b"], "b"),
+        ("none", float | None, None),
+        ("2.5", int | float, 2.5),
+        ("0", str, "0"),
+    ],
+)
+def test_values_take_the_type_of_their_field(text, kind, expected):
+    value = typed("x", text, kind)
+    assert value == expected
+    assert type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ("3.5", int, "whole number"),
+        ("x", float, "a number"),
+        ("perhaps", bool, "true or false"),
+        ("c", Literal["a", "b"], "a, b"),
+        ("x", dict, "cannot be set from the command line"),
+    ],
+)
+def test_values_of_the_wrong_type_are_refused(text, kind, says):
+    with pytest.raises(ValueError, match=says):
+        typed("x", text, kind)
+
+
+def test_build_takes_options_and_words():
+    algorithm = build("fedavg-nmf", {"n_components": 4, "tol": None}, ["local_steps=2", "weights=equal"])
+    assert algorithm == algorithms.FedAvgNMF(4, local_steps=2, weights="equal")
+
+
+@pytest.mark.parametrize("word", ["rank=3", "momentum", "domain=real"])
+def test_build_refuses_what_is_no_setting(word):
+    with pytest.raises(ValueError, match=r"Its settings are n_components, local_steps|names no value"):
+        build("pooled-nmf", {"n_components": 4}, [word])
+
+
+def test_missing_values():
+    assert math.isnan(missing("NaN"))
+    assert missing("-1") == -1
+    assert missing("unstored") == "unstored"
+    assert missing("none") is None
+    with pytest.raises(ValueError, match="unstored"):
+        missing("blank")
+
+
+def test_folders_give_their_data_files_only(files):
+    for name in ("notes.txt", ".hidden.csv", "README"):
+        (files / name).write_text("x")
+    (files / "inner.csv").mkdir()
+    assert [path.name for path in data_files([files])] == ["east.npz", "north.npz", "west.npz"]
+
+
+def test_a_folder_without_data_is_a_mistake(tmp_path):
+    with pytest.raises(DataError, match="holds no data file"):
+        data_files([tmp_path])

@@ -1,0 +1,57 @@
+"""Algorithms whose clients misbehave; a module of its own, because worker processes must be able to import it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+from fedfactor.testing.probe import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Raises(Probe):
+    when: str = "1 north"
+
+    def client_step(self, shard, state, down, at):
+        if f"{at.index} {at.client}" == self.when:
+            raise ZeroDivisionError("the client's own mistake")
+        return Probe.client_step(self, shard, state, down, at)
+
+
+@dataclass(frozen=True, slots=True)
+class RaisesAtFirst(Probe):
+    def init_client(self, shard, meta, at):
+        raise ZeroDivisionError("cannot begin")
+
+
+@dataclass(frozen=True, slots=True)
+class Prints(Probe):
+    def client_step(self, shard, state, down, at):
+        print("client code says hello", flush=True)
+        os.write(1, b"even past Python's own stdout\n")
+        sys.__stdout__.write("again\n")
+        sys.__stdout__.flush()
+        return Probe.client_step(self, shard, state, down, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Dies(Probe):
+    how: int = int(signal.SIGKILL)
+
+    def client_step(self, shard, state, down, at):
+        if at.index == 1 and at.client == "north":
+            os.kill(os.getpid(), self.how)
+        return Probe.client_step(self, shard, state, down, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Sleeps(Probe):
+    seconds: float = 60.0
+
+    def client_step(self, shard, state, down, at):
+        if at.index == 1 and at.client == "west":
+            time.sleep(self.seconds)
+        return Probe.client_step(self, shard, state, down, at)

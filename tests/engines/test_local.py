@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+import fedfactor
+from fedfactor import Federation, LocalEngine
+from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.core.errors import DataError, IncompatibleError, ProtocolError
+from fedfactor.core.protocol import Round
+from fedfactor.engines.base import Inbox, participants
+from fedfactor.engines.callbacks import Log, watcher
+from fedfactor.testing import Flaky, Probe
+from fedfactor.testing.data import small_data, with_holes
+from fedfactor.testing.engines import Watcher
+from fedfactor.testing.probe import Each, Total
+from fedfactor.threads import thread_limit
+
+NAMES = tuple(f"client {i:02d}" for i in range(10))
+
+
+class TestParticipation:
+    def test_everybody(self):
+        assert participants(1.0, Round(0, 0), NAMES) == NAMES
+
+    @pytest.mark.parametrize("share", [0.05, 0.1, 0.25, 0.31, 0.8])
+    def test_a_share_is_drawn_anew_each_round_in_name_order(self, share):
+        drawn = [participants(share, Round(0, index), NAMES) for index in range(30)]
+        assert {len(chosen) for chosen in drawn} == {max(1, math.ceil(share * 10))}
+        assert all(list(chosen) == sorted(chosen) for chosen in drawn)
+        assert len(set(drawn)) > 5
+        assert set().union(*drawn) == set(NAMES)
+        assert drawn == [participants(share, Round(0, index), NAMES) for index in range(30)]
+
+    def test_a_rule_is_asked_and_put_in_name_order(self):
+        assert participants(lambda at, names: [names[3], names[1]], Round(0, 0), NAMES) == (NAMES[1], NAMES[3])
+        assert participants(lambda at, names: (), Round(0, 0), NAMES) == ()
+
+    @pytest.mark.parametrize("share", [0, -0.1, 1.01, math.nan])
+    def test_shares_that_make_no_sense(self, share):
+        with pytest.raises(ValueError, match="must lie in"):
+            participants(share, Round(0, 0), NAMES)
+
+    def test_strangers(self):
+        with pytest.raises(ValueError, match="'stranger', which is not a client"):
+            participants(lambda at, names: ["stranger"], Round(0, 0), NAMES)
+
+
+class TestDropOuts:
+    def test_the_server_sees_who_came(self):
+        seen = []
+
+        class Spy(Flaky):
+            def server_step(self, state, up, at):
+                seen.append((at.index, at.participants))
+                return Flaky.server_step(self, state, up, at)
+
+        absent = ((0, "east"), (1, "*"), (2, "west"))
+        run = LocalEngine().run(Spy(FedAvgNMF(2), absent), Federation(small_data()), rounds=4, seed=0)
+        expected = [(0, ("north", "west")), (2, ("east", "north")), (3, ("east", "north", "west"))]
+        assert seen == expected
+        assert [r.participants for r in run.history] == [expected[0][1], (), expected[1][1], expected[2][1]]
+
+    def test_a_round_nobody_comes_to_changes_nothing(self):
+        # The server draws no randomness after its start here, so an empty round must leave no trace but its record.
+        whole = LocalEngine().run(Flaky(FedAvgNMF(2), ()), Federation(small_data()), rounds=3, seed=0)
+        gap = LocalEngine().run(Flaky(FedAvgNMF(2), ((1, "*"),)), Federation(small_data()), rounds=4, seed=0)
+        assert gap.V.tobytes() == whole.V.tobytes()
+        assert gap.history[1].bytes_up == 0
+        assert gap.history[1].bytes_down > 0
+
+    def test_nobody_ever(self):
+        run = LocalEngine().run(
+            Flaky(PooledNMF(2), tuple((t, "*") for t in range(3))), Federation(small_data()), rounds=3
+        )
+        assert np.isfinite(run.V).all()
+        assert run.bytes_up == 0
+
+
+class TestInbox:
+    EXPECTED = Probe().messages(Federation(small_data("real")).prepare("real"))
+
+    def test_sums_and_gathers(self):
+        inbox = Inbox(self.EXPECTED)
+        for name in ("a", "b"):
+            inbox.add(name, Total(np.ones(13), np.asarray(1.0)))
+        assert inbox.combined.sums.tolist() == [2.0] * 13
+        assert (inbox.present, inbox.bytes_up) == (["a", "b"], 2 * 14 * 8)
+
+    def test_two_kinds_in_one_round_are_refused(self):
+        inbox = Inbox(self.EXPECTED)
+        inbox.add("a", Total(np.ones(13)))
+        with pytest.raises(ProtocolError, match="'b' sent Each in a round of Total"):
+            inbox.add("b", Each(np.ones((2, 13)), np.arange(0)))
+
+    def test_a_bad_upload_is_refused_with_the_clients_name(self):
+        with pytest.raises(ProtocolError, match="'a'"):
+            Inbox(self.EXPECTED).add("a", Total(np.full(13, np.nan)))
+
+
+class TestCallbacks:
+    def test_a_failed_run_is_told_to_the_watchers(self):
+        watcher = Watcher()
+
+        def fail(record):
+            raise RuntimeError("enough")
+
+        with pytest.raises(RuntimeError, match="enough"):
+            fedfactor.run(PooledNMF(2), small_data(), rounds=3, callbacks=(watcher, fail))
+        assert watcher.ended == [None]
+
+    def test_only_true_stops(self):
+        run = fedfactor.run(PooledNMF(2, tol=0.0), small_data(), rounds=3, seed=0, callbacks=(lambda record: 1,))
+        assert run.status == "rounds"
+
+    def test_the_log_speaks_every_so_often(self, caplog):
+        with caplog.at_level("INFO", logger="fedfactor"):
+            fedfactor.run(PooledNMF(2, tol=0.0), small_data(), rounds=5, seed=0, callbacks=(Log(every=2),))
+        *lines, last = caplog.messages
+        assert [line.split(":")[0] for line in lines] == ["PooledNMF", "round 2/5", "round 4/5", "round 5/5"]
+        assert last.startswith("Run(PooledNMF, 3 clients, 5 rounds")
+
+    def test_silence_is_the_default(self):
+        assert watcher(0) == ()
+
+
+class TestThreads:
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_the_cap_is_set_in_the_run_and_restored(self, workers):
+        before, blas = thread_limit(), [pool["num_threads"] for pool in threadpool_info()]
+        inside = []
+        engine = LocalEngine(workers=workers)
+        engine.run(
+            PooledNMF(2), Federation(small_data()), rounds=2, callbacks=(lambda r: inside.append(thread_limit()),)
+        )
+        assert set(inside) == {engine._share_out(3)[1]}
+        assert thread_limit() == before
+        assert [pool["num_threads"] for pool in threadpool_info()] == blas
+
+    def test_it_is_restored_after_a_failure(self):
+        before = thread_limit()
+        with pytest.raises(ZeroDivisionError):
+            fedfactor.run(PooledNMF(2), small_data(), rounds=2, callbacks=(lambda record: 1 / 0,))
+        assert thread_limit() == before
+
+    def test_no_client_thread_is_left(self):
+        LocalEngine(workers=2).run(PooledNMF(2), Federation(small_data()), rounds=2)
+        assert not [t.name for t in threading.enumerate() if t.name.startswith("fedfactor-client")]
+
+    def test_an_exception_in_a_client_names_the_client(self):
+        class Fails(Flaky):
+            def client_step(self, shard, state, down, at):
+                if at.client == "north":
+                    raise ZeroDivisionError("mine")
+                return Flaky.client_step(self, shard, state, down, at)
+
+        for workers in (1, 2):
+            with pytest.raises(ZeroDivisionError) as caught:
+                LocalEngine(workers=workers).run(Fails(PooledNMF(2), ()), Federation(small_data()), rounds=2)
+            assert any("north" in note for note in getattr(caught.value, "__notes__", []))
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("options", "error", "words"),
+        [
+            ({"rounds": 0}, ValueError, "rounds=0"),
+            ({"engine": "warp"}, ValueError, "engine='warp' is not known"),
+            ({"engine": LocalEngine("fibres")}, ValueError, "backend='fibres' is not known"),
+            ({"engine": LocalEngine(workers=-1)}, ValueError, "workers=-1"),
+            ({"engine": LocalEngine(workers=0)}, ValueError, "workers=0"),
+            ({"privacy": "hope"}, IncompatibleError, "not offered"),
+        ],
+    )
+    def test_options(self, options, error, words):
+        with pytest.raises(error, match=words):
+            fedfactor.run(PooledNMF(2), small_data(), **{"rounds": 1, **options})
+
+    def test_missing_cells_where_none_may_be(self):
+        owners = Federation(with_holes(small_data()), missing_values=np.nan)
+        with pytest.raises(IncompatibleError, match="FedAvgNMF needs complete rows"):
+            fedfactor.run(FedAvgNMF(2), owners, rounds=1)
+
+    def test_data_are_checked_before_anything_runs(self):
+        with pytest.raises(DataError, match="Negative"):
+            fedfactor.run(PooledNMF(2), {"a": -np.ones((3, 4))}, rounds=1)
