@@ -13,16 +13,24 @@ from .engines.launch import run as run
 from .engines.local import LocalEngine as LocalEngine
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import PooledNMF as PooledNMF
+from .estimators.recommend import FCF as FCF
+from .estimators.recommend import FedMF as FedMF
+from .estimators.recommend import FedSPLIT as FedSPLIT
+from .estimators.recommend import PooledCF as PooledCF
 
 __all__ = [
+    "FCF",
     "CheckpointError",
     "DataError",
     "FedAvgNMF",
+    "FedMF",
+    "FedSPLIT",
     "Federation",
     "FedfactorError",
     "IncompatibleError",
     "LocalEngine",
     "MissingExtraError",
+    "PooledCF",
     "PooledNMF",
     "ProtocolError",
     "Run",

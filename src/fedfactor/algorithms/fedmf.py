@@ -121,7 +121,7 @@ class FedMF(Algorithm):
     """
 
     n_components: int
-    lam: float = 0.05
+    lam: float = 0.1
     learning_rate: float = 0.5
     momentum: float = 0.5
     local_steps: int = 2
