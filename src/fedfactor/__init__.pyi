@@ -11,25 +11,31 @@ from .core.federation import Shard as Shard
 from .core.run import Run as Run
 from .engines.launch import run as run
 from .engines.local import LocalEngine as LocalEngine
+from .estimators.fnmf import FNMF as FNMF
+from .estimators.fnmf import FedProxNMF as FedProxNMF
+from .estimators.fnmf import OneShotNMF as OneShotNMF
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import PooledNMF as PooledNMF
-from .estimators.recommend import FCF as FCF
-from .estimators.recommend import FedMF as FedMF
 from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
+from .estimators.recommend_iterative import FCF as FCF
+from .estimators.recommend_iterative import FedMF as FedMF
 
 __all__ = [
     "FCF",
+    "FNMF",
     "CheckpointError",
     "DataError",
     "FedAvgNMF",
     "FedMF",
+    "FedProxNMF",
     "FedSPLIT",
     "Federation",
     "FedfactorError",
     "IncompatibleError",
     "LocalEngine",
     "MissingExtraError",
+    "OneShotNMF",
     "PooledCF",
     "PooledNMF",
     "ProtocolError",

@@ -14,6 +14,25 @@ CONFIGS = {
         {"n_components": 1, "local_solver": "gradient", "weights": "equal", "tol": 0.0},
         {"n_components": 3, "local_solver": "multiplicative"},
     ],
+    "FNMF": [
+        {"n_components": 3, "local_steps": 2, "diagnostics": True},
+        {"n_components": 3, "barycenter": "client", "local_solver": "ipalm", "weights": "rows", "diagnostics": True},
+        {"n_components": 3, "alignment": "lap_rho", "barycenter": "progressive"},
+        {"n_components": 3, "alignment": "lap_rho", "barycenter": "client"},
+        {"n_components": 2, "alignment": "sinkhorn", "barycenter": "hierarchical", "start": "common"},
+        {"n_components": 3, "alignment": "sinkhorn_rho", "inertia": 0.2, "local_solver": "ipalm"},
+        {"n_components": 2, "alignment": "knn", "gamma": 0.0, "tol": 0.0},
+    ],
+    "FedProxNMF": [
+        {"n_components": 3, "local_steps": 2, "diagnostics": True},
+        {"n_components": 1, "local_solver": "ipalm", "start": "own", "weights": "equal", "tol": 0.0},
+        {"n_components": 3, "local_solver": "multiplicative"},
+    ],
+    "OneShotNMF": [
+        {"n_components": 3, "local_steps": 20},
+        {"n_components": 3, "local_steps": 20, "combine": "mean", "local_solver": "multiplicative"},
+        {"n_components": 2, "local_steps": 20, "combine": "hierarchical", "local_solver": "ipalm", "start": "common"},
+    ],
     "PooledNMF": [
         {"n_components": 3},
         {"n_components": 1, "momentum": False, "tol": 0.0},

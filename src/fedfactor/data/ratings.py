@@ -91,7 +91,7 @@ def ratings_of(data: Any, groups: Any = None) -> Ratings:
     if _is_frame(data):
         return _of_frame(data, groups)
     raise DataError(
-        f"Ratings come as a data frame with the columns user, item and rating, as a sparse matrix, or as a mapping from "
+        "Ratings come as a data frame with the columns user, item and rating, as a sparse matrix, or as a mapping from "
         f"owner to one of these; this is a {type(data).__name__}."
     )
 

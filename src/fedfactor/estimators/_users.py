@@ -77,9 +77,8 @@ class UserTable:
         scores : array of shape (users, n)
             Not clipped, so that ties at the top of the scale do not hide an order.
         """
-        columns, scores = self.best(
-            np.arange(len(self.users)) if users is None else self.rows(_listed(users)), n, exclude_seen
-        )
+        rows = np.arange(len(self.users)) if users is None else self.rows(_listed(users))
+        columns, scores = self.best(rows, n, exclude_seen)
         return self.items[columns], scores
 
     def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:

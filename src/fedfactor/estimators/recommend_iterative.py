@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from fedfactor import algorithms
 from fedfactor.engines.base import Engine

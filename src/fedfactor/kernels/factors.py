@@ -12,7 +12,7 @@ from fedfactor.kernels.masked import masked_sums, observed_count, observed_squar
 from fedfactor.kernels.nmf import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
-__all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "row_norms", "unit_rows"]
+__all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "row_norms", "stacked", "unit_rows"]
 
 Array = Any
 
@@ -47,6 +47,18 @@ def unit_rows(V: Array) -> Array:
     array([[0.6, 0.8]])
     """
     return V / row_norms(V)
+
+
+def stacked(V: Array, more: Array | None) -> Array:
+    """Put further components below V; None adds nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stacked(np.ones((2, 3)), np.zeros((1, 3))).shape, stacked(np.ones((2, 3)), None).shape
+    ((3, 3), (2, 3))
+    """
+    return V if more is None else array_namespace(V, more).concat([V, more], axis=0)
 
 
 def extrapolate(V: Array, V_old: Array, beta: float) -> Array:

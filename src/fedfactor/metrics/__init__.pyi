@@ -1,7 +1,9 @@
+from .coherence import client_similarity as client_similarity
 from .coherence import cosine_similarity as cosine_similarity
 from .coherence import drift as drift
 from .coherence import match_components as match_components
 from .coherence import matched_similarity as matched_similarity
+from .coherence import total_drift as total_drift
 from .ranking import RankingScores as RankingScores
 from .ranking import ranking_scores as ranking_scores
 from .ratings import RatingErrors as RatingErrors

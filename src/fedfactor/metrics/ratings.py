@@ -55,16 +55,15 @@ def mean_interval(values: Array) -> Interval:
     Examples
     --------
     >>> mean_interval([1.0, 2.0, 3.0])
-    Interval(mean=2.0, half_width=2.484137711677...)
+    Interval(mean=2.0, half_width=2.4841377117...)
     """
     values = np.asarray(values, np.float64)
     if len(values) < 2:
         return Interval(float(values.mean()), 0.0)
     from scipy.stats import t
 
-    return Interval(
-        float(values.mean()), float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5)
-    )
+    error = values.std(ddof=1) / len(values) ** 0.5
+    return Interval(float(values.mean()), float(t.ppf(0.975, len(values) - 1) * error))
 
 
 class RatingErrors(NamedTuple):
