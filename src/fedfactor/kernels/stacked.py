@@ -11,6 +11,7 @@ from fedfactor.kernels.masked import masked_sums, solve_rows_masked
 from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.nndsvd import nndsvd
 from fedfactor.kernels.products import as_like
+from fedfactor.kernels.ratings import FLOOR
 
 __all__ = ["fill_unrated", "joint_factors", "outliers", "row_rms"]
 
@@ -25,7 +26,7 @@ def fill_unrated(V: Array, rated: Array, how: str, rng: np.random.Generator | No
     V : array of shape (k, m)
     rated : bool array of shape (m,)
     how : {"draw", "mean", "keep"}
-        ``"draw"``: each entry a blend of two drawn entries of the same component among rated items, so that nothing
+        ``"draw"``: each entry drawn anew from those of the same component among rated items and moved a little, so that nothing
         in V tells rated from unrated for sure. ``"mean"``: the component's mean over rated items, which says exactly
         which items are unrated. ``"keep"``: leave the start.
     rng : Generator
@@ -45,9 +46,10 @@ def fill_unrated(V: Array, rated: Array, how: str, rng: np.random.Generator | No
         V[:, blank] = V[:, where].mean(axis=1, keepdims=True)
         return V
     for row in V:
-        one, two = (row[where[rng.integers(len(where), size=len(blank))]] for _ in range(2))
-        # A plain copy would repeat another entry bit by bit, and so give itself away.
-        row[blank] = one * (two / one) ** rng.uniform(0.02, 0.98, len(blank))
+        drawn = row[where[rng.integers(len(where), size=len(blank))]]
+        # A plain copy would repeat another entry bit by bit, and so give itself away; many rated entries lie on the
+        # floor, and there a moved one would.
+        row[blank] = np.where(drawn <= FLOOR, drawn, drawn * rng.uniform(0.9, 1.1, len(blank)))
     return V
 
 
