@@ -80,7 +80,7 @@ class FCF(FederatedRecommender):
         self,
         n_components: int = 5,
         *,
-        feedback: Literal[explicit, implicit] = "explicit",
+        feedback: Literal["explicit", "implicit"] = "explicit",
         weight: float = 10.0,
         lam: float = 5.0,
         learning_rate: float = 0.05,

@@ -77,7 +77,7 @@ def elbmf(
     V = as_like(rng.random((k, X.shape[1])), X)
     U_prev, V_prev = U, V
     for t in range(max_iter):
-        now = replace(pull, lam=min(pull.lam * rate ** min(t, 50_000), 1e12))
+        now = replace(pull, lam=min(pull.lam * rate**min(t, 50_000), 1e12))
         U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, now, total)
         if abs(error - before) < tol or clock.over():
             break

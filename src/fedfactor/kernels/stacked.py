@@ -26,9 +26,9 @@ def fill_unrated(V: Array, rated: Array, how: str, rng: np.random.Generator | No
     V : array of shape (k, m)
     rated : bool array of shape (m,)
     how : {"draw", "mean", "keep"}
-        ``"draw"``: each entry drawn anew from those of the same component among rated items and moved a little, so that nothing
-        in V tells rated from unrated for sure. ``"mean"``: the component's mean over rated items, which says exactly
-        which items are unrated. ``"keep"``: leave the start.
+        ``"draw"``: each entry drawn anew from those of the same component among rated items, and moved a little, so
+        that no entry tells rated from unrated for sure. ``"mean"``: the component's mean over rated items, which says
+        exactly which items are unrated. ``"keep"``: leave the start.
     rng : Generator
         For ``"draw"``.
 
