@@ -20,8 +20,8 @@ from fedfactor.kernels.compiled import kernel
 from fedfactor.threads import usable_cores
 
 HEAD = (
-    "                 time to scikit-learn's error after 200 passes           worst end  | sklearn tol 1e-4| ms a round\n"
-    "set              target   sklearn   ours   ratio          rounds (verified) |  s    error     | ours least share "
+    "                 time to scikit-learn's error after 200 passes         worst end | sklearn tol 1e-4| ms a round\n"
+    "set              target   sklearn   ours   ratio          rounds (verified) |  s    error   | ours least share "
     "| ten/one owner"
 )
 OUT = Path(__file__).parent / "out" / "bench.json"
@@ -53,8 +53,9 @@ def line(label: str, result: dict[str, Any]) -> str:
     rounds = "/".join(str(one["rounds"]) if one["reached"] else "never" for one in seeds)
     reached = [one["error"] for one in seeds if one["reached"]]
     return (
-        f"{label:16} {a['target']:.6f} {a['sklearn_seconds']:7.2f} {a['seconds']:6.2f} {a['ratio']:6.2f}x {rounds:>15} "
-        f"{max(reached, default=math.nan):.6f} | {stop['seconds']:5.2f} {stop['error']:.6f} | "
+        f"{label:16} {a['target']:.6f} {a['sklearn_seconds']:7.2f} {a['seconds'] or math.nan:6.2f} "
+        f"{a['ratio']:6.2f}x {rounds:>15} {max(reached, default=math.nan):.6f} "
+        f"| {stop['seconds']:5.2f} {stop['error']:.6f} | "
         f"{1e3 * limit['seconds']:6.1f} {1e3 * limit['limit_seconds']:5.1f} {limit['share']:5.0%} | {ten['ratio']:.2f}x"
     )
 
@@ -77,7 +78,8 @@ def main() -> None:
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios and min(ratios) > 0 else 0.0
     print(f"ratios: geometric mean {mean:.2f}x over {len(ratios)} sets, least {min(ratios, default=math.nan):.2f}x")
     machine = {
-        "cores": cores, "load": [load, os.getloadavg()[0]], "read_bytes_per_second": bandwidth, "flops_per_second": rate, "compile_seconds": built,
+        "cores": cores, "load": [load, os.getloadavg()[0]],
+        "read_bytes_per_second": bandwidth, "flops_per_second": rate, "compile_seconds": built,
         "python": platform.python_version(), "numpy": np.__version__, "sklearn": sklearn.__version__,
     }  # fmt: skip
     OUT.parent.mkdir(exist_ok=True)

@@ -138,7 +138,10 @@ class _Loop:
         present = tuple(inbox.present)
         bytes_down = downloads(down, asked)
         if present:  # a round nobody came to leaves everything as it was
-            server, sent = self.algorithm.server_step(server, freeze(inbox.combined), replace(at, participants=present))
+            with limit_threads(usable_cores()):  # the server works alone
+                server, sent = self.algorithm.server_step(
+                    server, freeze(inbox.combined), replace(at, participants=present)
+                )
             server, down = freeze(server), self._send(sent)
         seconds = time.perf_counter() - began
         metrics = self.algorithm.report(server)

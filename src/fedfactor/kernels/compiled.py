@@ -29,6 +29,7 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 _PLANS = {
     "solve_rows": ("rRrwnnst", "contract"),
     "gather": ("iidRnnW", "contract"),
+    "transpose": ("RW", "contract"),
     "scatter": ("iidRnnW", "contract"),
     "solve_rows_stored": ("iidRRnnnsW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
