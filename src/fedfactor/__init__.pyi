@@ -26,5 +26,9 @@ from .estimators.fnmf import FedProxNMF as FedProxNMF
 from .estimators.fnmf import OneShotNMF as OneShotNMF
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import PooledNMF as PooledNMF
+from .estimators.recommend import FedSPLIT as FedSPLIT
+from .estimators.recommend import PooledCF as PooledCF
+from .estimators.recommend_iterative import FCF as FCF
+from .estimators.recommend_iterative import FedMF as FedMF
 
 __version__: str

@@ -6,6 +6,13 @@ from .coherence import drift as drift
 from .coherence import match_components as match_components
 from .coherence import matched_similarity as matched_similarity
 from .coherence import total_drift as total_drift
+from .ranking import RankingScores as RankingScores
+from .ranking import ranking_scores as ranking_scores
+from .ratings import RatingErrors as RatingErrors
+from .ratings import mae as mae
+from .ratings import mean_interval as mean_interval
+from .ratings import rating_errors as rating_errors
+from .ratings import rmse as rmse
 from .reconstruction import per_client_errors as per_client_errors
 from .reconstruction import pooled_error as pooled_error
 from .reconstruction import relative_error as relative_error
