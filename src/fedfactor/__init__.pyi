@@ -1,5 +1,6 @@
 from . import algorithms as algorithms
 from . import estimators as estimators
+from . import privacy as privacy
 from .core.errors import CheckpointError as CheckpointError
 from .core.errors import DataError as DataError
 from .core.errors import FedfactorError as FedfactorError
@@ -30,5 +31,6 @@ from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
 from .estimators.recommend_iterative import FCF as FCF
 from .estimators.recommend_iterative import FedMF as FedMF
+from .privacy.dp import dp as dp
 
 __version__: str
