@@ -69,35 +69,44 @@ class AsyncJob:
     # ------------------------------------------------------------------ rank 0
     def _serve(self, server: Tree, down: Tree, total: int, watch: Watchers) -> tuple[Status, list[RoundRecord], Tree]:
         began, history, status = time.perf_counter(), list[RoundRecord](), "rounds"
-        working, open_replies = self.world.size - 1, list[Any]()
-        closing = False
+        working, replies = self.world.size - 1, list[Any]()
+        seen, held, closing = set[int](), list[int](), False
         while working:
-            waiting = self._mail()
-            for source, name, up in waiting:
+            for source, name, up in self._mail():
+                seen.add(source)
+                held.append(source)
                 if closing:
                     continue
-                index = len(history)
-                at = Round(self.seed, index, last=index + 1 == total, participants=(name,))
-                inbox = Inbox(self.expected)
-                inbox.add(name, up)
-                server, sent = self.algorithm.server_step(server, freeze(inbox.combined), at)
-                server, down = freeze(server), freeze(sent)
-                check_message(down, self.expected)
-                clock = time.perf_counter() - began
-                metrics = {**self.algorithm.report(server), "clock": clock}
-                seconds = clock - (history[-1].metrics["clock"] if history else 0.0)
-                history.append(RoundRecord(index, (name,), inbox.bytes_up, nbytes(down), seconds, metrics))
-                stop = watch.round(history[-1])
+                server, down, record = self._merge(server, name, up, len(history), total, began, history)
+                history.append(record)
+                stop = watch.round(record)
                 if stop or self.algorithm.converged(server):
                     closing, status = True, "stopped" if stop else "converged"
                 closing = closing or len(history) >= total
-            for source, _, _ in waiting:  # the queue is empty now: everybody gets the newest
+            if len(seen) == self.world.size - 1:  # the first exchange is a barrier: nobody runs ahead of the start
+                # The queue is empty now, so everybody gets the newest.
                 answer = frames([("end" if closing else "go on", b"" if closing else to_bytes(down))])
-                self.world.sent += len(answer)
-                open_replies.append(self.world.comm.Isend([np.frombuffer(answer, np.uint8), self.world.MPI.BYTE], source, REPLY))
-                working -= closing
-        self.world.MPI.Request.Waitall(open_replies)
+                data = [np.frombuffer(answer, np.uint8), self.world.MPI.BYTE]
+                replies += [self.world.comm.Isend(data, source, REPLY) for source in held]
+                self.world.sent += len(answer) * len(held)
+                working -= len(held) * closing
+                held = []
+        self.world.MPI.Request.Waitall(replies)
         return status, history, down  # type: ignore[return-value]
+
+    def _merge(
+        self, server: Tree, name: str, up: Tree, index: int, total: int, began: float, history: list[RoundRecord]
+    ) -> tuple[Tree, Tree, RoundRecord]:
+        at = Round(self.seed, index, last=index + 1 == total, participants=(name,))
+        inbox = Inbox(self.expected)
+        inbox.add(name, up)
+        server, down = self.algorithm.server_step(server, freeze(inbox.combined), at)
+        server, down = freeze(server), freeze(down)
+        check_message(down, self.expected)
+        clock = time.perf_counter() - began
+        metrics = {**self.algorithm.report(server), "clock": clock}
+        seconds = clock - (history[-1].metrics["clock"] if history else 0.0)
+        return server, down, RoundRecord(index, (name,), inbox.bytes_up, nbytes(down), seconds, metrics)
 
     def _mail(self) -> list[tuple[int, str, Tree]]:
         """Wait until something has come, then take all there is."""

@@ -50,7 +50,7 @@ def pivot_rows(G: Array, B: Array, *, start: Array | None = None, tol: float | N
     """
     H, R = np.asarray(as_like(G, np.zeros(0))), np.asarray(as_like(B, np.zeros(0)))
     n, k = R.shape
-    H = H + 1e-12 * max(float(np.trace(H)) / k, 1e-300) * np.eye(k)
+    H = H + (1e-12 * float(np.trace(H)) / k or 1.0) * np.eye(k)
     tol = 1e3 * float(np.finfo(np.float64).eps) * float(np.abs(R).max(initial=0.0)) if tol is None else tol
     passive = np.zeros((n, k), bool) if start is None else np.asarray(as_like(start, np.zeros(0))) > 0
     W, Y = _solve(H, R, passive)

@@ -46,6 +46,11 @@ class Flaky(Algorithm):
         """Whether cells may be missing."""
         return self.inner.handles_missing
 
+    @property
+    def layout(self) -> str:
+        """Whether owners hold rows, or blocks of a grid."""
+        return getattr(self.inner, "layout", "rows")
+
     def check(self, meta: Meta) -> None:
         """Refuse what the algorithm refuses."""
         self.inner.check(meta)
