@@ -11,18 +11,24 @@ from .core.federation import Shard as Shard
 from .core.run import Run as Run
 from .engines.launch import run as run
 from .engines.local import LocalEngine as LocalEngine
+from .estimators.fnmf import FNMF as FNMF
+from .estimators.fnmf import FedProxNMF as FedProxNMF
+from .estimators.fnmf import OneShotNMF as OneShotNMF
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import PooledNMF as PooledNMF
 
 __all__ = [
+    "FNMF",
     "CheckpointError",
     "DataError",
     "FedAvgNMF",
+    "FedProxNMF",
     "Federation",
     "FedfactorError",
     "IncompatibleError",
     "LocalEngine",
     "MissingExtraError",
+    "OneShotNMF",
     "PooledNMF",
     "ProtocolError",
     "Run",

@@ -1,10 +1,15 @@
 from .async_nmf import AsynSD as AsynSD
 from .async_nmf import AsynSSD as AsynSSD
+from .boolean_votes import BooleanVotes as BooleanVotes
 from .distributed_nmf import DistributedNMF as DistributedNMF
 from .dsanls import DSANLS as DSANLS
 from .fedavg_nmf import FedAvgNMF as FedAvgNMF
+from .fedprox_nmf import FedProxNMF as FedProxNMF
+from .felb import FALB as FALB
+from .felb import FELB as FELB
+from .fnmf import FNMF as FNMF
+from .one_shot_nmf import OneShotNMF as OneShotNMF
+from .pooled_bmf import PooledBMF as PooledBMF
 from .pooled_nmf import PooledNMF as PooledNMF
 from .secure_nmf import SynSD as SynSD
 from .secure_nmf import SynSSD as SynSSD
-
-__all__ = ["DSANLS", "AsynSD", "AsynSSD", "DistributedNMF", "FedAvgNMF", "PooledNMF", "SynSD", "SynSSD"]

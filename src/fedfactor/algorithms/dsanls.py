@@ -61,18 +61,21 @@ class Columns:
 
 @record
 class ForU:
-    """Down: ``V S`` of all nodes, and the round in which S was drawn."""
+    """Down: ``V S`` of all nodes, the round in which S was drawn, and the iterations so far."""
 
     B: Array
     drawn: Array = public()
+    t: Array = public()
 
 
 @record
 class ForV:
-    """Down: ``Uᵀ S'`` of all nodes, and the round in which S' was drawn."""
+    """Down: ``Uᵀ S'`` of all nodes, the round in which S' was drawn, the iterations so far, and whether to end."""
 
     B: Array
     drawn: Array = public()
+    t: Array = public()
+    ends: Array = public()
 
 
 @record
@@ -84,13 +87,12 @@ class Whole:
 
 @record
 class Local:
-    """Stays at the node: its rows of U, its columns of V, and how many steps each has taken."""
+    """Stays at the node: its rows of U, its columns of V, and the error that the last sketch saw."""
 
     U: Array
     V: Array
     total_rows: Array
     total_columns: Array
-    steps: Array
     sse: Array
 
 
@@ -101,6 +103,8 @@ class Server:
     sent: Tree
     nodes: Array
     error: Array
+    t: Array
+    done: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +136,15 @@ class DSANLS(Algorithm):
         Factors drawn so that U V has the mean of the data, or uniform on [0, 1] as in the published code.
     leak : {"warn", "refuse", "ignore"}
         What to do before an upload that completes enough sketches to solve for U: as many columns as U has rows.
+    iterations : int
+        Iterations until the run ends by itself; its last round then brings all of V to every node (k m numbers, once).
     collect : bool
-        Whether the last round brings all of V to every node (k m numbers, once). Else nodes keep their columns of it,
-        and the error is measured on the cells where a node knows both factors.
+        False: nodes keep their columns of V, as in a run that was ended earlier, and the error is measured on the cells
+        where a node knows both factors.
 
     Notes
     -----
-    One iteration is two rounds; with the start, T iterations are 2 T + 1 rounds. Up per node and iteration: k (d + d')
+    One iteration is two rounds; with the start, T iterations are 2 T + 1 rounds, which is also the default. Up per node and iteration: k (d + d')
     numbers for sketches of width d and d', and four more that estimate the error, instead of k (n + m). The estimate is
     unbiased, because a sketch is drawn after the factors it is applied to. A round in which a node is missing is
     repeated, as the sum would lack its block.
@@ -154,7 +160,7 @@ class DSANLS(Algorithm):
     >>> from fedfactor.core.grid import grid_federation
     >>> rng = np.random.default_rng(0)
     >>> M = rng.random((60, 3)) @ rng.random((3, 40))
-    >>> run = fedfactor.run(DSANLS(3, ratio=0.5, leak="ignore"), grid_federation(M, 2), rounds=201, seed=0)
+    >>> run = fedfactor.run(DSANLS(3, ratio=0.5, leak="ignore"), grid_federation(M, 2), seed=0)
     >>> run.V.shape, run.relative_error < 0.05
     ((3, 40), True)
     """
@@ -168,10 +174,15 @@ class DSANLS(Algorithm):
     growth: float | None = None
     init: Literal["scaled", "unit"] = "scaled"
     leak: Literal["warn", "refuse", "ignore"] = "warn"
+    iterations: int = 100
     collect: bool = True
 
-    default_rounds: ClassVar[int] = 201
     layout: ClassVar[str] = "grid"
+
+    @property
+    def default_rounds(self) -> int:  # type: ignore[override]
+        """Rounds of all iterations, and the first one."""
+        return 2 * self.iterations + 1
 
     @classmethod
     def published(cls, n_components: int, *, sketch: str = "gaussian", ratio: float = 0.1) -> DSANLS:
@@ -187,6 +198,8 @@ class DSANLS(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
+        if self.iterations < 1:
+            raise ValueError(f"iterations={self.iterations} must be at least 1.")
         if not 0 < self.ratio <= 1:
             raise ValueError(f"ratio={self.ratio} must lie in (0, 1]: it is the width of a sketch as a share.")
         choices = {"sketch": KINDS, "solver": SOLVERS, "rule": RULES, "init": ("scaled", "unit")}
@@ -208,8 +221,8 @@ class DSANLS(Algorithm):
             Start: {"nodes": drawn},
             SketchOfV: {"B": Leaf(kind, (k, d)), "sse": number, "total": number},
             SketchOfU: {"B": Leaf(kind, (k, d_rows)), "sse": number, "total": number},
-            ForU: {"B": Leaf(kind, (k, d)), "drawn": drawn},
-            ForV: {"B": Leaf(kind, (k, d_rows)), "drawn": drawn},
+            ForU: {"B": Leaf(kind, (k, d)), "drawn": drawn, "t": drawn},
+            ForV: {"B": Leaf(kind, (k, d_rows)), "drawn": drawn, "t": drawn, "ends": drawn},
         }
         if self.collect:
             whole = Leaf(kind, (k, meta.n_features))
@@ -219,7 +232,8 @@ class DSANLS(Algorithm):
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Start]:
         """Ask for the first sketches; the server never holds a factor."""
         start = Start(np.int64(meta.n_clients))
-        return Server(start, np.int64(meta.n_clients), np.float64(np.nan)), start
+        nothing = np.int64(0)
+        return Server(start, np.int64(meta.n_clients), np.float64(np.nan), nothing, nothing), start
 
     def init_client(self, shard: GridShard, meta: Meta, at: Round) -> Local:
         """Draw the node's rows of U and columns of V."""
@@ -236,32 +250,31 @@ class DSANLS(Algorithm):
         V = as_like(at.rng("V").random((k, shard.columns.shape[1])), X)
         norms = np.float64(squared_norm(X)), np.float64(squared_norm(shard.columns))
         # Before any step the model is nothing, and its squared error is that of zero.
-        return Local(U, V, *norms, np.int64(0), norms[1])
+        return Local(U, V, *norms, norms[1])
 
     def client_step(self, shard: GridShard, state: Local, down: Tree, at: Round) -> tuple[Local, Tree]:
         """Use the sketch that came to improve one factor, then sketch that factor for the others."""
-        t = int(state.steps) // 2
         if isinstance(down, ForU):
             S = self._sketch(shard.n_features, "columns", at.seed, int(down.drawn))
-            U, sse = self._improve(sketch_columns(shard.X, S), state.U, down.B, t)
-            state = replace(state, U=U, sse=np.float64(sse), steps=state.steps + 1)
+            U, sse = self._improve(sketch_columns(shard.X, S), state.U, down.B, int(down.t))
+            state = replace(state, U=U, sse=np.float64(sse))
         elif isinstance(down, ForV):
             S = self._sketch(int(shard.columns.shape[0]), "rows", at.seed, int(down.drawn))
             # The transpose of a block of columns is a view whose columns lie together.
-            W, sse = self._improve(sketch_columns(shard.columns.T, S), state.V.T, down.B, t)
-            state = replace(state, V=np.ascontiguousarray(W.T), sse=np.float64(sse), steps=state.steps + 1)
-        if at.last and self.collect:
+            W, sse = self._improve(sketch_columns(shard.columns.T, S), state.V.T, down.B, int(down.t))
+            state = replace(state, V=np.ascontiguousarray(W.T), sse=np.float64(sse))
+        if isinstance(down, Whole) or (isinstance(down, ForV) and int(down.ends)):
             V = np.zeros((self.n_components, shard.n_features), shard.X.dtype)
             V[:, shard.bounds[2] : shard.bounds[3]] = state.V
             return state, Columns(V)
-        return state, self._share(shard, state, isinstance(down, ForU), at)
+        return state, self._share(shard, state, down, at)
 
-    def _share(self, shard: GridShard, state: Local, rows: bool, at: Round) -> Tree:
+    def _share(self, shard: GridShard, state: Local, down: Tree, at: Round) -> Tree:
         kind = shard.X.dtype.type
-        if rows:
+        if isinstance(down, ForU):
             n = int(shard.columns.shape[0])
             S = self._sketch(n, "rows", at.seed, at.index)
-            self._account(S, int(state.steps) // 2 + 1)
+            self._account(S, int(down.t) + 1)
             figures = kind(state.sse), kind(state.total_rows)
             return SketchOfU(sketch_block(state.U.T, S, shard.bounds[0]), *figures)
         S = self._sketch(shard.n_features, "columns", at.seed, at.index)
@@ -295,12 +308,20 @@ class DSANLS(Algorithm):
         if len(at.participants) < int(state.nodes):
             return state, state.sent
         if isinstance(up, Columns):
-            return replace(state, sent=Whole(up.V)), Whole(up.V)
-        drawn = np.int64(at.index)
-        sent = ForU(up.B, drawn) if isinstance(up, SketchOfV) else ForV(up.B, drawn)
+            return replace(state, sent=Whole(up.V), done=np.int64(1)), Whole(up.V)
+        drawn, t = np.int64(at.index), state.t
+        if isinstance(up, SketchOfV):
+            sent: Tree = ForU(up.B, drawn, t)
+        else:
+            sent = ForV(up.B, drawn, t, np.int64(self.collect and int(t) + 1 >= self.iterations))
+            t = t + 1
         known = up.sse is not None and up.total is not None and float(up.total) > 0
         error = np.float64(np.sqrt(max(float(up.sse), 0.0) / float(up.total))) if known else np.float64(np.nan)
-        return Server(sent, state.nodes, error), sent
+        return Server(sent, state.nodes, error, t, state.done), sent
+
+    def converged(self, state: Server) -> bool:
+        """Tell whether V was collected: the run is over."""
+        return bool(state.done)
 
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error as the last sketch estimates it."""

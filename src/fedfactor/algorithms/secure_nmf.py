@@ -86,8 +86,9 @@ class Between:
 
 @record
 class Server:
-    """How many inner steps the parties have taken, and the error of the last mean."""
+    """The last mean, how many inner steps the parties have taken, and the error of that mean."""
 
+    V: Array
     step: Array
     sse: Array
     total: Array
@@ -184,7 +185,7 @@ class SynSD(Algorithm):
         """Draw the V that all parties start from."""
         V = first_common(self.n_components, meta, at, self.init)
         nothing = np.float64(np.nan)
-        return Server(np.int64(0), nothing, nothing), Common(V)
+        return Server(V, np.int64(0), nothing, nothing), Common(V)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Draw U."""
@@ -207,7 +208,7 @@ class SynSD(Algorithm):
     def server_step(self, state: Server, up: Own, at: Round) -> tuple[Server, Common]:
         """Average."""
         V = up.V / float(up.n)
-        return Server(state.step + self.local_steps, *_error(up)), Common(V)
+        return Server(V, state.step + self.local_steps, *_error(up)), Common(V)
 
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error of the V that the parties received, with the U they had."""
@@ -320,7 +321,7 @@ class SynSSD(Algorithm):
         """Draw the V that all parties start from."""
         V = first_common(self.n_components, meta, at, self.init)
         nothing = np.float64(np.nan)
-        return Server(np.int64(0), nothing, nothing), Stepped(V, np.int64(0))
+        return Server(V, np.int64(0), nothing, nothing), Stepped(V, np.int64(0))
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Between:
         """Draw U."""
@@ -338,7 +339,7 @@ class SynSSD(Algorithm):
             V = common = as_like(down.V, X)
             U = inner.private(X, U, V, t) if t else U
         moved = inner.common(X, U, V, t, self._private(shard.n_rows, at))
-        if self.sketch == "v" or at.last or (t + 1) % self.local_steps == 0:
+        if self.sketch == "v" or (t + 1) % self.local_steps == 0:
             sse = squared_error(float(state.total), sums(U, X), gram(U), V)
             U, V = match_common(U, moved, common) if self.align else (U, moved)
             return Between(U, V, common, state.total), Own(V, np.float64(1), np.float64(sse), state.total)
@@ -359,15 +360,20 @@ class SynSSD(Algorithm):
         step = state.step + 1
         if isinstance(up, OwnSketch):
             return replace(state, step=step), CommonSketch(up.B / float(up.n), step, np.int64(at.index))
-        return Server(step, *_error(up)), Stepped(up.V / float(up.n), step)
+        V = up.V / float(up.n)
+        return Server(V, step, *_error(up)), Stepped(V, step)
+
+    def settle(self, state: Server, down: Tree) -> Stepped:
+        """Let parties finish with the last whole mean."""
+        return Stepped(state.V, state.step)
 
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error when a whole V was sent last."""
         return _report(state)
 
-    def finish(self, shard: Shard, state: Between, down: Tree) -> LocalFactors:
-        """Solve U for the common V; when the run was stopped between two means, the last one."""
-        return refit(shard, state.U, down.V if isinstance(down, Stepped) else state.common)
+    def finish(self, shard: Shard, state: Between, down: Stepped) -> LocalFactors:
+        """Solve U for the last mean."""
+        return refit(shard, state.U, down.V)
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve U for new rows."""

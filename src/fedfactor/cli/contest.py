@@ -21,7 +21,7 @@ SHAPE = (8, 8)
 """Height and width of a digit in pixels."""
 
 STARTS = 5
-"""Starts of scikit-learn, whose nndsvda fills zeros after a random projection; the best one counts."""
+"""Starts of scikit-learn, whose nndsvda rests on a randomised SVD; the best one counts."""
 
 POOLED, SHARED, AVERAGED, AVERAGED_OFTEN = (
     "scikit-learn, all rows in one place",

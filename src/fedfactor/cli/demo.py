@@ -72,6 +72,8 @@ def _table(entries: list[Any]) -> Any:
     from rich.table import Table
 
     table = Table(title="Relative error ‖X − UV‖ / ‖X‖", title_justify="left", title_style="bold")
+    table.caption = "scikit-learn: best of five starts, the others one. In brackets: the owner that fares worst."
+    table.caption_justify = "left"
     table.add_column(HEADS[0], no_wrap=True)
     for name in HEADS[1:]:
         table.add_column(name, justify="right", no_wrap=True)

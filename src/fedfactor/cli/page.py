@@ -75,11 +75,11 @@ def _components(entries: list[Entry]) -> str:
     for label in (SHARED, AVERAGED, POOLED):
         V = find(entries, label).V
         assert V is not None
-        picture = mosaic(V, SHAPE, n_columns=5, gap=2)
+        picture = mosaic(V, SHAPE, n_columns=5)
         height, width = picture.shape
         alt = escape(f"{len(V)} components of {label}, each a picture of {SHAPE[0]} × {SHAPE[1]} pixels")
         image = f'<img src="{png_uri(picture)}" width="{width}" height="{height}" alt="{alt}">'
-        figures += f"<figure>{image}<figcaption>{escape(label)}</figcaption></figure>\n"
+        figures += f"<figure><div>{image}</div><figcaption>{escape(label)}</figcaption></figure>\n"
     return figures
 
 

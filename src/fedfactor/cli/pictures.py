@@ -132,8 +132,8 @@ def _step(span: float) -> float:
 def _spread(ends: Mapping[str, float], numbers: Mapping[str, int]) -> dict[str, tuple[float, int]]:
     """Move labels apart so that none covers another; the level to compare with has number 0."""
     placed: dict[str, tuple[float, int]] = {}
-    last = -math.inf
-    for label, height in sorted(ends.items(), key=lambda item: item[1]):
-        last = max(height, last + 17)
+    last = HEIGHT - BOTTOM + 9.0  # from the bottom up, so that none runs into the axis
+    for label, height in sorted(ends.items(), key=lambda item: -item[1]):
+        last = min(height, last - 17)
         placed[label] = (last, numbers.get(label, 0))
     return placed

@@ -60,7 +60,6 @@ class Round:
     seed: int
     index: int
     client: str | None = None
-    last: bool = False
     participants: tuple[str, ...] = ()
 
     def rng(self, name: str) -> np.random.Generator:
@@ -103,11 +102,17 @@ def settings_of(algorithm: Any) -> dict[str, Any]:
 
 @record
 class LocalFactors:
-    """What an owner keeps at the end: its private rows of U, and the shared V."""
+    """What an owner keeps at the end: its private rows of U, and the shared V.
+
+    Methods that give owners components of their own put them into ``V_private`` (p × m), and their part of the rows
+    into ``U_private`` (n × p): the rows are ``U V + U_private V_private``.
+    """
 
     U: Array
     V: Array
     columns: Array | None = None
+    V_private: Array | None = None
+    U_private: Array | None = None
 
 
 @record
@@ -179,6 +184,10 @@ class Algorithm(ABC):
 
     def check(self, meta: Meta) -> None:
         """Raise when the settings cannot serve such data; called before any work."""
+
+    def settle(self, state: Tree, down: Tree) -> Tree:
+        """Return the download that clients finish with; by default the one that was to go out next."""
+        return down
 
     def converged(self, state: Tree) -> bool:
         """Tell whether further rounds would not help."""

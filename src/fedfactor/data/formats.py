@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -105,8 +104,7 @@ def _checked_csr(path: Path, X: Any) -> sparse.csr_array:
 def read_mtx(path: Path, max_bytes: int | None) -> tuple[Any, None, None]:
     """Read a Matrix Market file, plain or ``.gz``; coordinates become CSR."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            n, m, stored, layout, *_ = scipy_io.mminfo(file)
+        n, m, stored, layout, *_ = scipy_io.mminfo(path)  # by path: an open plain file can abort the interpreter
         refuse_bomb(path, n * m * 8 if layout == "array" else stored * 16 + n * 8, max_bytes)
         X = scipy_io.mmread(path)
     except DataError:

@@ -153,7 +153,8 @@ class _Play:
         for name, kept, score in self._measure():
             factors[name], scores[name] = kept, score
         about, features = environment(1), self.federation.feature_names
-        return Run(self.algorithm, self.seed, status, tuple(history), factors, scores, self.down, about, features)
+        down = self._settled()
+        return Run(self.algorithm, self.seed, status, tuple(history), factors, scores, down, about, features)
 
     def _arrivals(self, total: int) -> Iterator[RoundRecord]:
         """Pop the next client to finish, merge its upload, and let it go on from the answer."""
@@ -165,7 +166,7 @@ class _Play:
         for index in range(total):
             began = time.perf_counter()
             now, name = heapq.heappop(queue)
-            at = Round(self.seed, index, last=index + 1 == total, participants=(name,))
+            at = Round(self.seed, index, participants=(name,))
             down = received[name]
             inbox = Inbox(self.expected)
             self._work(name, down, at, inbox)
@@ -179,7 +180,7 @@ class _Play:
         slowest = max(self.engine.seconds(self.federation).values()) + self.engine.latency
         for index in range(total):
             began, down = time.perf_counter(), self.down
-            at = Round(self.seed, index, last=index + 1 == total, participants=self.meta.clients)
+            at = Round(self.seed, index, participants=self.meta.clients)
             inbox = Inbox(self.expected)
             for name in self.meta.clients:
                 self._work(name, down, at, inbox)
@@ -216,7 +217,11 @@ class _Play:
             check_message(download_for(down, name), self.expected)
         return down
 
+    def _settled(self) -> Tree:
+        return self._checked(self.algorithm.settle(self.server, self.down))
+
     def _measure(self) -> Iterator[tuple[str, LocalFactors, Score]]:
+        down = self._settled()
         for name in self.meta.clients:
-            shard, part = self.federation.shard(name), download_for(self.down, name)
+            shard, part = self.federation.shard(name), download_for(down, name)
             yield name, *client.end(self.algorithm, shard, self.states[name], part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,6 @@ def mark_of(
     algorithm: Algorithm, mine: Federation | None, meta: Meta, seed: int, threads: int, world: World
 ) -> dict[str, Any]:
     """Name all that a resumed rank must share with the rank that was interrupted."""
-    from dataclasses import replace
-
     own = mine.names if mine is not None else ()
     about = fingerprint(algorithm, mine, replace(meta, clients=own), seed, threads)  # type: ignore[arg-type]
     return {**about, "ranks": world.size, "everyone": list(meta.clients)}

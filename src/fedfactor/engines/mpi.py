@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from fedfactor.core.run import Run
 from fedfactor.engines.base import AnyCallback, Participation, check_fit
 from fedfactor.engines.watch import Watchers
 from fedfactor.engines.world import World, missing
-from fedfactor.threads import limit_threads
+from fedfactor.threads import limit_threads, usable_cores
 
 
 def load_mpi() -> Any:
@@ -133,7 +132,7 @@ class MPIEngine:
         if rounds < 1:
             raise ValueError(f"rounds={rounds} must be at least 1.")
         expected = check_fit(algorithm, meta)
-        threads = max(1, _cores() // world.ranks_here())
+        threads = max(1, usable_cores() // world.ranks_here())
         make = AsyncJob if alone else RoundsJob
         return make(self, world, algorithm, mine, meta, expected, rounds, seed, participation, threads)
 
@@ -154,10 +153,6 @@ class MPIEngine:
         whole, more = divmod(len(names), workers)
         start = place * whole + min(place, more)
         return names[start : start + whole + (place < more)]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _together(world: World, work: Callable[[], Any]) -> Any:

@@ -77,7 +77,7 @@ class AsyncJob:
                 held.append(source)
                 if closing:
                     continue
-                server, down, record = self._merge(server, name, up, len(history), total, began, history)
+                server, down, record = self._merge(server, name, up, len(history), began, history)
                 history.append(record)
                 stop = watch.round(record)
                 if stop or self.algorithm.converged(server):
@@ -92,12 +92,12 @@ class AsyncJob:
                 working -= len(held) * closing
                 held = []
         self.world.MPI.Request.Waitall(replies)
-        return status, history, down  # type: ignore[return-value]
+        return status, history, freeze(self.algorithm.settle(server, down))  # type: ignore[return-value]
 
     def _merge(
-        self, server: Tree, name: str, up: Tree, index: int, total: int, began: float, history: list[RoundRecord]
+        self, server: Tree, name: str, up: Tree, index: int, began: float, history: list[RoundRecord]
     ) -> tuple[Tree, Tree, RoundRecord]:
-        at = Round(self.seed, index, last=index + 1 == total, participants=(name,))
+        at = Round(self.seed, index, participants=(name,))
         inbox = Inbox(self.expected)
         inbox.add(name, up)
         server, down = self.algorithm.server_step(server, freeze(inbox.combined), at)

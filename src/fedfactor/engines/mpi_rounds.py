@@ -20,6 +20,7 @@ from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment
 from fedfactor.engines.generations import Generations, mark_of
 from fedfactor.engines.watch import Watchers
 from fedfactor.engines.world import World, frames, pack_kinds, unframe, unpack_kinds
+from fedfactor.threads import limit_threads, usable_cores
 
 
 @dataclass
@@ -45,6 +46,9 @@ class RoundsJob:
         uploads = [kind for kind in self.expected if hasattr(kind, "uplink")]
         self.replicated = self.engine.trusted and all(kind.uplink == "sum" for kind in uploads)  # type: ignore[attr-defined]
         self.lean = not self.engine.drop_outs and self.participation == 1.0
+        # The reference lets the server use all cores, and the number of threads can show in the last bit.
+        exact = not self.replicated or self.engine.reduction == "ordered"
+        self.server_threads = usable_cores() if exact else self.threads
         self.holds_server = self.replicated or self.world.rank == 0
         self.own = self.mine.names
         self.states: dict[str, Tree] = {}
@@ -90,7 +94,7 @@ class RoundsJob:
     def _round(self, snapshot: Snapshot) -> Snapshot:
         began = time.perf_counter()
         index, down = snapshot.next_round, snapshot.down
-        at = Round(self.seed, index, last=index + 1 == self.rounds)
+        at = Round(self.seed, index)
         asked = participants(self.participation, at, self.meta.clients)
         at = replace(at, participants=asked)
         ups: dict[str, Tree] = {}
@@ -127,7 +131,8 @@ class RoundsJob:
         if not present:
             return snapshot.server, snapshot.down, present, 0, self.algorithm.report(snapshot.server)
         here = replace(at, participants=present)
-        server, down = self.algorithm.server_step(snapshot.server, freeze(combined), here)
+        with limit_threads(self.server_threads):
+            server, down = self.algorithm.server_step(snapshot.server, freeze(combined), here)
         server = freeze(server)
         return server, self._checked(down), present, bytes_up, self.algorithm.report(server)
 
@@ -164,7 +169,8 @@ class RoundsJob:
             present = tuple(inbox.present)
             if present:
                 here = replace(at, participants=present)
-                server, down = self.algorithm.server_step(server, freeze(inbox.combined), here)
+                with limit_threads(self.server_threads):
+                    server, down = self.algorithm.server_step(server, freeze(inbox.combined), here)
                 server, down = freeze(server), self._checked(down)
                 reply = self._reply(down)
             news = {"present": present, "bytes_up": inbox.bytes_up, "metrics": self.algorithm.report(server)}
@@ -211,7 +217,20 @@ class RoundsJob:
             check_message(part, self.expected)
         return down
 
+    def _settled(self, snapshot: Snapshot) -> Tree:
+        """Let the server say what clients finish with, wherever it is."""
+        if type(self.algorithm).settle is Algorithm.settle:
+            return snapshot.down
+        if self.replicated:
+            return self._checked(self.algorithm.settle(snapshot.server, snapshot.down))
+        down, reply = snapshot.down, None
+        if self.world.rank == 0:
+            down = self._checked(self.algorithm.settle(snapshot.server, down))
+            reply = self._reply(down)
+        return self._received(self.world.from_root(reply), down)
+
     def _finish(self, snapshot: Snapshot, status: Status) -> Run:
+        snapshot = replace(snapshot, down=self._settled(snapshot))
         factors: dict[str, LocalFactors] = {}
         told: dict[str, list[float]] = {}
         for name in self.own:

@@ -205,7 +205,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                 "Use client=None for the shared components."
             )
         kept = next(iter(known.values())) if client is None else known[str(client)]
-        return replace(kept, V=self.components_) if client is None else kept
+        return replace(kept, V=self.components_, V_private=None, U_private=None) if client is None else kept
 
     def _each(self, X: Any, work: Any) -> Any:
         """Check new rows as fit does and work on them: on one matrix, or on each owner's."""

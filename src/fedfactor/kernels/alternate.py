@@ -67,8 +67,8 @@ def alternate(
 
     Notes
     -----
-    Two products with X per step, O(nnz k). Step lengths come from the other block: ``1/‖V Vᵀ‖₂`` for U, ``1/‖UᵀU‖₂`` for
-    V.
+    Two products with X per step, O(nnz k). Step lengths come from the other block: ``1/‖V Vᵀ‖₂`` for U, ``1/‖UᵀU‖₂``
+    for V.
 
     References
     ----------

@@ -1,7 +1,9 @@
+from .coherence import client_similarity as client_similarity
 from .coherence import cosine_similarity as cosine_similarity
 from .coherence import drift as drift
 from .coherence import match_components as match_components
 from .coherence import matched_similarity as matched_similarity
+from .coherence import total_drift as total_drift
 from .reconstruction import per_client_errors as per_client_errors
 from .reconstruction import pooled_error as pooled_error
 from .reconstruction import relative_error as relative_error

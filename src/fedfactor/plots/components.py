@@ -80,6 +80,9 @@ def plot_components(V: Array, shape: tuple[int, int], *, n_columns: int | None =
     """
     picture = mosaic(V, shape, n_columns=n_columns)
     ax = axes_or_new(ax)
+    ax.set_facecolor("0.85")  # gaps are see-through, so that blank tiles show too
     ax.imshow(picture, cmap="gray_r", interpolation="nearest", vmin=min(0.0, float(np.nanmin(picture))), vmax=1.0)
-    ax.set_axis_off()
+    ax.set(xticks=[], yticks=[])
+    for side in ax.spines.values():
+        side.set_visible(False)
     return ax

@@ -78,6 +78,10 @@ class Flaky(Algorithm):
         """Combine what came."""
         return self.inner.server_step(state, up, at)
 
+    def settle(self, state: Tree, down: Tree) -> Tree:
+        """Settle as the algorithm does."""
+        return self.inner.settle(state, down)
+
     def finish(self, shard: Shard, state: Tree, down: Tree) -> LocalFactors:
         """Finish as the algorithm does."""
         return self.inner.finish(shard, state, down)
