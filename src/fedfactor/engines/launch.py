@@ -24,8 +24,13 @@ def engine_of(engine: str | Engine) -> Engine:
         from fedfactor.engines.local import LocalEngine
 
         return LocalEngine()
+    if engine == "mpi":
+        from fedfactor.engines.mpi import MPIEngine, load_mpi
+
+        load_mpi()
+        return MPIEngine()
     raise ValueError(
-        f"engine={engine!r} is not known. Use 'local', or an engine object such as LocalEngine(workers=2)."
+        f"engine={engine!r} is not known. Use 'local', 'mpi', or an engine object such as LocalEngine(workers=2)."
     )
 
 

@@ -12,9 +12,10 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatte
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import Spec, check_message
-from fedfactor.engines.base import AnyCallback, Callback, Inbox, Participation, check_fit, downloads, participants
+from fedfactor.engines.base import AnyCallback, Inbox, Participation, check_fit, downloads, participants
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fingerprint
 from fedfactor.engines.crew import Crew, ThreadCrew
+from fedfactor.engines.watch import Watchers
 from fedfactor.threads import limit_threads, usable_cores
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class LocalEngine:
         workers, threads = self._share_out(len(federation))
         with limit_threads(threads):
             crew = self._crew(algorithm, federation, meta, workers, threads)
-            watch = _Watchers(callbacks)
+            watch = Watchers(callbacks)
             run: Run | None = None
             try:
                 loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation, channel)
@@ -102,7 +103,7 @@ class _Loop:
     participation: Participation
     channel: Channel | None
 
-    def run(self, checkpoint: Checkpoint | None, threads: int, watch: _Watchers) -> Run:
+    def run(self, checkpoint: Checkpoint | None, threads: int, watch: Watchers) -> Run:
         mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
         if checkpoint:
             mark["participation"] = str(getattr(self.participation, "__qualname__", self.participation))
@@ -153,7 +154,8 @@ class _Loop:
         bytes_down = downloads(down, asked)
         if present:  # a round nobody came to leaves everything as it was
             combined = inbox.combined if channel is None else channel.close(inbox)  # type: ignore[reportArgumentType]
-            server, sent = self.algorithm.server_step(server, freeze(combined), replace(at, participants=present))
+            with limit_threads(usable_cores()):  # the server works alone
+                server, sent = self.algorithm.server_step(server, freeze(combined), replace(at, participants=present))
             server, down = freeze(server), self._send(sent)
         seconds = time.perf_counter() - began
         metrics = self.algorithm.report(server)
@@ -181,24 +183,3 @@ class _Loop:
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
         return Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features, privacy)
-
-
-class _Watchers:
-    """Speaks to all callbacks, whether objects or plain functions."""
-
-    def __init__(self, callbacks: Sequence[AnyCallback]) -> None:
-        self._all = callbacks
-
-    def start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
-        for callback in self._all:
-            if isinstance(callback, Callback):
-                callback.on_start(algorithm, meta, rounds, first)
-
-    def round(self, record: RoundRecord) -> bool:
-        answers = [c.on_round(record) if isinstance(c, Callback) else c(record) for c in self._all]
-        return any(answer is True for answer in answers)
-
-    def end(self, run: Run | None) -> None:
-        for callback in self._all:
-            if isinstance(callback, Callback):
-                callback.on_end(run)
