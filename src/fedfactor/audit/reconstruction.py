@@ -29,8 +29,8 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
 
     Notes
     -----
-    A vector in an r-dimensional space is fixed by r well-chosen entries, so all 2^r patterns of those entries are tried.
-    A space of more than 18 dimensions is left alone, which is what enough rows, or noise, make of it.
+    A vector in an r-dimensional space is fixed by r well-chosen entries, so all 2^r patterns of those are tried. A
+    space of more than 18 dimensions is left alone, which is what enough rows, or noise, make of it.
 
     Examples
     --------

@@ -33,7 +33,9 @@ LedgerFile = Annotated[
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option("--allow", help="Override a minimum by name: small-client, few-clients, rare-columns, changed-cohort."),
+    typer.Option(
+        "--allow", help="Override a minimum: small-client, few-clients, rare-columns, changed-cohort."
+    ),
 ]
 
 
