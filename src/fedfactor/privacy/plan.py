@@ -173,8 +173,16 @@ def _private_plan(
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
     honest = 1
     if secure is not None:
+        if meta.n_clients < 3:
+            raise IncompatibleError(
+                f"Distributed noise hides in a secure sum, which {meta.n_clients} client(s) cannot make. Use "
+                "dp(..., noise='local'): each then adds the whole noise itself."
+            )
         secure.check(algorithm, meta, {})
-        honest = secure.needed(meta.n_clients) - asked.colluding
+        needed = secure.needed(meta.n_clients)
+        # Each client holds the server to it: in a smaller sum there would be less noise than was paid for.
+        secure = replace(secure, min_clients=needed)
+        honest = needed - asked.colluding
         independent = meta.n_clients - asked.colluding - parts.minimums.coordinator_is_client
         if honest < 1 or independent < 2:
             raise IncompatibleError(
