@@ -134,7 +134,7 @@ def make_plan(
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
     work, withheld = federation, np.zeros(0, np.int64)
-    if any(isinstance(t, Robust) for t in parts.transforms):
+    if any(isinstance(t, Robust | PaperNoise) for t in parts.transforms):
         algorithm = _equal_weights(algorithm)
     spec = _upload_spec(algorithm, meta, parts.transforms)
     _check_all(parts.transforms, algorithm, meta, spec)
