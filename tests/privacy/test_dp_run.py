@@ -10,7 +10,7 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FELB, FedAvgNMF, PooledBMF, PooledNMF
-from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.privacy import BudgetError, Clip, Gaussian, Ledger, Listener, PaperNoise, SecureSum, calibrate, describe
 from fedfactor.privacy.secagg import AbortError
 
@@ -129,6 +129,25 @@ class TestOtherUnits:
         assert np.std(heard.rounds[0][1].D) > 2 * np.std(heard.rounds[1][1].D)
         assert run.factors["c0"].U.shape == (60, 3)
         assert (run.factors["c0"].U.sum(axis=1) > 0).all()
+
+    def test_subjects_named_by_a_column_of_the_frame(self):
+        pandas = pytest.importorskip("pandas")
+        rng = np.random.default_rng(0)
+        frames = {
+            name: pandas.DataFrame({"patient": np.arange(40) // 4 + 1.0, **{f"f{j}": rng.random(40) for j in range(5)}})
+            for name in "abc"
+        }
+        privacy = fedfactor.dp(4.0, unit="subject", subject="patient", cap=2, row_bound=2.0, rows=120)
+        run = fedfactor.run(PooledNMF(2), frames, rounds=3, seed=0, privacy=privacy)
+        assert run.factors["a"].U.shape == (40, 2)
+        measured = sum((frame.drop(columns="patient") ** 2).to_numpy().sum() for frame in frames.values())
+        assert float(run.score.total) == pytest.approx(measured)  # a name is no measurement
+        strange = fedfactor.dp(4.0, unit="subject", subject="nobody", row_bound=2.0, rows=120)
+        with pytest.raises(DataError, match="no column 'nobody'"):
+            fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=strange)
+        with pytest.raises(DataError, match="40 rows but 3 subject ids"):
+            short = fedfactor.dp(1.0, unit="subject", subject={n: [1, 2, 3] for n in "abc"}, row_bound=2.0, rows=9)
+            fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=short)
 
 
 def _binary(n):

@@ -218,6 +218,8 @@ def _private_plan(
         if asked.unit == "subject":
             assert asked.subject is not None
             work = cap_subjects(federation, asked.subject, asked.cap)
+            if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
+                federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
         algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
         sensitivity = size * (asked.cap if asked.unit == "subject" else 1)
         about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
