@@ -145,8 +145,8 @@ class TestOtherUnits:
         strange = fedfactor.dp(4.0, unit="subject", subject="nobody", row_bound=2.0, rows=120)
         with pytest.raises(DataError, match="no column 'nobody'"):
             fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=strange)
+        short = fedfactor.dp(1.0, unit="subject", subject={n: [1, 2, 3] for n in "abc"}, row_bound=2.0, rows=9)
         with pytest.raises(DataError, match="40 rows but 3 subject ids"):
-            short = fedfactor.dp(1.0, unit="subject", subject={n: [1, 2, 3] for n in "abc"}, row_bound=2.0, rows=9)
             fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=short)
 
 
