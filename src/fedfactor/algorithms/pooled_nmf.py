@@ -204,7 +204,7 @@ class PooledNMF(Algorithm):
         V, loss = self._descend(as_like(state.sent, up.G), up, pooled, share)
         before = float(state.loss) if same else np.inf
         pace = Pace(float(state.beta), float(state.beta_most), int(state.flat)).after(loss, before, self.tol)
-        still = at.last or pace.flat >= PATIENCE or not (same and self.momentum and pace.good)
+        still = not (same and self.momentum and pace.good)
         sent = V if still else extrapolate(V, as_like(state.V, V), float(state.beta))
         norms = row_norms(sent)  # one scale for V and for what is sent, so that their difference keeps its meaning
         server = Server(
@@ -230,6 +230,10 @@ class PooledNMF(Algorithm):
             return V, None if up.sse is None else max(float(up.sse) - 2 * share * gain, 0.0)
         V = solve_rows(V.T, pooled.G, pooled.A.T, sweeps=self.server_steps).T
         return V, None if up.total is None else squared_error(float(up.total), up.A, up.G, V)
+
+    def settle(self, state: Server, down: Factor) -> Factor:
+        """Take the V that was reached, not the bold guess beyond it that was to go out."""
+        return Factor(unit_rows(state.V))
 
     def converged(self, state: Server) -> bool:
         """Tell whether the last rounds brought next to nothing."""

@@ -60,7 +60,6 @@ class Round:
     seed: int
     index: int
     client: str | None = None
-    last: bool = False
     participants: tuple[str, ...] = ()
 
     def rng(self, name: str) -> np.random.Generator:
@@ -185,6 +184,10 @@ class Algorithm(ABC):
 
     def check(self, meta: Meta) -> None:
         """Raise when the settings cannot serve such data; called before any work."""
+
+    def settle(self, state: Tree, down: Tree) -> Tree:
+        """Return the download that clients finish with; by default the one that was to go out next."""
+        return down
 
     def converged(self, state: Tree) -> bool:
         """Tell whether further rounds would not help."""

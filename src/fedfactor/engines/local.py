@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from fedfactor.core.wire import Spec, check_message
 from fedfactor.engines.base import AnyCallback, Callback, Inbox, Participation, check_fit, downloads, participants
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fingerprint
 from fedfactor.engines.crew import Crew, ThreadCrew
-from fedfactor.threads import limit_threads
+from fedfactor.threads import limit_threads, usable_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +62,11 @@ class LocalEngine:
                 run = loop.run(Checkpoint.of(checkpoint), threads, watch)
                 return run
             finally:
-                watch.end(run)
                 crew.close()
+                watch.end(run)
 
     def _share_out(self, n_clients: int) -> tuple[int, int]:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = usable_cores()
         workers = min(cores if self.workers is None else self.workers, n_clients)
         if workers < 1:
             raise ValueError(f"workers={self.workers} must be at least 1.")
@@ -129,7 +128,7 @@ class _Loop:
     def _round(self, snapshot: Snapshot) -> Snapshot:
         began = time.perf_counter()
         index, down = snapshot.next_round, snapshot.down
-        at = Round(self.seed, index, last=index + 1 == self.rounds)
+        at = Round(self.seed, index)
         asked = participants(self.participation, at, self.meta.clients)
         inbox = Inbox(self.expected)
         for name, up in self.crew.step(asked, down, replace(at, participants=asked)):
@@ -139,7 +138,10 @@ class _Loop:
         present = tuple(inbox.present)
         bytes_down = downloads(down, asked)
         if present:  # a round nobody came to leaves everything as it was
-            server, sent = self.algorithm.server_step(server, freeze(inbox.combined), replace(at, participants=present))
+            with limit_threads(usable_cores()):  # the server works alone
+                server, sent = self.algorithm.server_step(
+                    server, freeze(inbox.combined), replace(at, participants=present)
+                )
             server, down = freeze(server), self._send(sent)
         seconds = time.perf_counter() - began
         metrics = self.algorithm.report(server)
@@ -157,13 +159,14 @@ class _Loop:
         return down
 
     def _finish(self, snapshot: Snapshot, status: Status, threads: int) -> Run:
+        down = self._send(self.algorithm.settle(snapshot.server, snapshot.down))
         factors: dict[str, LocalFactors] = {}
         scores: dict[str, Score] = {}
-        for name, kept, score in self.crew.end(snapshot.down):
+        for name, kept, score in self.crew.end(down):
             factors[name], scores[name] = kept, score
         features = self.federation.feature_names
         about = environment(threads)
-        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features)
+        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, down, about, features)
 
 
 class _Watchers:

@@ -1,1 +1,1 @@
-"""Does the paper hold? One folder for each paper; ``fedfactor reproduce NAME`` runs it."""
+"""Does the paper hold? One folder for each; ``fedfactor reproduce NAME`` runs it."""

@@ -17,7 +17,9 @@ __all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "rescale",
 Array = Any
 
 # How thoroughly U is solved for a final V: a row stops when a sweep moves it a millionth as far as its first one did.
-_REFIT_SWEEPS, _REFIT_TOL = 500, 1e-6
+# From where a run ends the first step is short, and in single precision a millionth of it lies below rounding: rows then
+# used all sweeps. A ten-thousandth left the error the same to 12 digits, in a tenth of the time.
+_REFIT_SWEEPS, _REFIT_TOL, _REFIT_TOL_SINGLE = 500, 1e-6, 1e-4
 
 
 def row_norms(V: Array) -> Array:
@@ -129,7 +131,9 @@ def refit_rows(U: Array | None, X: Array, V: Array, mask: Array | str | None = N
     """
     if U is None:
         U = as_like(np.zeros((X.shape[0], V.shape[0])), X)
-    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL)
+        return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL)
+    single = array_namespace(U).finfo(U.dtype).bits <= 32
+    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL_SINGLE if single else _REFIT_TOL)
 
 
 def reconstruction(X: Array, U: Array, V: Array, mask: Array | str | None = None) -> tuple[float, int, float]:

@@ -54,7 +54,7 @@ def check_pure_functions(algorithm: Algorithm, data: Data = None) -> None:
     for kind, owners in variants(algorithm, data).items():
         trace = drive(algorithm, owners, rounds=2)
         for index, ups in enumerate(trace.ups):
-            at = Round(5, index, last=index == 1, participants=trace.meta.clients)
+            at = Round(5, index, participants=trace.meta.clients)
             for name in reversed(trace.meta.clients):
                 here, state = replace(at, client=name), trace.clients[index][name]
                 again = algorithm.client_step(trace.shards[name], state, trace.downs[index][name], here)

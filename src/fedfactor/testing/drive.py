@@ -80,7 +80,7 @@ def drive(
     trace.server.append(server)
     trace.clients.append(dict(states))
     for index in range(rounds):
-        at = Round(seed, index, last=index + 1 == rounds, participants=meta.clients)
+        at = Round(seed, index, participants=meta.clients)
         got = {name: download_for(down, name) for name in names}
         ups: dict[str, Tree] = {}
         for name in names:
@@ -93,6 +93,7 @@ def drive(
         trace.clients.append(dict(states))
         trace.downs.append(got)
         trace.ups.append(ups)
+    down = freeze_down(algorithm.settle(server, down))
     last = {name: download_for(down, name) for name in names}
     trace.downs.append(last)
     for name in meta.clients:
