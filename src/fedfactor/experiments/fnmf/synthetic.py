@@ -15,7 +15,7 @@ from fedfactor.experiments.fnmf.blocks import deal_rows, dense_blocks, shared_an
 from fedfactor.experiments.fnmf.cells import Store, figures_of, mean_rows, measure
 from fedfactor.metrics.coherence import cosine_similarity, match_components
 
-__all__ = ["clients", "convergence", "drift", "noise", "personal", "rivals", "trace"]
+__all__ = ["clients", "convergence", "drift", "find_planted", "noise", "personal", "rivals", "trace"]
 
 Row = dict[str, Any]
 ERRORS = ("sum_rmsd", "mean_rmsd", "relative_error", "worst", "seconds")
@@ -162,7 +162,7 @@ def personal(store: Store, full: bool, seeds: int) -> list[Row]:
             X, V, own = shared_and_private(10, 100, 200 if full else 100, private=private, seed=seed)
             for name, method in personal_methods(k).items():
                 key = {"study": "personal", "private": private, "method": name, "seed": seed}
-                rows.append(store.get(key, (method, full), _found, method, X, V, own, seed))
+                rows.append(store.get(key, (method, full), find_planted, method, X, V, own, seed))
     figures = ("shared_cosine", "private_cosine", "private_found", "relative_error", "worst")
     return mean_rows(rows, ("private", "method"), figures)
 
@@ -179,7 +179,9 @@ def personal_methods(k: int) -> dict[str, Algorithm]:
     }
 
 
-def _found(method: Algorithm, X: dict[str, np.ndarray], V: np.ndarray, own: dict[str, np.ndarray], seed: int) -> Row:
+def find_planted(
+    method: Algorithm, X: dict[str, np.ndarray], V: np.ndarray, own: dict[str, np.ndarray], seed: int
+) -> Row:
     """Match every planted component with all that its client was given, shared and private."""
     result = run(method, X, rounds=30, seed=seed)
     shared, private = [], []
