@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,11 @@ from benchmarks.measure import gemm_rate, read_bandwidth, seconds
 from fedfactor.kernels.compiled import kernel
 from fedfactor.threads import usable_cores
 
+HEAD = (
+    "                 time to scikit-learn's error after 200 passes         worst end | sklearn tol 1e-4| ms a round\n"
+    "set              target   sklearn   ours   ratio          rounds (verified) |  s    error   | ours least share "
+    "| ten/one owner"
+)
 OUT = Path(__file__).parent / "out" / "bench.json"
 
 
@@ -43,13 +49,14 @@ def measure(label: str, bandwidth: float, rate: float, repeats: int) -> dict[str
 def line(label: str, result: dict[str, Any]) -> str:
     """Write one row of the table."""
     a, ten, limit = result["against_sklearn"], result["ten_owners"], result["limit"]
-    stop = a["sklearn_default_tol"]
-    worst = max(a["error_by_seed"].values())
-    rounds = "/".join(str(count) for count in a["rounds_by_seed"].values())
+    stop, seeds = a["sklearn_default_tol"], a["by_seed"].values()
+    rounds = "/".join(str(one["rounds"]) if one["reached"] else "never" for one in seeds)
+    reached = [one["error"] for one in seeds if one["reached"]]
     return (
-        f"{label:16} {a['target']:.5f} {a['sklearn_seconds']:8.2f} {a['seconds']:7.2f} {a['ratio']:6.2f}x "
-        f"{rounds:>12} {worst:.5f} {'yes' if a['reached'] else 'NO':3} | {stop['seconds']:6.2f} s {stop['error']:.5f} | "
-        f"{1e3 * limit['seconds']:6.1f} {1e3 * limit['limit_seconds']:6.1f} {limit['share']:5.0%} | {ten['ratio']:.2f}x"
+        f"{label:16} {a['target']:.6f} {a['sklearn_seconds']:7.2f} {a['seconds'] or math.nan:6.2f} "
+        f"{a['ratio']:6.2f}x {rounds:>15} {max(reached, default=math.nan):.6f} "
+        f"| {stop['seconds']:5.2f} {stop['error']:.6f} | "
+        f"{1e3 * limit['seconds']:6.1f} {1e3 * limit['limit_seconds']:5.1f} {limit['share']:5.0%} | {ten['ratio']:.2f}x"
     )
 
 
@@ -60,15 +67,19 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(SETS), help="a set; may be repeated")
     options = parser.parse_args()
     built, bandwidth, rate = compile_all(), read_bandwidth(), gemm_rate()
-    print(f"{usable_cores()} cores, read {bandwidth / 1e9:.1f} GB/s, product {rate / 1e9:.0f} Gflop/s in single precision")
+    cores, load = usable_cores(), os.getloadavg()[0]
+    print(f"{cores} cores, read {bandwidth / 1e9:.1f} GB/s, product {rate / 1e9:.0f} Gflop/s in single precision")
     print(f"compiled loops ready in {built:.2f} s (not counted below)")
-    print("set              target   sklearn  ours s  ratio       rounds worst end at tgt | sklearn default | ms/round limit share | ten/one")
+    if load > cores:
+        print(f"The machine is busy (load {load:.1f} on {cores} cores): do not quote the times below.")
+    print(HEAD)
     results = {label: measure(label, bandwidth, rate, options.repeats) for label in options.only or SETS}
     ratios = [result["against_sklearn"]["ratio"] for result in results.values() if result]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
-    print(f"geometric mean of the ratios: {mean:.2f}x over {len(ratios)} sets; the least {min(ratios, default=math.nan):.2f}x")
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios and min(ratios) > 0 else 0.0
+    print(f"ratios: geometric mean {mean:.2f}x over {len(ratios)} sets, least {min(ratios, default=math.nan):.2f}x")
     machine = {
-        "cores": usable_cores(), "read_bytes_per_second": bandwidth, "flops_per_second": rate, "compile_seconds": built,
+        "cores": cores, "load": [load, os.getloadavg()[0]],
+        "read_bytes_per_second": bandwidth, "flops_per_second": rate, "compile_seconds": built,
         "python": platform.python_version(), "numpy": np.__version__, "sklearn": sklearn.__version__,
     }  # fmt: skip
     OUT.parent.mkdir(exist_ok=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fedfactor
+from fedfactor import algorithms
 from fedfactor.core.errors import FedfactorError
 from fedfactor.engines.checkpoint import Snapshot
 
@@ -31,10 +32,14 @@ rng = np.random.default_rng(0)
 owners = {f"owner {i}": rng.random((60, 5)) @ rng.random((5, 80)) for i in range(6)}
 algorithm = getattr(algorithms, name)(n_components=5, tol=0.0)
 engine = fedfactor.LocalEngine(backend, workers=2)
-pace = lambda record: time.sleep(0.005)  # long enough to be hit in mid-run
-# Compiled kernels are loaded first, so that kills fall into rounds and not into the start.
-fedfactor.run(algorithm, owners, engine=engine, rounds=1, seed=1)
-print("ready", flush=True)
+started = []
+
+def pace(record):
+    # Workers and compiled kernels take their time to start: only now may a kill come, so that it falls into rounds.
+    if not started:
+        started.append(print("ready", flush=True))
+    time.sleep(0.005)
+
 run = fedfactor.run(algorithm, owners, engine=engine, rounds=int(sys.argv[4]), seed=1,
                     checkpoint=None if folder == "-" else folder, callbacks=(pace,))
 digest = hashlib.sha256()
@@ -75,6 +80,7 @@ def killed_until_done(
 ) -> dict[str, Any]:
     """Kill one run ``kills`` times at random moments, looking at the checkpoint after each, then let it end."""
     chance = random.Random(seed)
+    getattr(algorithms, name)  # bytes never cause an import, so whoever looks into a checkpoint must do so
     found: dict[str, Any] = {"kills": 0, "in_mid_run": 0, "unreadable": 0, "steps_back": 0, "rounds_at_kills": []}
     before = 0
     for _ in range(kills):

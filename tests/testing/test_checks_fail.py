@@ -176,6 +176,7 @@ def test_every_check_has_its_fault():
     assert set(FAULTS) | {"check_pooled"} == set(CHECKS)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_check_finds_the_fault(name):
     with pytest.raises((AssertionError, ValueError, TypeError)):

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.wire import read_header
 from fedfactor.data.results import owner_to_file, write_factors
@@ -65,7 +66,7 @@ class Place:
 
     def write(self, run: Run, federation: Federation, asked: Mapping[str, Any]) -> None:
         """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished."""
-        private = {name: factors.U for name, factors in run.factors.items()}
+        private = {name: own_arrays(factors) for name, factors in run.factors.items()}
         owners = {
             name: {"rows": federation.shard(name).n_rows, "relative_error": run.scores[name].relative_error}
             for name in federation.names
@@ -77,3 +78,9 @@ class Place:
             if old.name not in kept:  # an owner of the run that was overwritten
                 old.unlink()
         self.clear()
+
+
+def own_arrays(factors: LocalFactors) -> dict[str, Any]:
+    """Name what belongs to one owner: its rows of U, and components that only it has."""
+    arrays = {"U": factors.U, "U_private": factors.U_private, "V_private": factors.V_private}
+    return {name: array for name, array in arrays.items() if array is not None}

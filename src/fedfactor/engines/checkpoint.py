@@ -168,13 +168,8 @@ def fingerprint(algorithm: Algorithm, federation: Federation, meta: Meta, seed: 
 def _checksum(text: str, tree: Tree) -> str:
     crc = zlib.crc32(text.encode())
     for path, leaf in leaves(tree):
-        crc = _crc(leaf, zlib.crc32(path.encode(), crc))
+        crc = zlib.crc32(to_numpy(leaf).data, zlib.crc32(path.encode(), crc))
     return f"{crc:08x}"
-
-
-def _crc(leaf: Any, crc: int) -> int:
-    data: Any = to_numpy(leaf)
-    return zlib.crc32(data, crc)
 
 
 def _digest(shard: Shard) -> str:
@@ -185,5 +180,5 @@ def _digest(shard: Shard) -> str:
         parts.append(np.asarray(mask == "stored") if isinstance(mask, str) else mask)
     crc = 0
     for part in parts:
-        crc = _crc(part, crc)
+        crc = zlib.crc32(to_numpy(part).data, crc)
     return f"{tuple(X.shape)} {crc:08x}"

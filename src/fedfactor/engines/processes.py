@@ -145,7 +145,7 @@ class ProcessCrew:
 
     def step(self, names: Sequence[str], down: Tree, at: Round) -> Iterator[tuple[str, Tree]]:
         """Let these clients take one step; yields (name, upload or None) in name order."""
-        where = {"seed": at.seed, "index": at.index, "last": at.last, "participants": at.participants}
+        where = {"seed": at.seed, "index": at.index, "participants": at.participants}
         for name, data in self._spread(names, {"do": "step", "at": where}, down):
             yield name, from_bytes(data)["up"]
 

@@ -108,6 +108,8 @@ def main() -> None:
         order: dict[str, Any] = json.loads(frame[0])
         try:
             orders[order["do"]](order, frame[1])
+        except BrokenPipeError:
+            os._exit(0)  # whoever asked is gone; nothing is left to tell, and nobody to tell it to
         except Exception as error:
             where = traceback.format_exc(limit=-2)
             head = {"error": f"{type(error).__name__}: {error}\n{where}", "name": order.get("name")}

@@ -8,20 +8,12 @@ from .boolean_pooled import PooledBMF as PooledBMF
 from .boolean_relaxed import ELBMF as ELBMF
 from .boolean_relaxed import PRIMP as PRIMP
 from .boolean_relaxed import ZhangBMF as ZhangBMF
+from .fnmf import FNMF as FNMF
+from .fnmf import FedProxNMF as FedProxNMF
+from .fnmf import OneShotNMF as OneShotNMF
 from .nmf import FedAvgNMF as FedAvgNMF
 from .nmf import PooledNMF as PooledNMF
-
-__all__ = [
-    "ASSO",
-    "ELBMF",
-    "FALB",
-    "FELB",
-    "MEBF",
-    "PRIMP",
-    "BooleanVotes",
-    "FedAvgNMF",
-    "GreConD",
-    "PooledBMF",
-    "PooledNMF",
-    "ZhangBMF",
-]
+from .recommend import FedSPLIT as FedSPLIT
+from .recommend import PooledCF as PooledCF
+from .recommend_iterative import FCF as FCF
+from .recommend_iterative import FedMF as FedMF

@@ -26,6 +26,7 @@ __all__ = [
     "permutation",
     "plan",
     "squared_distances",
+    "to_host",
     "unaligned_groups",
 ]
 
@@ -109,13 +110,13 @@ def plan(
             f"{tuple(reference.shape)}."
         )
     if method == "lap":
-        P = _assign(_host(squared_distances(V, reference)))
+        P = _assign(to_host(squared_distances(V, reference)))
     elif method == "knn":
-        P = _nearest(_host(squared_distances(V, reference)), neighbours)
+        P = _nearest(to_host(squared_distances(V, reference)), neighbours)
     elif method == "sinkhorn":
-        P = _share(_host(squared_distances(V, reference)), epsilon, iterations)
+        P = _share(to_host(squared_distances(V, reference)), epsilon, iterations)
     elif method in ("lap_rho", "sinkhorn_rho"):
-        rho = _host(correlations(V, reference))
+        rho = to_host(correlations(V, reference))
         allowed = _significant(rho, int(V.shape[1]), alpha)
         P = _assign_some(rho, allowed) if method == "lap_rho" else _share_some(rho, allowed, epsilon, iterations)
     else:
@@ -181,7 +182,7 @@ def permutation(P: Array) -> np.ndarray:
     >>> permutation(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
     array([2, 1, 0])
     """
-    P = _host(P)
+    P = to_host(P)
     if P.shape[0] != P.shape[1]:
         raise ValueError(f"Only a square plan orders all rows, but this one is {P.shape[0]} × {P.shape[1]}.")
     return linear_sum_assignment(P, maximize=True)[1]
@@ -236,10 +237,10 @@ def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float =
     >>> unaligned_groups([V, V[:1]], [np.array([[0.0, 1.0]]), np.zeros((1, 1))])
     [(0, 0)]
     """
-    alone = [(c, int(j)) for c, P in enumerate(plans) for j in np.flatnonzero(_host(P).sum(axis=0) < 0.5)]
+    alone = [(c, int(j)) for c, P in enumerate(plans) for j in np.flatnonzero(to_host(P).sum(axis=0) < 0.5)]
     if len({c for c, _ in alone}) < 2:
         return []
-    rows = np.stack([_host(Vs[c][j]) for c, j in alone])
+    rows = np.stack([to_host(Vs[c][j]) for c, j in alone])
     owner = np.array([c for c, _ in alone])
     # The test of `plan` divides alpha by the k² pairs of two factors; here all rows of all factors meet.
     alike = _significant(correlations(rows, rows), rows.shape[1], alpha)
@@ -326,7 +327,8 @@ def _assign_some(rho: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 def _share(cost: np.ndarray, epsilon: float, iterations: int) -> np.ndarray:
     k, n = cost.shape
     scale = float(np.median(cost)) or float(cost.max()) or 1.0
-    return transport(cost / scale, np.ones(k), np.full(n, k / n), epsilon, iterations)
+    # Beyond ten thousand medians all is equally far; larger figures would only cost the others their digits.
+    return transport(np.minimum(cost / scale, 1e4), np.ones(k), np.full(n, k / n), epsilon, iterations)
 
 
 def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations: int) -> np.ndarray:
@@ -336,7 +338,10 @@ def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations
     cost[k, n] = 0.0
     # The two places for the unaligned can take everything, so that no pair is ever forced.
     rows, columns = np.append(np.ones(k), float(n)), np.append(np.ones(n), float(k))
-    return transport(cost, rows, columns, epsilon, iterations)[:k, :n] * allowed
+    P = transport(cost, rows, columns, epsilon, iterations)[:k, :n] * allowed
+    # A row that finds a partner for less than half of itself is alone: averages divide by the mass, so that crumbs of a
+    # strong component would otherwise fill the places of components that nobody else has.
+    return P * (P.sum(axis=1, keepdims=True) >= 0.5)
 
 
 def _nearest(cost: np.ndarray, neighbours: int) -> np.ndarray:
@@ -348,8 +353,15 @@ def _nearest(cost: np.ndarray, neighbours: int) -> np.ndarray:
     return P
 
 
-def _host(A: Array) -> np.ndarray:
-    """Bring a small array to the host in double precision."""
+def to_host(A: Array) -> np.ndarray:
+    """Bring a small array to the host in double precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> to_host(np.ones(2, np.float32)).dtype
+    dtype('float64')
+    """
     if hasattr(A, "detach"):
         A = A.detach().cpu().numpy()
     elif hasattr(A, "get") and not isinstance(A, np.ndarray):

@@ -14,6 +14,7 @@ import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
 from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels.once import once
 from fedfactor.threads import for_blocks
 
 __all__ = ["as_like", "cross", "gram", "gram_rows", "is_sparse", "squared_norm", "sums", "total", "values"]
@@ -22,8 +23,9 @@ Array = Any
 
 # Below this many multiplications a product takes some microseconds, less than handing it to another thread.
 _SMALL = 200_000
-# Reductions in double precision convert this many entries at a time: half a megabyte, whatever the size of X.
-_CHUNK = 1 << 16
+# Reductions in double precision convert this many entries at a time: few enough that OpenBLAS keeps a dot product on
+# one thread. Longer ones wake a second thread, which on a busy machine took up to 150 times as long.
+_CHUNK = 1 << 13
 
 
 def is_sparse(X: Array) -> bool:
@@ -90,7 +92,7 @@ def cross(X: Array, V: Array) -> Array:
     if scipy.sparse.issparse(X):
         if X.format == "csc":
             return np.ascontiguousarray(_scatter(X.T, V.T).T)
-        return _gather(X, V.T)
+        return _gather(X, once(_transposed, V))
     return (X @ V.T).contiguous() if is_torch_array(X) else X @ V.T
 
 
@@ -132,7 +134,15 @@ def gram_rows(V: Array) -> Array:
     >>> gram_rows(np.array([[1.0, 2.0]]))
     array([[5.]])
     """
+    return once(_gram_rows, V)
+
+
+def _gram_rows(V: Array) -> Array:
     return V @ V.T
+
+
+def _transposed(V: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(V.T)
 
 
 def gram(U: Array) -> Array:
@@ -251,7 +261,11 @@ def _scatter(X: Array, U: np.ndarray) -> np.ndarray:
     over_rows(lambda b, start, stop: run(*parts, U, start, stop, buffers[b]), parts[0], blocks)
     for other in buffers[1:]:
         buffers[0] += other
-    return np.ascontiguousarray(buffers[0, :, :k].T)
+    out = np.empty((k, X.shape[1]), X.dtype)
+    transpose = kernel("transpose", X.dtype)
+    assert transpose is not None  # since scatter is there
+    transpose(buffers[0], out)
+    return out
 
 
 def _strided():

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-__all__ = ["cosine_similarity", "drift", "match_components", "matched_similarity"]
+__all__ = [
+    "client_similarity",
+    "cosine_similarity",
+    "drift",
+    "match_components",
+    "matched_similarity",
+    "total_drift",
+]
 
 
 def cosine_similarity(V: Any, W: Any) -> np.ndarray:
@@ -108,6 +116,70 @@ def drift(V: Any, W: Any) -> float:
     _, order = linear_sum_assignment(V @ W.T, maximize=True)
     size, moved = float(np.linalg.norm(V)), float(np.linalg.norm(V - W[order]))
     return moved / size if size else (0.0 if moved == 0 else float("inf"))
+
+
+def client_similarity(Vs: Any) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the matched similarity of every two clients' components.
+
+    Parameters
+    ----------
+    Vs : mapping of name to array of shape (k, m), or sequence of arrays
+        Components of each client, such as those it would have without a synchronisation.
+
+    Returns
+    -------
+    names : tuple of str
+        The clients, in the order of the mapping; positions as text for a sequence.
+    similarity : ndarray of shape (C, C)
+        Symmetric, with ones on the diagonal; see :func:`matched_similarity`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedfactor.metrics.coherence import client_similarity
+    >>> client_similarity({"a": np.eye(2), "b": np.eye(2)[::-1]})[1].tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    named = dict(Vs) if isinstance(Vs, Mapping) else {str(i): V for i, V in enumerate(Vs)}
+    factors = list(named.values())
+    table = np.eye(len(factors))
+    for a, V in enumerate(factors):
+        for b in range(a):
+            table[a, b] = table[b, a] = matched_similarity(V, factors[b])
+    return tuple(named), table
+
+
+def total_drift(V: Any, Vs: Any, *, aligned: bool = True) -> float:
+    """Return the drift of all clients together, ``Σ_c min_P ‖V_c − P V‖²``.
+
+    Parameters
+    ----------
+    V : array of shape (k, m)
+        The factor that clients last received.
+    Vs : iterable of arrays of shape (k, m)
+        The clients' factors after their local steps.
+    aligned : bool
+        Take the best order of rows (the default), or the rows as they stand, as federated averaging does.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedfactor.metrics.coherence import total_drift
+    >>> total_drift(np.eye(2), [np.eye(2)[::-1]]), total_drift(np.eye(2), [np.eye(2)[::-1]], aligned=False)
+    (0.0, 4.0)
+    """
+    total = 0.0
+    for one in Vs:
+        A, B = _components(V, one)
+        if A.shape != B.shape:
+            raise ValueError(f"Drift compares components of one shape, but these are {A.shape} and {B.shape}.")
+        order = linear_sum_assignment(A @ B.T, maximize=True)[1] if aligned else slice(None)
+        total += float(np.sum((A - B[order]) ** 2))
+    return total
 
 
 def _components(V: Any, W: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -101,5 +101,6 @@ def check_factors(algorithm: Algorithm, data: Data = None) -> None:
             U = algorithm.fold_in(
                 shard.X[:5], kept, shard.mask[:5] if isinstance(shard.mask, np.ndarray) else shard.mask
             )
-            assert U.shape == (5, kept.U.shape[1]), f"{where}: fold_in of five rows gives {U.shape}"
+            columns = kept.U.shape[1] + (0 if kept.V_private is None else kept.V_private.shape[0])
+            assert U.shape == (5, columns), f"{where}: fold_in of five rows gives {U.shape}"
             assert np.isfinite(U).all(), f"{where}: fold_in is not finite"

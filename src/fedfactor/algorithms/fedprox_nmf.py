@@ -1,0 +1,222 @@
+"""FedProxNMF: federated averaging whose clients are held near the average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.core.checks import check_rank
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.tree import Array, public, record, telemetry
+from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.agreement import agreement
+from fedfactor.kernels.alternate import SOLVERS, alternate
+from fedfactor.kernels.factors import reconstruction, refit_rows, rescale
+from fedfactor.kernels.products import as_like, squared_norm, total
+
+PATIENCE = 3
+"""Rounds in a row in which V hardly moves before the run counts as converged."""
+
+
+@record
+class Factor:
+    """Down: the averaged factor."""
+
+    V: Array
+
+
+@record
+class Weighted:
+    """Up: a client's factor times its weight, the weight, and the error of the factor that the client received."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    V: Array
+    weight: Array = public()
+    sse: Array | None = telemetry(default=None)
+    total: Array | None = telemetry(default=None)
+    agreement: Array | None = telemetry(default=None)
+
+
+@record
+class Local:
+    """Stays home: U, the first V, ``‖X‖²``, and whether the client has worked at all."""
+
+    U: Array
+    V: Array | None
+    total: Array
+
+
+@record
+class Server:
+    """The average, how long it has stood still, and figures of the round."""
+
+    V: Array
+    flat: Array
+    sse: Array
+    total: Array
+    agreement: Array
+
+
+@dataclass(frozen=True, slots=True)
+class FedProxNMF(Algorithm):
+    r"""Federated averaging of NMF with a proximal term at the clients.
+
+    .. math:: \min_{U_c, V_c \ge 0} \tfrac12 \|X_c - U_c V_c\|^2 + \tfrac{\mu}{2} \|V_c - \bar V\|^2
+
+    at each client, :math:`\bar V` being the average of all :math:`V_c`. The term holds components in place but does not
+    see that clients may have the same ones in another order: compare :class:`~fedfactor.algorithms.FNMF`.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k.
+    mu : float
+        Weight of the proximal term, in the units of ``UᵀU``; 0 is federated averaging.
+    local_steps : int
+        Alternations between two exchanges.
+    local_solver : {"hals", "ipalm", "multiplicative"}
+        Coordinate descent, projected gradient steps, or multiplicative updates.
+    inertia : float
+        Share of the last move that iPALM adds before a step, in [0, 0.5).
+    start : {"common", "own"}
+        All clients begin with the server's V, or each with its own.
+    weights : {"rows", "equal"}
+        Average clients by their number of rows, or all alike.
+    scale : {"free", "unit", "usage"}
+        V is sent as it is; with rows of norm 1; or with the norm of their column of U.
+    tol : float
+        The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all
+        rounds.
+    diagnostics : bool
+        Report in each round how far clients have drifted from the average they received, with and without alignment,
+        and how alike they are to it.
+
+    Notes
+    -----
+    Up and down per client and round: k m numbers, a sum. In the first round there is no average yet, hence no pull.
+
+    References
+    ----------
+    .. [1] T. Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> fedfactor.run(FedProxNMF(2), {"a": X[:7], "b": X[7:]}, rounds=5, seed=0).V.shape
+    (2, 6)
+    """
+
+    n_components: int
+    mu: float = 1.0
+    local_steps: int = 10
+    local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals"
+    inertia: float = 0.0
+    start: Literal["common", "own"] = "common"
+    weights: Literal["rows", "equal"] = "rows"
+    scale: Literal["unit", "usage", "free"] = "free"
+    tol: float = 1e-4
+    diagnostics: bool = False
+
+    default_rounds: ClassVar[int] = 50
+
+    def check(self, meta: Meta) -> None:
+        """Refuse settings that cannot work."""
+        check_rank(self.n_components, meta)
+        words = {
+            "local_solver": SOLVERS,
+            "start": ("common", "own"),
+            "weights": ("rows", "equal"),
+            "scale": ("unit", "usage", "free"),
+        }
+        for name, known in words.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
+        if self.local_steps < 1:
+            raise ValueError(f"local_steps={self.local_steps} must be at least 1.")
+        if not (self.mu >= 0 and 0 <= self.inertia < 0.5):
+            raise ValueError(f"mu={self.mu} must not be negative, and inertia={self.inertia} must lie in [0, 0.5).")
+
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """One factor down, one weighted factor up."""
+        wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        watched = {"agreement": Leaf(meta.dtype, (3,))} if self.diagnostics else {}
+        return {Factor: {"V": wide}, Weighted: {"V": wide, "weight": number, "sse": number, "total": number, **watched}}
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor]:
+        """Draw the V that clients start from."""
+        V = at.shared_rng("V").random((self.n_components, meta.n_features)).astype(meta.dtype)
+        nothing = np.float64(np.nan)
+        return Server(V, np.int64(0), nothing, nothing, np.full(3, np.nan, np.float32)), Factor(V)
+
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
+        """Draw U at the scale that lets U V have the mean of the data, V being uniform on [0, 1]."""
+        k = self.n_components
+        scale = 4 * total(shard.X) / max(1, shard.n_rows * shard.n_features) / k
+        U = as_like(scale * at.rng("U").random((shard.n_rows, k)), shard.X)
+        V = as_like(at.rng("V").random((k, shard.n_features)), shard.X) if self.start == "own" else None
+        return Local(U, V, np.float64(squared_norm(shard.X)))
+
+    def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Weighted]:
+        """Alternate between U and V near the average."""
+        X, average, first = shard.X, as_like(down.V, shard.X), at.index == 0
+        U, V, sse = alternate(
+            X,
+            state.U,
+            average if state.V is None or not first else state.V,
+            steps=self.local_steps,
+            solver=self.local_solver,
+            inertia=self.inertia,
+            mu=0.0 if first else self.mu,
+            anchor=average,
+            sq_norm=float(state.total),
+        )
+        U, V = rescale(U, V, self.scale)
+        weight = float(shard.n_rows) if self.weights == "rows" else 1.0
+        watched: dict[str, Any] = {"sse": np.float64(sse), "total": state.total}
+        if self.diagnostics:
+            watched["agreement"] = as_like(np.array(agreement(V, average)), X)
+        return Local(U, None, state.total), Weighted(weight * V, np.float64(weight), **watched)
+
+    def server_step(self, state: Server, up: Weighted, at: Round) -> tuple[Server, Factor]:
+        """Average."""
+        V = up.V / float(up.weight)
+        still = squared_norm(V - as_like(state.V, V)) <= self.tol**2 * squared_norm(V)
+        nothing = np.float64(np.nan)
+        sse, whole = (nothing if leaf is None else leaf for leaf in (up.sse, up.total))
+        seen = np.full(3, np.nan, np.float32)
+        if up.agreement is not None:
+            seen = as_like(up.agreement, seen) / len(at.participants)
+        return Server(V, state.flat + 1 if still else np.int64(0), sse, whole, seen), Factor(V)
+
+    def neutral(self, down: Factor) -> Weighted | None:
+        """Send back what was received: clipping then bounds how far a client moves V, if all weigh the same."""
+        return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
+
+    def converged(self, state: Server) -> bool:
+        """Tell whether the average stands still."""
+        return self.tol > 0 and int(state.flat) >= PATIENCE
+
+    def report(self, state: Server) -> dict[str, float]:
+        """Tell the relative error of the V that clients received, and the drift when it is watched."""
+        found = {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
+        names = ("drift", "plain_drift", "server_similarity")
+        return found | {name: float(v) for name, v in zip(names, state.agreement, strict=True) if np.isfinite(v)}
+
+    def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
+        """Solve U for the final V."""
+        V = as_like(down.V, shard.X)
+        return LocalFactors(refit_rows(state.U, shard.X, V), V)
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Solve U for new rows."""
+        return refit_rows(None, X, as_like(factors.V, X), mask)
+
+    def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
+        """Measure the error over all cells."""
+        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
+        return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))

@@ -1,0 +1,206 @@
+"""OneShotNMF: clients factor their own rows to the end, and the server combines the results once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.core.checks import check_rank
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.tree import Array, public, record
+from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.align import Method, is_partial
+from fedfactor.kernels.alternate import SOLVERS, alternate
+from fedfactor.kernels.barycenter import BARYCENTERS, barycenter
+from fedfactor.kernels.factors import reconstruction, refit_rows
+from fedfactor.kernels.products import as_like, squared_norm, total
+
+
+@record
+class Factor:
+    """Down: the first V, and after one round the combined one."""
+
+    V: Array
+
+
+@record
+class Own:
+    """Up, for a barycenter: a client's factor and its weight."""
+
+    uplink: ClassVar[Uplink] = "gather"
+
+    V: Array
+    weight: Array
+
+
+@record
+class Weighted:
+    """Up, for a plain average: a client's factor times its weight, and the weight."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    V: Array
+    weight: Array = public()
+
+
+@record
+class Local:
+    """Stays home."""
+
+    U: Array
+    V: Array
+    total: Array
+
+
+@record
+class Server:
+    """The combined factor, and whether it has been combined yet."""
+
+    V: Array
+    done: Array
+
+
+@dataclass(frozen=True, slots=True)
+class OneShotNMF(Algorithm):
+    r"""Factor everywhere, combine once.
+
+    Each client solves :math:`\min_{U_c, V_c \ge 0} \tfrac12\|X_c - U_c V_c\|^2` alone. The server then takes the mean
+    of the :math:`V_c`, which mixes components that have nothing to do with each other, or their barycenter.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k.
+    combine : {"fixed_point", "progressive", "hierarchical", "mean"}
+        A barycenter, see :func:`~fedfactor.kernels.barycenter.barycenter`, or the plain mean (a sum).
+    alignment : {"lap", "sinkhorn", "knn"}
+        How components are aligned for the barycenter.
+    local_steps : int
+        Most alternations at a client.
+    local_solver : {"hals", "ipalm", "multiplicative"}
+        Coordinate descent, projected gradient steps, or multiplicative updates.
+    local_tol : float
+        A client stops when ten steps lower its loss by less than this share; 0 takes all steps.
+    start : {"own", "common"}
+        Each client draws its first V, or all take the server's.
+    weights : {"equal", "rows"}
+        Clients count alike, or by their number of rows.
+
+    Notes
+    -----
+    One exchange of k m numbers; further rounds are not used. With the mean and iPALM or multiplicative clients these
+    are the baselines "iPALM" and "MUR" of the paper.
+
+    References
+    ----------
+    .. [1] S. Dalleiger, A. Gionis, "Creating coherence in federated non-negative matrix factorization", AAAI 2025.
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> run = fedfactor.run(OneShotNMF(2), {"a": X[:7], "b": X[7:]}, seed=0)
+    >>> run.V.shape, run.rounds
+    ((2, 6), 1)
+    """
+
+    n_components: int
+    combine: Literal["fixed_point", "progressive", "hierarchical", "mean"] = "fixed_point"
+    alignment: Method = "lap"
+    local_steps: int = 500
+    local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals"
+    local_tol: float = 1e-6
+    start: Literal["own", "common"] = "own"
+    weights: Literal["equal", "rows"] = "equal"
+
+    default_rounds: ClassVar[int] = 1
+
+    def check(self, meta: Meta) -> None:
+        """Refuse settings that cannot work."""
+        check_rank(self.n_components, meta)
+        words = {
+            "combine": (*BARYCENTERS, "mean"),
+            "alignment": ("lap", "sinkhorn", "knn"),
+            "local_solver": SOLVERS,
+            "start": ("own", "common"),
+            "weights": ("equal", "rows"),
+        }
+        if is_partial(self.alignment):
+            raise ValueError(
+                f"alignment={self.alignment!r} leaves components to single clients, but one exchange has only common "
+                "ones. Use FNMF for both kinds."
+            )
+        for name, known in words.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
+        if self.local_steps < 1 or self.local_tol < 0:
+            raise ValueError(
+                f"local_steps={self.local_steps} must be at least 1, local_tol={self.local_tol} at least 0."
+            )
+
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """One factor down, one factor up."""
+        wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        return {Factor: {"V": wide}, Weighted if self.combine == "mean" else Own: {"V": wide, "weight": number}}
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor]:
+        """Draw a V for those who want a common start."""
+        V = at.shared_rng("V").random((self.n_components, meta.n_features)).astype(meta.dtype)
+        return Server(V, np.bool_(False)), Factor(V)
+
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
+        """Draw U at the scale that lets U V have the mean of the data, V being uniform on [0, 1]."""
+        k = self.n_components
+        scale = 4 * total(shard.X) / max(1, shard.n_rows * shard.n_features) / k
+        U = as_like(scale * at.rng("U").random((shard.n_rows, k)), shard.X)
+        V = as_like(at.rng("V").random((k, shard.n_features)), shard.X)
+        return Local(U, V, np.float64(squared_norm(shard.X)))
+
+    def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Own | Weighted]:
+        """Factor one's own rows to the end."""
+        X = shard.X
+        U, V, _ = alternate(
+            X,
+            state.U,
+            as_like(down.V, X) if self.start == "common" and at.index == 0 else state.V,
+            steps=self.local_steps,
+            solver=self.local_solver,
+            sq_norm=float(state.total),
+            tol=self.local_tol,
+        )
+        weight = float(shard.n_rows) if self.weights == "rows" else 1.0
+        kept = Local(U, V, state.total)
+        if self.combine == "mean":
+            return kept, Weighted(weight * V, np.float64(weight))
+        return kept, Own(V, np.float64(weight))
+
+    def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Factor]:
+        """Combine."""
+        if isinstance(up, Weighted):
+            V = up.V / float(up.weight)
+        else:
+            ups = [up[name] for name in sorted(up)]
+            weights = [float(one.weight) for one in ups]
+            V = barycenter([one.V for one in ups], self.combine, self.alignment, weights=weights)[0]
+        return Server(V, np.bool_(True)), Factor(V)
+
+    def converged(self, state: Server) -> bool:
+        """Tell that one exchange is all there is."""
+        return bool(state.done)
+
+    def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
+        """Solve U for the combined V, from zero: the client's own U belongs to other components."""
+        V = as_like(down.V, shard.X)
+        return LocalFactors(refit_rows(None, shard.X, V), V)
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Solve U for new rows."""
+        return refit_rows(None, X, as_like(factors.V, X), mask)
+
+    def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
+        """Measure the error over all cells."""
+        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
+        return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))

@@ -1,0 +1,38 @@
+"""Remember what was computed from an array that cannot change.
+
+The clients of a simulation all receive the same V; its Gram matrix and its transpose need to be made once, not by each.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+__all__ = ["once"]
+
+_known: dict[tuple[str, int], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+
+
+def once(fn: Callable[[np.ndarray], np.ndarray], A: np.ndarray) -> np.ndarray:
+    """Return ``fn(A)``, remembered for as long as a read-only `A` lives; a writable one may change.
+
+    Examples
+    --------
+    >>> A = np.ones((2, 3))
+    >>> A.flags.writeable = False
+    >>> once(np.transpose, A) is once(np.transpose, A)
+    True
+    """
+    if not isinstance(A, np.ndarray) or A.flags.writeable:
+        return fn(A)
+    key = (fn.__qualname__, id(A))
+    found = _known.get(key)
+    if found is not None and found[0]() is A:
+        return found[1]
+    result = fn(A)
+    result.flags.writeable = False
+    # Two threads may both get here; they find the same result, and one of the two is kept.
+    _known[key] = (weakref.ref(A, lambda _, known=_known: known.pop(key, None)), result)
+    return result

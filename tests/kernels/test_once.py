@@ -1,0 +1,37 @@
+import gc
+
+import numpy as np
+
+from fedfactor.kernels import once as room
+from fedfactor.kernels.once import once
+
+
+def doubled(A):
+    return 2 * A
+
+
+def test_a_writable_array_is_computed_each_time():
+    A = np.ones(3)
+    assert once(doubled, A) is not once(doubled, A)
+    A[0] = 5
+    assert once(doubled, A)[0] == 10
+
+
+def test_a_read_only_array_is_computed_once_and_forgotten_with_it():
+    A = np.ones(3)
+    A.flags.writeable = False
+    first = once(doubled, A)
+    assert once(doubled, A) is first
+    assert not first.flags.writeable
+    size = len(room._known)
+    del A, first
+    gc.collect()
+    assert len(room._known) == size - 1
+
+
+def test_two_arrays_are_not_mixed_up():
+    one, two = np.ones(3), np.full(3, 2.0)
+    for A in (one, two):
+        A.flags.writeable = False
+    assert once(doubled, one)[0] == 2
+    assert once(doubled, two)[0] == 4
