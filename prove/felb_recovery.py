@@ -1,9 +1,9 @@
 """FELB and FALB, the best of three starts by summed loss, recover planted tiles in 5 of 5 seeds without noise and in at
-least 4 of 5 at 5 % flips; from a single start FELB does so in at least 17 of 20 seeds, and to the letter of the paper in
+least 4 of 5 at 5 % flips; from a single start FELB does so in at least 17 of 20 seeds, to the letter of the paper in
 fewer.
 
-1000 × 200 cells, five overlapping tiles, ten clients, κ = λ = 0.01, rate 1.005, β = 0.01, 100 rounds of 10 steps. A seed
-counts when the loss (mean over clients) is within 0.02 of that of the planted tiles. The table of single settings is over
+1000 × 200 cells, five overlapping tiles, ten clients, κ = λ = 0.01, rate 1.005, β = 0.01, 100 rounds of 10 steps. A
+seed counts when the loss (mean over clients) is within 0.02 of that of the planted tiles. The table of settings is over
 five seeds: which of them succeed is a matter of the start, so that one or two more or less mean little.
 """
 

@@ -9,6 +9,7 @@ import typer
 
 from fedfactor.cli.demo import demo
 from fedfactor.cli.fit import fit
+from fedfactor.cli.reproduce import reproduce
 from fedfactor.cli.results import info, transform
 
 app = typer.Typer(
@@ -42,3 +43,4 @@ app.command()(fit)
 app.command()(demo)
 app.command()(transform)
 app.command()(info)
+app.command()(reproduce)
