@@ -10,6 +10,19 @@ import typer
 
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.place import Place
+from fedfactor.cli.privacy import (
+    Allow,
+    Cap,
+    Clip,
+    Delta,
+    Epsilon,
+    LedgerFile,
+    Privacy,
+    RowBound,
+    Subject,
+    Unit,
+    privacy_of,
+)
 from fedfactor.cli.settings import algorithm_names, build, data_files, missing
 from fedfactor.cli.words import resumed, summary_table, told
 
@@ -65,6 +78,16 @@ def fit(
     backend: Where = Backend.threads,
     workers: Workers = None,
     checkpoint_every: Every = 10,
+    privacy: Privacy = "none",
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    unit: Unit = "row",
+    clip: Clip = None,
+    row_bound: RowBound = None,
+    subject: Subject = None,
+    cap: Cap = 1,
+    ledger: LedgerFile = None,
+    allow: Allow = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -79,6 +102,10 @@ def fit(
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
         place = Place(out, checkpoint_every)
         place.check(overwrite)
+        words = privacy_of(
+            privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
+            ledger=ledger, allow=allow,
+        )  # fmt: skip
         asked = {"missing_values": missing_values, "participation": participation, "rounds": rounds}
         federation = _open(files, missing(missing_values), method)
         if overwrite:
@@ -90,6 +117,7 @@ def fit(
             rounds=rounds,
             seed=seed,
             participation=participation,
+            privacy=words,
             engine=_engine(backend, workers),
             quiet=quiet,
         )

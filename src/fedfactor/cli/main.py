@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedfactor.cli.audit import audit
 from fedfactor.cli.demo import demo
 from fedfactor.cli.fit import fit
 from fedfactor.cli.reproduce import reproduce
@@ -44,3 +45,4 @@ app.command()(demo)
 app.command()(transform)
 app.command()(info)
 app.command()(reproduce)
+app.command()(audit)
