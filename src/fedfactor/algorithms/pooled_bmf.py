@@ -64,10 +64,10 @@ class Server:
 class PooledBMF(Algorithm):
     r"""Boolean factorization as if all rows lay in one place.
 
-    The problem and the proximal steps are those of :class:`~fedfactor.algorithms.FELB`. But clients do not step on V: for fixed
-    U the step depends on the data only through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c U_c^\top X_c`, which add
-    up, so that the server takes the steps on V that pooled rows would take. Nothing drifts apart, and tiles that only some
-    clients hold are found.
+    The problem and the proximal steps are those of :class:`~fedfactor.algorithms.FELB`. But clients do not step on V:
+    for fixed U the step depends on the data only through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c
+    U_c^\top X_c`, which add up, so that the server takes the steps on V that pooled rows would take. Nothing drifts
+    apart, and tiles that only some clients hold are found.
 
     Parameters
     ----------
@@ -92,13 +92,13 @@ class PooledBMF(Algorithm):
 
     Notes
     -----
-    Federated = pooled: U starts from a hash of each row, so every row of U is a function of its own row of X and of the V's so
-    far, and any split of the same rows gives the same V up to rounding whenever every client takes part. (A constant start
-    would do for that, but all components then begin alike and tiles merge more often.) Those who stay away speak through the
-    last sums.
+    Federated = pooled: U starts from a hash of each row, so every row of U is a function of its own row of X and of
+    the V's so far, and any split of the same rows gives the same V up to rounding whenever every client takes part.
+    (A constant start would do for that, but all components then begin alike and tiles merge more often.) Those who
+    stay away speak through the last sums.
 
-    Up per client and round: k(k + m) numbers; down: k m. Time per round: two products with X, whatever ``local_steps`` is. The
-    sums hide no row by themselves: a column with one non-zero cell shows that row's u.
+    Up per client and round: k(k + m) numbers; down: k m. Time per round: two products with X, whatever
+    ``local_steps`` is. The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
 
     Examples
     --------

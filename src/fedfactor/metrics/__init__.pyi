@@ -1,3 +1,5 @@
+from .boolean import BooleanMetrics as BooleanMetrics
+from .boolean import boolean_metrics as boolean_metrics
 from .coherence import client_similarity as client_similarity
 from .coherence import cosine_similarity as cosine_similarity
 from .coherence import drift as drift
