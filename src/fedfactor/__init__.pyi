@@ -1,5 +1,6 @@
 from . import algorithms as algorithms
 from . import estimators as estimators
+from . import privacy as privacy
 from .core.errors import CheckpointError as CheckpointError
 from .core.errors import DataError as DataError
 from .core.errors import FedfactorError as FedfactorError
@@ -26,5 +27,10 @@ from .estimators.fnmf import FedProxNMF as FedProxNMF
 from .estimators.fnmf import OneShotNMF as OneShotNMF
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import PooledNMF as PooledNMF
+from .estimators.recommend import FedSPLIT as FedSPLIT
+from .estimators.recommend import PooledCF as PooledCF
+from .estimators.recommend_iterative import FCF as FCF
+from .estimators.recommend_iterative import FedMF as FedMF
+from .privacy.dp import dp as dp
 
 __version__: str

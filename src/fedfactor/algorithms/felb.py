@@ -158,6 +158,10 @@ class ProximalAveraging(Algorithm):
         sse, total = (nothing if leaf is None else leaf for leaf in (up.sse, up.total))
         return Server(V, np.float64(moved), np.float64(integrality_gap(V)), sse, total), Factor(V)
 
+    def neutral(self, down: Factor) -> Weighted | None:
+        """Send back what was received: clipping then bounds how far a client moves V, if all weigh the same."""
+        return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
+
     def converged(self, state: Server) -> bool:
         """Tell whether V is Boolean and stands still."""
         return float(state.moved) < self.tol and float(state.gap) < BINARY_GAP
