@@ -10,6 +10,7 @@ import typer
 from fedfactor.cli.demo import demo
 from fedfactor.cli.fit import fit
 from fedfactor.cli.results import info, transform
+from fedfactor.cli.split import split
 
 app = typer.Typer(
     name="fedfactor",
@@ -42,3 +43,4 @@ app.command()(fit)
 app.command()(demo)
 app.command()(transform)
 app.command()(info)
+app.command()(split)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from fedfactor.core.errors import CheckpointError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.wire import read_header
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, fingerprint
 from fedfactor.engines.world import World
 
@@ -83,5 +85,8 @@ def progress(folder: Path) -> tuple[int, int] | None:
     if not found:
         return None
     number, path = max(found)
-    snapshot = Snapshot.from_bytes(path.read_bytes())
-    return int(snapshot.fingerprint["seed"]), number
+    try:
+        about = json.loads(read_header(path.read_bytes(), limit=1 << 30)[1]["about"])
+        return int(about["fingerprint"]["seed"]), number
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}). Delete it, or start anew.") from None
