@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedfactor import algorithms
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Algorithm
+from fedfactor.core.protocol import Algorithm, user_fields
 
 
 def command_name(name: str) -> str:
@@ -56,7 +55,7 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
     """
     cls = algorithm_class(name)
     kinds = get_type_hints(cls)
-    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    known = [field.name for field in user_fields(cls)]
     given = {key: value for key, value in common.items() if value is not None}
     for word in settings:
         key, equals, value = word.partition("=")

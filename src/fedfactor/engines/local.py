@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
@@ -17,6 +17,9 @@ from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fing
 from fedfactor.engines.crew import Crew, ThreadCrew
 from fedfactor.engines.watch import Watchers
 from fedfactor.threads import limit_threads, usable_cores
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class LocalEngine:
     backend: Literal["threads", "processes"] = "threads"
     workers: int | None = None
 
+    simulation: ClassVar[bool] = True
+
     def run(
         self,
         algorithm: Algorithm,
@@ -46,6 +51,7 @@ class LocalEngine:
         participation: Participation = 1.0,
         checkpoint: Any = None,
         callbacks: Sequence[AnyCallback] = (),
+        channel: Channel | None = None,
     ) -> Run:
         """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
         meta = federation.prepare(algorithm.domain)
@@ -59,7 +65,7 @@ class LocalEngine:
             watch = Watchers(callbacks)
             run: Run | None = None
             try:
-                loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation)
+                loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation, channel)
                 run = loop.run(Checkpoint.of(checkpoint), threads, watch)
                 return run
             finally:
@@ -95,11 +101,13 @@ class _Loop:
     rounds: int
     seed: int
     participation: Participation
+    channel: Channel | None
 
     def run(self, checkpoint: Checkpoint | None, threads: int, watch: Watchers) -> Run:
         mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
         if checkpoint:
             mark["participation"] = str(getattr(self.participation, "__qualname__", self.participation))
+            mark |= self.channel.fingerprint() if self.channel else {}
         saved = checkpoint.load(mark) if checkpoint else None
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
@@ -110,6 +118,9 @@ class _Loop:
             if snapshot.ended:
                 status = snapshot.ended  # type: ignore[assignment]
                 break
+            if self.channel and not self.channel.affords(snapshot.next_round):
+                status = "budget"
+                break
             snapshot = self._round(snapshot)
             stop = watch.round(snapshot.history[-1])  # watchers hear of the last round too
             if self.algorithm.converged(snapshot.server):
@@ -119,6 +130,8 @@ class _Loop:
             if checkpoint and (snapshot.next_round % checkpoint.every == 0 or snapshot.ended):
                 snapshot = replace(snapshot, clients=self.crew.states())
                 checkpoint.save(snapshot)
+                if self.channel:
+                    self.channel.settled(snapshot.next_round)
         return self._finish(snapshot, status, threads)
 
     def _start(self, mark: dict[str, Any]) -> Snapshot:
@@ -131,7 +144,8 @@ class _Loop:
         index, down = snapshot.next_round, snapshot.down
         at = Round(self.seed, index)
         asked = participants(self.participation, at, self.meta.clients)
-        inbox = Inbox(self.expected)
+        channel = self.channel
+        inbox = Inbox(self.expected) if channel is None else channel.open(self.expected, asked, at, down)
         for name, up in self.crew.step(asked, down, replace(at, participants=asked)):
             if up is not None:
                 inbox.add(name, up)
@@ -139,10 +153,9 @@ class _Loop:
         present = tuple(inbox.present)
         bytes_down = downloads(down, asked)
         if present:  # a round nobody came to leaves everything as it was
+            combined = inbox.combined if channel is None else channel.close(inbox)  # type: ignore[reportArgumentType]
             with limit_threads(usable_cores()):  # the server works alone
-                server, sent = self.algorithm.server_step(
-                    server, freeze(inbox.combined), replace(at, participants=present)
-                )
+                server, sent = self.algorithm.server_step(server, freeze(combined), replace(at, participants=present))
             server, down = freeze(server), self._send(sent)
         seconds = time.perf_counter() - began
         metrics = self.algorithm.report(server)
@@ -167,4 +180,6 @@ class _Loop:
             factors[name], scores[name] = kept, score
         features = self.federation.feature_names
         about = environment(threads)
-        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, down, about, features)
+        privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
+        history = snapshot.history
+        return Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features, privacy)

@@ -1,6 +1,7 @@
 """Plain loops over bits and proximal steps, written to be compiled by :mod:`fedfactor.kernels.compiled`.
 
-A Boolean row of m cells is ``ceil(m / 64)`` words; bit j of word w is cell ``64 w + j``, and the bits beyond m are zero.
+A Boolean row of m cells is ``ceil(m / 64)`` words; bit j of word w is cell ``64 w + j``, and the bits beyond m are
+zero.
 """
 
 from __future__ import annotations
