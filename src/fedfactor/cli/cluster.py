@@ -58,7 +58,9 @@ def fit_on_ranks(
     federation = open_parts(files, missing_values)
     options = {"rounds": asked["rounds"], "participation": asked["participation"]}
     watch = watcher(int(not quiet))
-    run = run_on(method, federation, engine=engine, seed=seed, checkpoint=_kept(method, place), callbacks=watch, **options)
+    run = run_on(
+        method, federation, engine=engine, seed=seed, checkpoint=_kept(method, place), callbacks=watch, **options
+    )
     _write(world, place, run, asked)
     memory = world.hear_all(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if not quiet:

@@ -72,7 +72,9 @@ def csr_members(path: Path) -> CsrMembers:
             raise
         raise DataError(f"{path} is not a readable .npz ({error}). Export it again.") from error
     if (kind.decode() if isinstance(kind, bytes) else str(kind)) != "csr":
-        raise DataError(f"{path} is a sparse matrix in another layout than CSR. Save X.tocsr() with scipy.sparse.save_npz.")
+        raise DataError(
+            f"{path} is a sparse matrix in another layout than CSR. Save X.tocsr() with scipy.sparse.save_npz."
+        )
     return CsrMembers(path, (int(shape[0]), int(shape[1])))
 
 

@@ -50,7 +50,8 @@ class Generations:
     def load(self, mark: dict[str, Any]) -> Snapshot | None:
         """Read the newest generation that every rank has; refuse it on all ranks when any rank's part does not fit."""
         mine = self._mine()
-        common = set.intersection(*(set(numbers) for numbers in self.world.hear_all(sorted(mine))))
+        everywhere: list[list[int]] = self.world.hear_all(sorted(mine))
+        common: set[int] = set(everywhere[0]).intersection(*everywhere[1:])
         if not common:
             return None
         newest, problem, snapshot = max(common), "", None
