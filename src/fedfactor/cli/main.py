@@ -12,6 +12,7 @@ from fedfactor.cli.demo import demo
 from fedfactor.cli.fit import fit
 from fedfactor.cli.reproduce import reproduce
 from fedfactor.cli.results import info, transform
+from fedfactor.cli.split import split
 
 app = typer.Typer(
     name="fedfactor",
@@ -46,3 +47,4 @@ app.command()(transform)
 app.command()(info)
 app.command()(reproduce)
 app.command()(audit)
+app.command()(split)
