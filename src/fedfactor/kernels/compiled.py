@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels import loops, loops_boolean
+from fedfactor.kernels import loops, loops_boolean, loops_counts
 
 __all__ = ["kernel", "load_numba"]
 
@@ -30,9 +30,10 @@ _PLANS = {
     "gather": ("iidRnnW", "contract"),
     "transpose": ("RW", "contract"),
     "scatter": ("iidRnnW", "contract"),
-    "solve_rows_stored": ("iidRRnnnsW", "fast"),
+    "solve_rows_stored": ("iidRRnnnssRsW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
     **loops_boolean.PLANS,
+    **loops_counts.PLANS,
 }
 
 
@@ -93,5 +94,5 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
     # our own pool instead, with the GIL released.
     return numba.njit([tuple(letters[letter] for letter in plan)], nogil=True, cache=True, fastmath=fastmath)(
-        getattr(loops_boolean if name in loops_boolean.PLANS else loops, name)
+        next(getattr(room, name) for room in (loops, loops_boolean, loops_counts) if hasattr(room, name))
     )
