@@ -63,7 +63,16 @@ class CountSums:
     extra: Array | None = telemetry(default=None)
 
 
-Upload = Sums | MaskedSums | CountSums
+@record
+class RowGradients:
+    """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    D: Array
+
+
+Upload = Sums | MaskedSums | CountSums | RowGradients
 
 
 @record

@@ -10,16 +10,26 @@ import numpy as np
 
 from fedfactor.algorithms import pooled_start
 from fedfactor.algorithms.pace import Pace, cohort, stand_in
-from fedfactor.algorithms.pooled_messages import CountSums, Factor, Local, MaskedSums, Server, Sums, Upload
+from fedfactor.algorithms.pooled_messages import (
+    CountSums,
+    Factor,
+    Local,
+    MaskedSums,
+    RowGradients,
+    Server,
+    Sums,
+    Upload,
+)
 from fedfactor.algorithms.pooled_settings import check_settings, pay_of_U, pay_of_V, weight_of
 from fedfactor.algorithms.pooled_start import FIRST_STEPS, Alone, Components, Wide, WideSums
 from fedfactor.algorithms.pooled_steps import ahead, descend, lengths
 from fedfactor.algorithms.pooled_uploads import column_lengths, divergence_sums, paid, square_sums
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, set_by_privacy
 from fedfactor.core.tree import Array, tree_map
 from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
 from fedfactor.kernels.counts import count_error, count_rows
 from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, row_norms, stacked, unit_rows
 from fedfactor.kernels.masked import observed_squared_norm
@@ -82,6 +92,12 @@ class PooledNMF(Algorithm):
         For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of
         :math:`\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up
         elsewhere.
+    row_clip : float, optional
+        Public bound on the norm of a row. When given, clients send sums of row-wise clipped gradients instead, which
+        noise can protect, and the server takes projected gradient steps of public length; set by
+        :func:`fedfactor.dp` with ``unit="row"``, and of no privacy without its noise.
+    row_count : float, optional
+        Public (or privately estimated) number of rows of all clients, from which that step is taken.
 
     Notes
     -----
@@ -125,6 +141,8 @@ class PooledNMF(Algorithm):
     private_penalty: float = 0.1
     weights: Literal["rows", "equal"] | Mapping[str, float] = "rows"
     ridge: float = 0.03
+    row_clip: float | None = set_by_privacy()
+    row_count: float | None = set_by_privacy()
 
     handles_missing: ClassVar[bool] = True
 
@@ -137,6 +155,8 @@ class PooledNMF(Algorithm):
         """One download, one upload that depends on loss and missing cells, and those of the start."""
         k, m, kind = self.n_components, meta.n_features, meta.dtype
         wide, square, number = Leaf(kind, (k, m)), Leaf(kind, (k, k)), Leaf("float64", ())
+        if self.row_clip is not None:
+            return {Factor: {"V": wide}, RowGradients: {"D": Leaf("float64", (k, m))}}
         told = {"total": number} | ({"extra": number} if self._pays(meta.masked) else {})
         if self._balanced:
             told["lengths"] = Leaf(kind, (2, k))
@@ -187,6 +207,10 @@ class PooledNMF(Algorithm):
     ) -> tuple[Local, Upload | WideSums | Components]:
         """Sweep over U, then send what the best V depends on."""
         V, weight = as_like(down.V, shard.X), float(state.weight)
+        if self.row_clip is not None:
+            sweeps = max(self.local_steps, FIRST_STEPS) if at.index == 0 else self.local_steps
+            U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
+            return replace(state, U=U), RowGradients(D)
         if isinstance(down, Alone):
             return state, _times(weight, pooled_start.own_components(shard.X, V))
         if isinstance(down, Wide):
@@ -216,6 +240,8 @@ class PooledNMF(Algorithm):
         if isinstance(up, Mapping):
             state = replace(state, cohort=np.uint64(cohort(at.participants)))
             return self._begin(state, pooled_start.fold_stack(up, self.n_components, state.stream))
+        if isinstance(up, RowGradients):
+            return self._noisy_step(state, up, at)
         same = cohort(at.participants) == int(state.cohort)
         share = len(at.participants) / int(state.n_clients)
         pooled = stand_in(up, share, None if same else state.up)
@@ -243,6 +269,19 @@ class PooledNMF(Algorithm):
             flat=np.int64(pace.flat),
         )
         return server, Factor(server.sent)
+
+    def _noisy_step(self, state: Server, up: RowGradients, at: Round) -> tuple[Server, Factor]:
+        """Take a public step along summed gradients, and keep a running mean of the iterates to end with."""
+        rows = float(self.row_count or 1) * len(at.participants) / int(state.n_clients)
+        sent, mean = noisy_round(state.sent, state.V, up.D, index=at.index, rows=rows)
+        return replace(state, V=mean, sent=sent), Factor(sent)
+
+    def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
+        """Bound what one row can change in the sum of all uploads: the clip, and the rounding of the sum."""
+        if self.row_clip is None:
+            return None
+        rounding = summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
+        return "row", ROW_CLIP + rounding
 
     def _widen(self, state: Server, pooled: WideSums, at: Round) -> tuple[Server, Factor | Wide]:
         """Take one step on the wide components; at their second sums, fold them."""
@@ -277,7 +316,8 @@ class PooledNMF(Algorithm):
     def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
         """Solve U for the final V."""
         k, V = self.n_components, as_like(down.V, shard.X)
-        start = state.U if state.U.shape[1] == k + self.n_private else None
+        # With a clip, U is in units of scaled rows and no start for these.
+        start = state.U if state.U.shape[1] == k + self.n_private and self.row_clip is None else None
         U = self._solve(start, shard.X, stacked(V, state.Q), shard.mask)
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
 
@@ -312,6 +352,8 @@ class PooledNMF(Algorithm):
         return self.alpha_U > 0 or self.n_private > 0 or (masked and self.ridge > 0 and not self._counts)
 
     def _start(self, meta: Meta) -> str:
+        if self.row_clip is not None:  # a start from the data would have to be paid for
+            return "random"
         if self.start != "auto":
             return self.start
         room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components

@@ -37,6 +37,8 @@ def check_settings(algorithm: Any, meta: Meta) -> None:
         raise ValueError(f"n_private={algorithm.n_private} must be a whole number, 0 or more.")
     _check_weights(algorithm.weights, meta)
     _check_together(algorithm, meta)
+    if algorithm.row_clip is not None:
+        _check_row_clip(algorithm, meta)
 
 
 def _check_number(name: str, value: Any) -> None:
@@ -58,6 +60,25 @@ def _check_weights(weights: Any, meta: Meta) -> None:
         _check_number(f"weights[{name!r}]", weights[name])
     if not any(weights[name] > 0 for name in meta.clients):
         raise ValueError("All weights are zero: nobody would be listened to.")
+
+
+def _check_row_clip(algorithm: Any, meta: Meta) -> None:
+    """Refuse what would let a row count for more than its clip, or what the clipped gradient does not cover."""
+    bound, count = algorithm.row_clip, algorithm.row_count
+    if meta.masked:
+        raise IncompatibleError(
+            "row_clip bounds the gradient of whole rows, but some cells are missing. Fill them, or leave row_clip out."
+        )
+    if not 0 < bound < math.inf or count is None or not 0 < count < math.inf:
+        raise ValueError(f"row_clip={bound} and row_count={count} must both be given, positive and finite.")
+    plain = {"loss": "frobenius", "alpha_U": 0, "n_private": 0, "weights": "rows"}
+    odd = [name for name, usual in plain.items() if getattr(algorithm, name) != usual]
+    if algorithm.start in ("wide", "stacked"):
+        odd.append("start")
+    if odd:
+        raise IncompatibleError(
+            f"With row_clip only plain squared loss from a public start is protected. Leave {', '.join(odd)} as they are."
+        )
 
 
 def _check_together(algorithm: Any, meta: Meta) -> None:
