@@ -32,5 +32,7 @@ from .estimators.recommend import PooledCF as PooledCF
 from .estimators.recommend_iterative import FCF as FCF
 from .estimators.recommend_iterative import FedMF as FedMF
 from .privacy.dp import dp as dp
+from .selection.rank import RankSelection as RankSelection
+from .selection.rank import select_rank as select_rank
 
 __version__: str

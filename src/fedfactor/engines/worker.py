@@ -26,7 +26,12 @@ def shard_of(tree: dict[str, Any]) -> Shard:
         from scipy.sparse import csr_array
 
         X = csr_array((tree["data"], tree["indices"], tree["indptr"]), shape=tuple(tree["shape"]))
-    return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, tree.get("holdout"))
+    held = tree.get("holdout")
+    if "held data" in tree:
+        from scipy.sparse import csr_array
+
+        held = csr_array((tree["held data"], tree["held indices"], tree["held indptr"]), shape=X.shape)
+    return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, held)
 
 
 def _as_tuples(value: Any) -> Any:
