@@ -114,7 +114,8 @@ def run(
     kept = Checkpoint.of(checkpoint)
     folder = None if kept is None else Path(kept.folder)
     plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
-    result = chosen.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
+    carrier: Any = chosen
+    result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
     return result if plan.federation is federation else _at_home(result, plan.original)
 
 
