@@ -118,7 +118,8 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
 def write_audit(out: Path, rows: list[dict[str, Any]], support: Mapping[str, float]) -> None:
     """Write what the adversary gets back, by group size, rank, kind of attack and share of known ratings."""
     _csv(out / "audit.csv", rows)
-    head = "| data | members | rank | sent | attack | known | back | unknown | no knowledge | full knowledge | as printed |"
+    words = "data|members|rank|sent|attack|known|come back|unknown|no knowledge|full knowledge|as printed"
+    head = "| " + words.replace("|", " | ") + " |"
     lines = ["## What an adversary gets back", head, "|---" * 11 + "|"]
     for row in rows:
         cells = [row["data"], str(row["members"]), str(row["k"]), row["sent"], row["attack"], f"{row['known']:.0%}"]
