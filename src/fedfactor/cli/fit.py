@@ -10,6 +10,19 @@ import typer
 
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.place import Place
+from fedfactor.cli.privacy import (
+    Allow,
+    Cap,
+    Clip,
+    Delta,
+    Epsilon,
+    LedgerFile,
+    Privacy,
+    RowBound,
+    Subject,
+    Unit,
+    privacy_of,
+)
 from fedfactor.cli.settings import algorithm_names, build, missing, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
 
@@ -92,6 +105,16 @@ def fit(
     ranks: Ranks = None,
     reduction: Adding = Reduction.allreduce,
     checkpoint_every: Every = 10,
+    privacy: Privacy = "none",
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    unit: Unit = "row",
+    clip: Clip = None,
+    row_bound: RowBound = None,
+    subject: Subject = None,
+    cap: Cap = 1,
+    ledger: LedgerFile = None,
+    allow: Allow = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -107,6 +130,12 @@ def fit(
         place = Place(out, checkpoint_every)
         if engine is Network.local:
             place.check(overwrite)
+        words = privacy_of(
+            privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
+            ledger=ledger, allow=allow,
+        )  # fmt: skip
+        if words is not None and engine is Network.mpi:
+            raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
         asked = {"missing_values": missing_values, "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
             from fedfactor.cli.cluster import fit_on_ranks
@@ -126,6 +155,7 @@ def fit(
             rounds=rounds,
             seed=seed,
             participation=participation,
+            privacy=words,
             engine=_engine(backend, workers),
             quiet=quiet,
         )

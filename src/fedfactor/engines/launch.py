@@ -104,8 +104,14 @@ def run(
             )
         return chosen.run(algorithm, federation, rounds=rounds, **settings)
     if privacy is None:
-        judge_clear(algorithm, federation, simulation=simulation)
+        if simulation:  # elsewhere no party may open the rows of another to look
+            judge_clear(algorithm, federation, simulation=True)
         return chosen.run(algorithm, federation, rounds=rounds, **settings)
+    if not getattr(chosen, "channels", False):
+        raise IncompatibleError(
+            f"{type(chosen).__name__} carries uploads in the clear: it has no place for privacy={privacy!r}. Use "
+            "engine='local', or leave privacy out."
+        )
     kept = Checkpoint.of(checkpoint)
     folder = None if kept is None else Path(kept.folder)
     plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
