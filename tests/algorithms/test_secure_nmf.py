@@ -117,4 +117,5 @@ class TestVirtualEngine:
 
 @pytest.mark.parametrize("solver", ["hals", "mu", "bpp"])
 def test_baselines_reach_the_floor(solver):
-    assert error(DistributedNMF(8, solver), 150) < 1.1 * FLOOR
+    slack = 1.25 if solver == "mu" else 1.01  # multiplicative updates are slow at the end
+    assert error(DistributedNMF(8, solver), 150) < slack * FLOOR
