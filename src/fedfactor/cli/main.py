@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedfactor.cli.demo import demo
+from fedfactor.cli.federation import register
 from fedfactor.cli.fit import fit
 from fedfactor.cli.results import info, transform
 
@@ -42,3 +43,4 @@ app.command()(fit)
 app.command()(demo)
 app.command()(transform)
 app.command()(info)
+register(app)

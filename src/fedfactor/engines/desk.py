@@ -159,8 +159,8 @@ class Exchange:
         why = "; ".join(f"{name}: {self._tally.reasons.get(name, 'no answer')}" for name in silent)
         need = f"all {asked}" if fixed else str(self._policy.minimum)
         raise NotEnough(
-            f"{head.kind} {head.index} got {answered} answers, but {need} are needed ({why}). The run is kept as it was "
-            "before this round; start it again when they are back."
+            f"{head.kind} {head.index} got {answered} answers, but {need} are needed ({why}). The run is kept as it "
+            "was before this round; start it again when they are back."
         )
 
 

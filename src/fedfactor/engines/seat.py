@@ -165,7 +165,7 @@ class Seat:
         write_atomic(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(head))}))
 
     def log(self, head: Head, answer: bytes) -> None:
-        """Write down what is about to be sent, before it is sent: one line each, and the bytes in a file of their own."""
+        """Write down what is about to be sent: one line each, and the bytes in a file of their own."""
         digest = hashlib.sha256(answer).hexdigest()
         folder = private_folder(self.folder / "sent")
         file = folder / f"{digest}.safetensors"

@@ -1,4 +1,4 @@
-"""Write ``federation.toml`` for people to read: sections in a fixed order, each with a line that says what it is for."""
+"""Write ``federation.toml`` for people to read: sections in a fixed order, each with a line on what it is for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTES = {
     "run": "payload: exact, or float16 (half the bytes, rounded). threads is part of the bits of the result.",
     "policy": "minimum: parties that a round needs (0: all). dropouts: continue, or wait. Times are in seconds.",
     "privacy": "protect = none: the server sees each party's sums. minimum_rows: who has fewer may not take part.",
-    "features": "The agreed columns, in their order. how: same, union (absent cells are zero or missing), intersection.",
+    "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
     "preprocess": "steps, in order: library-size N, log1p, binarise T, and last one of tf-idf, scale.",
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",
 }

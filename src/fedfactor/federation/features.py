@@ -84,8 +84,8 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
         odd = sorted(everything - common)
         holders = [owner for owner, names in owners.items() if odd[0] in names]
         raise DataError(
-            f"The owners' columns differ: {odd[0]!r} is only known to {', '.join(holders)} ({len(odd)} such names). Use "
-            "--how intersection to keep the common ones, or --how union to keep all."
+            f"The owners' columns differ: {odd[0]!r} is only known to {', '.join(holders)} ({len(odd)} such names). "
+            "Use --how intersection to keep the common ones, or --how union to keep all."
         )
     if not common and how == "intersection":
         raise DataError("No column is common to all owners. Compare how they spell their names.")
@@ -103,8 +103,8 @@ def arrange(
         raise DataError(f"{len(lacking)} agreed columns are not in this file, the first is {lacking[0]!r}.")
     if extra and how != "intersection":
         raise DataError(
-            f"{len(extra)} columns of this file are not among those agreed, the first is {extra[0]!r}. Agree on columns "
-            "again, or drop them from the file."
+            f"{len(extra)} columns of this file are not among those agreed, the first is {extra[0]!r}. Agree on "
+            "columns again, or drop them from the file."
         )
     order = np.array([position.get(name, -1) for name in agreed], np.int64)
     there = order >= 0

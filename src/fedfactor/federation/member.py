@@ -52,10 +52,8 @@ class Member:
             if party["key"].split()[:2] == line.split()[:2]
         ]
         if not names:
-            raise TermsError(
-                f"{file} lists no party with the key {key}. Ask {self.terms.content['federation']['contact'] or 'the coordinator'} "
-                "to add it, and take the new file."
-            )
+            whom = self.terms.content["federation"]["contact"] or "the coordinator"
+            raise TermsError(f"{file} lists no party with the key {key}. Ask {whom} to add it, and take the new file.")
         self.name = names[0]
         self.folder = Path(folder) if folder is not None else Path(self.name)
         self.node: subprocess.Popen[bytes] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import ssl
 import subprocess
@@ -15,7 +16,6 @@ from typing import Any
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.engines.remote import Server
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.keys import public_pem
@@ -91,6 +91,7 @@ class Coordinator:
         private_folder(self.folder)
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
         write_atomic(self.folder / "agreement.json", self.terms.agreement().to_json())
+        write_atomic(self.folder / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
         keys = {name: public_pem(party["key"]).decode() for name, party in self.terms.content["parties"].items()}
         about = {"policy": asdict(self.terms.policy()), "keys": keys}
         write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())
@@ -151,15 +152,12 @@ class Coordinator:
             time.sleep(0.3)
 
     def _register(self) -> None:
-        folder = private_folder(self.folder / "keys")
-        for name, party in self.terms.content["parties"].items():
-            number = format(self.terms.names.index(name), "03d")
-            file = folder / f"{number}.pub"
-            file.write_text(party["key"] + "\n")
-            done = self._flwr("supernode", "register", str(file), "here")
-            said = done.stdout + done.stderr
-            if done.returncode != 0 and "already" not in said.lower():
-                raise ChildError(f"The key of {name!r} could not be registered: {said.strip()[-500:]}")
+        from fedfactor.engines.flower.control import register_keys
+
+        keys = [public_pem(party["key"]) for party in self.terms.content["parties"].values()]
+        authority = self.terms.content["server"]["certificate"].encode()
+        os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
+        register_keys(f"127.0.0.1:{self.port}", authority, keys)
 
     def _flwr(self, *words: str) -> subprocess.CompletedProcess[str]:
         flwr = Path(sys.executable).parent / "flwr"
@@ -175,11 +173,13 @@ class Coordinator:
             raise DataError(f"{self.folder / 'result'} holds a finished run. Start another one with --again.")
         if again:
             self.forget()
-        (self.folder / "stop").unlink(missing_ok=True)
-        self.prepare()
         kept = self.folder / "agreement.json"
-        if kept.exists() and json.loads(kept.read_bytes())["terms"] != self.terms.fingerprint:
+        if not kept.exists():
+            raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
+        if json.loads(kept.read_bytes())["terms"] != self.terms.fingerprint:
             raise TermsError(f"{self.file} changed since the server was started. Start fedfactor serve again.")
+        (self.folder / "stop").unlink(missing_ok=True)
+        (self.folder / "status.json").unlink(missing_ok=True)
         app = private_folder(self.folder / "app")
         for name, text in APP.items():
             write_atomic(app / name, text.encode())
@@ -220,16 +220,17 @@ class Coordinator:
             status = self.status()
             if status.get("state") in ("finished", "paused", "failed"):
                 return status
-            if self.child is not None and self.child.poll() is not None:
-                raise ChildError(f"Flower's SuperLink ended. {self.log} says:\n{children.tail(self.log)}")
+            self.check()
             time.sleep(0.3)
         raise ChildError(f"The run did not end in {patience:g} s; it stands at {self.status()}.")
+
+    def check(self) -> None:
+        """Raise when the SuperLink ended by itself."""
+        if self.child is not None and self.child.poll() is not None:
+            raise ChildError(f"Flower's SuperLink ended. {self.log} says:\n{children.tail(self.log)}")
 
     def close(self) -> None:
         """End the SuperLink."""
         if self.child is not None:
             children.end(self.child)
             self.child = None
-
-
-__all__ = ["Coordinator", "Server"]
