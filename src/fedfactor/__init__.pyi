@@ -1,5 +1,6 @@
 from . import algorithms as algorithms
 from . import estimators as estimators
+from . import privacy as privacy
 from .core.errors import CheckpointError as CheckpointError
 from .core.errors import DataError as DataError
 from .core.errors import FedfactorError as FedfactorError
@@ -11,31 +12,25 @@ from .core.federation import Shard as Shard
 from .core.run import Run as Run
 from .engines.launch import run as run
 from .engines.local import LocalEngine as LocalEngine
+from .estimators.boolean import FALB as FALB
+from .estimators.boolean import FELB as FELB
+from .estimators.boolean_discrete import ASSO as ASSO
+from .estimators.boolean_discrete import MEBF as MEBF
+from .estimators.boolean_discrete import GreConD as GreConD
+from .estimators.boolean_pooled import BooleanVotes as BooleanVotes
+from .estimators.boolean_pooled import PooledBMF as PooledBMF
+from .estimators.boolean_relaxed import ELBMF as ELBMF
+from .estimators.boolean_relaxed import PRIMP as PRIMP
+from .estimators.boolean_relaxed import ZhangBMF as ZhangBMF
 from .estimators.fnmf import FNMF as FNMF
 from .estimators.fnmf import FedProxNMF as FedProxNMF
 from .estimators.fnmf import OneShotNMF as OneShotNMF
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import PooledNMF as PooledNMF
-
-__all__ = [
-    "FNMF",
-    "CheckpointError",
-    "DataError",
-    "FedAvgNMF",
-    "FedProxNMF",
-    "Federation",
-    "FedfactorError",
-    "IncompatibleError",
-    "LocalEngine",
-    "MissingExtraError",
-    "OneShotNMF",
-    "PooledNMF",
-    "ProtocolError",
-    "Run",
-    "Shard",
-    "algorithms",
-    "estimators",
-    "run",
-]
+from .estimators.recommend import FedSPLIT as FedSPLIT
+from .estimators.recommend import PooledCF as PooledCF
+from .estimators.recommend_iterative import FCF as FCF
+from .estimators.recommend_iterative import FedMF as FedMF
+from .privacy.dp import dp as dp
 
 __version__: str

@@ -9,6 +9,33 @@ from fedfactor.testing import algorithm_checks
 
 # Settings beside the plain ones; an algorithm that is not listed is tested with its defaults and rank 3.
 CONFIGS = {
+    "FCF": [{"n_components": 3}, {"n_components": 2, "feedback": "implicit"}],
+    "FedSPLIT": [
+        {"n_components": 3},
+        {
+            "n_components": 2,
+            "rank_rule": "paper",
+            "item_bias": "mean",
+            "unrated": "keep",
+            "unit_rows": False,
+            "refine": 0,
+        },
+        {"n_components": 3, "item_bias": "count", "masked": True, "iterations": 5},
+        {"n_components": 3, "joint": "sum", "item_bias": "mean", "iterations": 5},
+        {"n_components": 2, "joint": "sum", "masked": True, "iterations": 5, "select": "quality"},
+    ],
+    "PooledCF": [{"n_components": 3}, {"n_components": 2, "feedback": "implicit", "weight": 4.0}],
+    "AsynSD": [{"n_components": 3, "local_steps": 2}, {"n_components": 2, "server": "harmonic", "align": False}],
+    "AsynSSD": [{"n_components": 3, "local_steps": 2, "ratio": 0.3}, {"n_components": 1, "server": "constant"}],
+    "DSANLS": [
+        {"n_components": 3, "leak": "ignore"},
+        {"n_components": 1, "sketch": "gaussian", "solver": "gradient", "leak": "ignore"},
+        {"n_components": 2, "sketch": "count", "collect": False, "rule": "absolute", "leak": "ignore"},
+        {"n_components": 2, "sketch": "srht", "iterations": 1, "leak": "ignore"},
+    ],
+    "DistributedNMF": [{"n_components": 3, "solver": solver} for solver in ("hals", "mu", "bpp")],
+    "SynSD": [{"n_components": 3, "local_steps": 2}, {"n_components": 1, "align": False, "rule": "absolute"}],
+    "SynSSD": [{"n_components": 3, "sketch": sketch, "local_steps": 2, "ratio": 0.3} for sketch in ("u", "v", "uv")],
     "FedAvgNMF": [
         {"n_components": 3, "local_steps": 2},
         {"n_components": 1, "local_solver": "gradient", "weights": "equal", "tol": 0.0},

@@ -79,34 +79,33 @@ class BooleanVotes(Algorithm):
     solver : {"asso", "elbmf", "grecond", "mebf", "primp", "zhang"}
         What every client runs on its own rows.
     vote : {"majority", "average", "or"}
-        A cell is one when at least half of the clients have a one there; when the average, rounded half to even, is one; when
-        any client has a one. Majority and average differ in ties only.
+        A cell is one when at least half of the clients have a one there; when the average, rounded half to even, is
+        one; when any client has a one. Majority and average differ in ties only.
     align : {"lap", "none"}
-        Match the components of all clients to those of the first (an assignment problem) before the vote; or vote on positions
-        as they are, as published, although the order of components is each client's own accident.
+        Match the components of all clients to those of the first (an assignment problem) before the vote; or vote on
+        positions as they are, as published, although the order of components is each client's own accident.
     refit : {"boolean", "none"}
-        Choose U for the elected V; or keep the U of the local run, as published (with ``align="lap"`` its columns are put in
-        the order of the elected components).
+        Choose U for the elected V; or keep the U of the local run, as published (with ``align="lap"`` its columns are
+        put in the order of the elected components).
     tie : {"one", "zero"}
         What a majority of exactly half is.
-    init : {"independent", "shared"}
-        Solvers that start from random factors (elbmf, primp, zhang) draw from each client's own stream, or all from the same:
-        clients of equal size then start alike, and their components agree a little more often.
     options : tuple of (str, value)
         Further arguments of the solver, such as ``(("tau", 0.7),)``.
     time_limit : float, optional
-        Seconds for each client's solver; components not found by then are zero, and the run's history counts who was late.
+        Seconds for each client's solver; components not found by then are zero, and the run's history counts who was
+        late.
 
     Notes
     -----
-    Defaults are sound; ``BooleanVotes.paper(k, solver)`` is the published rule. Without alignment the server needs only counts,
-    a sum that a secure sum can hide (a vote by OR then still shows the counts); with it the server must see each V. Up: k m bits
-    with alignment, k m numbers without. Down: k m bits. One round; further rounds only hear clients that had not come.
+    Defaults are sound; ``BooleanVotes.paper(k, solver)`` is the published rule. Without alignment the server needs
+    only counts, a sum that a secure sum can hide (a vote by OR then still shows the counts); with it the server must
+    see each V. Up: k m bits with alignment, k m numbers without. Down: k m bits. One round; further rounds only hear
+    clients that had not come.
 
     References
     ----------
-    .. [1] S. Dalleiger, J. Vreeken, M. Kamp, "Federated binary matrix factorization using proximal optimization", AAAI 2025.
-       arXiv:2407.01776 (Algorithm 2)
+    .. [1] S. Dalleiger, J. Vreeken, M. Kamp, "Federated binary matrix factorization using proximal optimization",
+       AAAI 2025. arXiv:2407.01776 (Algorithm 2)
 
     Examples
     --------
@@ -123,7 +122,6 @@ class BooleanVotes(Algorithm):
     align: Literal["lap", "none"] = "lap"
     refit: Literal["boolean", "none"] = "boolean"
     tie: Literal["one", "zero"] = "one"
-    init: Literal["independent", "shared"] = "independent"
     options: tuple[tuple[str, Any], ...] = ()
     time_limit: float | None = None
 
@@ -169,8 +167,7 @@ class BooleanVotes(Algorithm):
         """Factor one's own rows, the first time; send V."""
         if not state.solved and shard.n_rows:
             options = {**dict(self.options), "time_limit": self.time_limit}
-            rng = at.rng("solver") if self.init == "independent" else at.shared_rng("solver")
-            found = factor(shard.X, self.n_components, self.solver, rng=rng, **options)
+            found = factor(shard.X, self.n_components, self.solver, rng=at.rng("solver"), **options)
             state = Local(found.U, found.V, np.bool_(True), np.bool_(not found.finished))
         late = np.float64(state.late)
         if self.align == "lap":
@@ -224,7 +221,6 @@ _CHOICES = {
     "align": ("lap", "none"),
     "refit": ("boolean", "none"),
     "tie": ("one", "zero"),
-    "init": ("independent", "shared"),
 }
 
 

@@ -14,7 +14,7 @@ from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.agreement import agreement
 from fedfactor.kernels.alternate import SOLVERS, alternate
-from fedfactor.kernels.factors import reconstruction, refit_rows
+from fedfactor.kernels.factors import reconstruction, refit_rows, rescale
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 PATIENCE = 3
@@ -86,6 +86,8 @@ class FedProxNMF(Algorithm):
         All clients begin with the server's V, or each with its own.
     weights : {"rows", "equal"}
         Average clients by their number of rows, or all alike.
+    scale : {"free", "unit", "usage"}
+        V is sent as it is; with rows of norm 1; or with the norm of their column of U.
     tol : float
         The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all
         rounds.
@@ -116,6 +118,7 @@ class FedProxNMF(Algorithm):
     inertia: float = 0.0
     start: Literal["common", "own"] = "common"
     weights: Literal["rows", "equal"] = "rows"
+    scale: Literal["unit", "usage", "free"] = "free"
     tol: float = 1e-4
     diagnostics: bool = False
 
@@ -124,7 +127,12 @@ class FedProxNMF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        words = {"local_solver": SOLVERS, "start": ("common", "own"), "weights": ("rows", "equal")}
+        words = {
+            "local_solver": SOLVERS,
+            "start": ("common", "own"),
+            "weights": ("rows", "equal"),
+            "scale": ("unit", "usage", "free"),
+        }
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
@@ -167,6 +175,7 @@ class FedProxNMF(Algorithm):
             anchor=average,
             sq_norm=float(state.total),
         )
+        U, V = rescale(U, V, self.scale)
         weight = float(shard.n_rows) if self.weights == "rows" else 1.0
         watched: dict[str, Any] = {"sse": np.float64(sse), "total": state.total}
         if self.diagnostics:
@@ -183,6 +192,10 @@ class FedProxNMF(Algorithm):
         if up.agreement is not None:
             seen = as_like(up.agreement, seen) / len(at.participants)
         return Server(V, state.flat + 1 if still else np.int64(0), sse, whole, seen), Factor(V)
+
+    def neutral(self, down: Factor) -> Weighted | None:
+        """Send back what was received: clipping then bounds how far a client moves V, if all weigh the same."""
+        return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
 
     def converged(self, state: Server) -> bool:
         """Tell whether the average stands still."""

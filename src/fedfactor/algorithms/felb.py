@@ -136,7 +136,9 @@ class ProximalAveraging(Algorithm):
         V = as_like(down.V, X) if state.V is None or at.index > 0 else state.V
         V_prev, error = V, 0.0
         for s in range(self.local_steps):
-            U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, self.pull(self._time(at.index, s)), total)
+            known = total if s == self.local_steps - 1 else None  # the error is told once a round
+            pull = self.pull(self._time(at.index, s))
+            U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known)
         weight = float(shard.n_rows if self.weights == "rows" else shard.n_rows > 0)
         up = Weighted(weight * V, np.float64(weight), np.float64(error), state.total)
         return Local(U, U_prev, state.total, None), up
@@ -145,7 +147,7 @@ class ProximalAveraging(Algorithm):
         return index * self.local_steps + step if self.schedule == "steps" else index
 
     def server_step(self, state: Server, up: Weighted, at: Round) -> tuple[Server, Factor]:
-        """Average, then draw the average to {0, 1} with the weights of the next step (no gradient, hence no scaling)."""
+        """Average, then draw the average to {0, 1} with the next step's weights, not scaled: no gradient was taken."""
         weight = float(up.weight)
         V = up.V / weight if weight > 0 else as_like(state.V, up.V)
         if self.server_prox:
@@ -155,6 +157,10 @@ class ProximalAveraging(Algorithm):
         nothing = np.float64(np.nan)
         sse, total = (nothing if leaf is None else leaf for leaf in (up.sse, up.total))
         return Server(V, np.float64(moved), np.float64(integrality_gap(V)), sse, total), Factor(V)
+
+    def neutral(self, down: Factor) -> Weighted | None:
+        """Send back what was received: clipping then bounds how far a client moves V, if all weigh the same."""
+        return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
 
     def converged(self, state: Server) -> bool:
         """Tell whether V is Boolean and stands still."""
@@ -193,8 +199,8 @@ class FELB(ProximalAveraging):
     .. math:: R_t(z) = \min\{\kappa|z| + \tfrac{\lambda_t}{2} z^2,\ \kappa|z-1| + \tfrac{\lambda_t}{2}(z-1)^2\}, \quad
               \lambda_t = \lambda \cdot \text{rate}^t.
 
-    Clients take inertial proximal steps on both factors and send V; the server averages, applies the prox, and sends the
-    result back. At the end V is rounded, and every client chooses its Boolean U for it.
+    Clients take inertial proximal steps on both factors and send V; the server averages, applies the prox, and sends
+    the result back. At the end V is rounded, and every client chooses its Boolean U for it.
 
     Parameters
     ----------
@@ -231,22 +237,26 @@ class FELB(ProximalAveraging):
 
     Notes
     -----
-    The defaults are sound; ``FELB.paper(k)`` is Algorithm 1 as printed, which recovers planted tiles less often. Failures of
-    the sound form are local optima (merged tiles): use restarts (``n_init`` of the estimator).
+    The defaults are sound; ``FELB.paper(k)`` is Algorithm 1 as printed, which recovers planted tiles less often.
+    Failures of the sound form are local optima (merged tiles): use restarts (``n_init`` of the estimator).
 
-    Up and down per client and round: k m numbers. The upload is a sum, so that a secure sum can hide single clients. Time per
-    step: two products with X.
+    With two or three clients that start apart, averaging mixes components before they have formed: take
+    ``init="shared"`` and few local steps there, or :class:`~fedfactor.algorithms.PooledBMF`, which has nothing to
+    average.
+
+    Up and down per client and round: k m numbers. The upload is a sum, so that a secure sum can hide single clients.
+    Time per step: two products with X.
 
     References
     ----------
-    .. [1] S. Dalleiger, J. Vreeken, M. Kamp, "Federated binary matrix factorization using proximal optimization", AAAI 2025.
-       arXiv:2407.01776
+    .. [1] S. Dalleiger, J. Vreeken, M. Kamp, "Federated binary matrix factorization using proximal optimization",
+       AAAI 2025. arXiv:2407.01776
 
     Examples
     --------
     >>> import numpy as np, fedfactor
     >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> run = fedfactor.run(FELB(2), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
+    >>> run = fedfactor.run(FELB(2, init="shared"), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
     >>> bool(np.isin(run.V, (0, 1)).all()), float(run.score.sse)
     (True, 0.0)
     """
@@ -277,8 +287,8 @@ class FELB(ProximalAveraging):
 class FALB(ProximalAveraging):
     r"""FELB with a rate of its own for each cell: the closer to 0 or 1, the stronger the pull.
 
-    λ is replaced by :math:`\lambda_t / (1 - e^{-\Gamma d})`, d the distance of the cell to the nearest of {0, 1}, not taken
-    below ``eps`` (as printed it is infinite at 0 and negative below).
+    λ is replaced by :math:`\lambda_t / (1 - e^{-\Gamma d})`, d the distance of the cell to the nearest of {0, 1}, not
+    taken below ``eps`` (as printed it is infinite at 0 and negative below).
 
     Parameters
     ----------
@@ -299,14 +309,14 @@ class FALB(ProximalAveraging):
 
     References
     ----------
-    .. [1] S. Dalleiger, J. Vreeken, M. Kamp, "Federated binary matrix factorization using proximal optimization", AAAI 2025.
-       arXiv:2407.01776
+    .. [1] S. Dalleiger, J. Vreeken, M. Kamp, "Federated binary matrix factorization using proximal optimization",
+       AAAI 2025. arXiv:2407.01776
 
     Examples
     --------
     >>> import numpy as np, fedfactor
     >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> run = fedfactor.run(FALB(2), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
+    >>> run = fedfactor.run(FALB(2, init="shared"), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
     >>> float(run.score.sse)
     0.0
     """

@@ -16,7 +16,7 @@ from fedfactor.kernels.agreement import agreement, mean_similarity
 from fedfactor.kernels.align import METHODS, Method, is_partial, permutation, plan
 from fedfactor.kernels.alternate import alternate
 from fedfactor.kernels.barycenter import BARYCENTERS, barycenter
-from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, stacked
+from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, rescale, stacked
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 PATIENCE = 3
@@ -44,7 +44,7 @@ class Own:
     uplink: ClassVar[Uplink] = "gather"
 
     V: Array
-    weight: Array
+    weight: Array = public()
     sse: Array | None = telemetry(default=None)
     total: Array | None = telemetry(default=None)
     agreement: Array | None = telemetry(default=None)
@@ -127,6 +127,9 @@ class FNMF(Algorithm):
         Each client draws its first V, or all take the server's.
     weights : {"equal", "rows"}
         Clients count alike, as in the paper, or by their number of rows.
+    scale : {"unit", "usage", "free"}
+        Before V is sent its rows get norm 1; the norm of their column of U; or stay as they are, as in the paper. A
+        component that a client hardly uses can otherwise have any norm, and drown the others in distances and averages.
     tol : float
         The run has converged when the middle moves by less than this share of its norm in three rounds in a row; 0 uses
         all rounds.
@@ -171,6 +174,7 @@ class FNMF(Algorithm):
     neighbours: int = 1
     start: Literal["own", "common"] = "own"
     weights: Literal["equal", "rows"] = "equal"
+    scale: Literal["unit", "usage", "free"] = "unit"
     tol: float = 1e-4
     diagnostics: bool = False
 
@@ -185,18 +189,21 @@ class FNMF(Algorithm):
             "local_solver": ("hals", "ipalm"),
             "start": ("own", "common"),
             "weights": ("equal", "rows"),
+            "scale": ("unit", "usage", "free"),
         }
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        for name in ("local_steps", "align_every", "neighbours"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
-        if not (self.gamma >= 0 and 0 <= self.inertia < 0.5 and 0 < self.alpha < 1 and self.epsilon > 0):
-            raise ValueError(
-                f"gamma={self.gamma} must not be negative, inertia={self.inertia} must lie in [0, 0.5), "
-                f"alpha={self.alpha} in (0, 1), and epsilon={self.epsilon} must be positive."
-            )
+        ranges = {
+            name: (getattr(self, name) >= 1, "at least 1") for name in ("local_steps", "align_every", "neighbours")
+        }
+        ranges["gamma"] = (self.gamma >= 0, "at least 0")
+        ranges["inertia"] = (0 <= self.inertia < 0.5, "in [0, 0.5)")
+        ranges["alpha"] = (0 < self.alpha < 1, "strictly between 0 and 1")
+        ranges["epsilon"] = (self.epsilon > 0, "positive")
+        for name, (holds, need) in ranges.items():
+            if not holds:
+                raise ValueError(f"{name}={getattr(self, name)} must be {need}.")
         if self.neighbours > self.n_components:
             raise ValueError(f"neighbours={self.neighbours} must not exceed n_components={self.n_components}.")
         if is_partial(self.alignment) and meta.n_features < 4:
@@ -249,6 +256,7 @@ class FNMF(Algorithm):
             pull=pull,
             sq_norm=float(state.total),
         )
+        U, V = rescale(U, V, self.scale)
         weight = float(shard.n_rows) if self.weights == "rows" else 1.0
         watched: dict[str, Any] = {"sse": np.float64(sse), "total": state.total}
         if self.diagnostics:
@@ -364,11 +372,7 @@ class FNMF(Algorithm):
         return U, keep * V + (1 - keep) * middle, private
 
     def _others(self, state: Local, middle: Array, down: Middle) -> Array:
-        """Return the middle without this client's share in it.
-
-        A sum that mixes one component of each client resembles all of them a little. Whether a component is common
-        shows when it is compared with what the *others* sent.
-        """
+        """Return the middle without this client's share: a sum resembles each of its terms, common or not."""
         if state.sent is None or int(state.sent_round) != int(down.round):
             return middle
         mass = as_like(down.mass, middle)[:, None]

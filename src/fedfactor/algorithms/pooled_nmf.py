@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from fedfactor.core.checks import check_rank
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
 from fedfactor.core.tree import Array, record, telemetry, tree_map
 from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
 from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, refit_rows, row_norms, unit_rows
 from fedfactor.kernels.majorise import masked_step
 from fedfactor.kernels.masked import masked_sums, observed_squared_norm
@@ -55,6 +57,18 @@ class MaskedSums:
     D: Array
     sse: Array | None = telemetry(default=None)
     total: Array | None = telemetry(default=None)
+
+
+@record
+class RowGradients:
+    """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    D: Array
+
+
+Upload = Sums | MaskedSums | RowGradients
 
 
 @record
@@ -107,6 +121,12 @@ class PooledNMF(Algorithm):
     tol : float
         The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all
         rounds.
+    row_clip : float, optional
+        Public bound on the norm of a row. When given, clients send sums of row-wise clipped gradients instead, which
+        noise can protect, and the server takes projected gradient steps of public length; set by
+        :func:`fedfactor.dp` with ``unit="row"``, and of no privacy without its noise.
+    row_count : float, optional
+        Public (or privately estimated) number of rows of all clients, from which that step is taken.
 
     Notes
     -----
@@ -137,6 +157,8 @@ class PooledNMF(Algorithm):
     server_steps: int = 10
     momentum: bool = True
     tol: float = 1e-4
+    row_clip: float | None = set_by_privacy()
+    row_count: float | None = set_by_privacy()
 
     handles_missing: ClassVar[bool] = True
 
@@ -145,11 +167,15 @@ class PooledNMF(Algorithm):
         check_rank(self.n_components, meta)
         if self.local_steps < 1 or self.server_steps < 1:
             raise ValueError(f"local_steps={self.local_steps} and server_steps={self.server_steps} must be at least 1.")
+        if self.row_clip is not None:
+            _check_row_clip(self.row_clip, self.row_count, meta)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, and one upload that depends on whether cells are missing."""
         k, m, kind = self.n_components, meta.n_features, meta.dtype
         wide, square, number = Leaf(kind, (k, m)), Leaf(kind, (k, k)), Leaf("float64", ())
+        if self.row_clip is not None:
+            return {Factor: {"V": wide}, RowGradients: {"D": Leaf("float64", (k, m))}}
         if meta.masked:
             return {
                 Factor: {"V": wide},
@@ -180,10 +206,13 @@ class PooledNMF(Algorithm):
         U = as_like(np.zeros((shard.n_rows, self.n_components)), shard.X)
         return Local(U, total=np.float64(total), masked=np.bool_(meta.masked))
 
-    def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Sums | MaskedSums]:
+    def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Upload]:
         """Sweep over U, then send what the best V depends on."""
-        V = as_like(down.V, shard.X)
         sweeps = max(self.local_steps, FIRST_STEPS) if at.index == 0 else self.local_steps
+        if self.row_clip is not None:
+            U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
+            return Local(U, state.total, state.masked), RowGradients(D)
+        V = as_like(down.V, shard.X)
         U, total = fit_rows(state.U, shard.X, V, shard.mask, sweeps=sweeps), state.total
         G = gram(U)
         if shard.mask is not None:
@@ -196,8 +225,10 @@ class PooledNMF(Algorithm):
             up = Sums(G, sums(U, shard.X), total)
         return Local(U, total, state.masked), up
 
-    def server_step(self, state: Server, up: Sums | MaskedSums, at: Round) -> tuple[Server, Factor]:
+    def server_step(self, state: Server, up: Upload, at: Round) -> tuple[Server, Factor]:
         """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""
+        if isinstance(up, RowGradients):
+            return self._noisy_step(state, up, at)
         same = cohort(at.participants) == int(state.cohort)
         share = len(at.participants) / int(state.n_clients)
         pooled = stand_in(up, share, None if same else state.up)
@@ -220,6 +251,19 @@ class PooledNMF(Algorithm):
             flat=np.int64(pace.flat),
         )
         return server, Factor(server.sent)
+
+    def _noisy_step(self, state: Server, up: RowGradients, at: Round) -> tuple[Server, Factor]:
+        """Take a public step along summed gradients, and keep a running mean of the iterates to end with."""
+        rows = float(self.row_count or 1) * len(at.participants) / int(state.n_clients)
+        sent, mean = noisy_round(state.sent, state.V, up.D, index=at.index, rows=rows)
+        return replace(state, V=mean, sent=sent), Factor(sent)
+
+    def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
+        """Bound what one row can change in the sum of all uploads: the clip, and the rounding of the sum."""
+        if self.row_clip is None:
+            return None
+        rounding = summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
+        return "row", ROW_CLIP + rounding
 
     def _descend(
         self, V: Array, up: Sums | MaskedSums, pooled: Sums | MaskedSums, share: float
@@ -247,7 +291,8 @@ class PooledNMF(Algorithm):
     def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
         """Solve U for the final V."""
         V = as_like(down.V, shard.X)
-        return LocalFactors(refit_rows(state.U, shard.X, V, shard.mask), V)
+        start = state.U if self.row_clip is None else None  # with a clip, U is in units of scaled rows
+        return LocalFactors(refit_rows(start, shard.X, V, shard.mask), V)
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve U for new rows."""
@@ -257,6 +302,15 @@ class PooledNMF(Algorithm):
         """Measure the error over all observed cells."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))
+
+
+def _check_row_clip(bound: float, count: float | None, meta: Meta) -> None:
+    if meta.masked:
+        raise IncompatibleError(
+            "row_clip bounds the gradient of whole rows, but some cells are missing. Fill them, or leave row_clip out."
+        )
+    if not 0 < bound < np.inf or count is None or not 0 < count < np.inf:
+        raise ValueError(f"row_clip={bound} and row_count={count} must both be given, positive and finite.")
 
 
 @dataclass(frozen=True, slots=True)

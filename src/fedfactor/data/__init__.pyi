@@ -12,6 +12,12 @@ from .partition import by_label_skew as by_label_skew
 from .partition import row_positions as row_positions
 from .partition import split_evenly as split_evenly
 from .partition import split_rows as split_rows
+from .ratings import Ratings as Ratings
+from .ratings import deal_groups as deal_groups
+from .ratings import filter_ratings as filter_ratings
+from .ratings import ratings_of as ratings_of
+from .ratings import split_ratings as split_ratings
+from .ratings import split_ratings_by_time as split_ratings_by_time
 from .results import read_components as read_components
 from .results import read_private as read_private
 from .results import write_factors as write_factors

@@ -1,7 +1,19 @@
+from .boolean import FALB as FALB
+from .boolean import FELB as FELB
+from .boolean_discrete import ASSO as ASSO
+from .boolean_discrete import MEBF as MEBF
+from .boolean_discrete import GreConD as GreConD
+from .boolean_pooled import BooleanVotes as BooleanVotes
+from .boolean_pooled import PooledBMF as PooledBMF
+from .boolean_relaxed import ELBMF as ELBMF
+from .boolean_relaxed import PRIMP as PRIMP
+from .boolean_relaxed import ZhangBMF as ZhangBMF
 from .fnmf import FNMF as FNMF
 from .fnmf import FedProxNMF as FedProxNMF
 from .fnmf import OneShotNMF as OneShotNMF
 from .nmf import FedAvgNMF as FedAvgNMF
 from .nmf import PooledNMF as PooledNMF
-
-__all__ = ["FNMF", "FedAvgNMF", "FedProxNMF", "OneShotNMF", "PooledNMF"]
+from .recommend import FedSPLIT as FedSPLIT
+from .recommend import PooledCF as PooledCF
+from .recommend_iterative import FCF as FCF
+from .recommend_iterative import FedMF as FedMF

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor.core.checks import as_matrix, check_values
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors
+from fedfactor.core.protocol import Algorithm, LocalFactors, user_fields
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
@@ -34,6 +34,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     """
 
     _method: ClassVar[type[Algorithm]]
+    _warns_at_last_round: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Find the components that all owners share.
@@ -157,10 +158,19 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             labels = _inputs.owner_labels(X.shape[0], groups, self.n_clients, seed)
             features = getattr(self, "feature_names_in_", None)
             federation = _inputs.split(X, labels, self.missing_values, features)
+        federation = self._encode(federation)
         watch = watcher(self.verbose, type(self).__name__)
         options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        self._keep(run(algorithm, federation, engine=engine, **options), federation)
+        self._keep(self._run(algorithm, federation, engine=engine, **options), federation)
         return labels
+
+    def _encode(self, federation: Federation) -> Federation:
+        """Let a face turn the owners' rows into what its algorithm takes, each owner's alone."""
+        return federation
+
+    def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
+        """Let a face run more than once."""
+        return run(algorithm, federation, **options)
 
     def _settings(self) -> tuple[Algorithm, Any, int]:
         for name in ("n_components", "n_clients"):
@@ -171,7 +181,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         engine = engine_of(self.engine)
         if not hasattr(engine, "run"):
             raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
-        algorithm = self._method(**{field.name: getattr(self, field.name) for field in fields(self._method)})
+        algorithm = self._method(**{field.name: getattr(self, field.name) for field in user_fields(self._method)})
         return algorithm, engine, _inputs.draw_seed(self.random_state)
 
     def _keep(self, result: Run, federation: Federation) -> None:
@@ -189,7 +199,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         tol = getattr(result.algorithm, "tol", 0)
-        if result.status == "rounds" and tol > 0:
+        if result.status == "rounds" and tol > 0 and self._warns_at_last_round:
             warnings.warn(
                 f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. "
                 "Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
@@ -211,10 +221,11 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """Check new rows as fit does and work on them: on one matrix, or on each owner's."""
         domain = self.run_.algorithm.domain
         if not _inputs.is_owned(X):
-            shard = Shard.of(_inputs.matrix(self, X, reset=False), self._missing)
+            rows = Federation({"new rows": _inputs.matrix(self, X, reset=False)}, missing_values=self._missing)
+            shard = self._encode(rows).shard("new rows")
             check_values("new rows", shard.X, shard.mask, domain)
             return work(shard)
-        federation = _inputs.federation_of(X, self._missing)
+        federation = self._encode(_inputs.federation_of(X, self._missing))
         federation.prepare(domain)
         self._check_same_features(federation)
         return {name: work(federation.shard(name)) for name in federation.names}

@@ -49,6 +49,8 @@ class FNMF(FederatedTransformer):
         Each owner draws its first V, or all take the server's.
     weights : {"equal", "rows"}, default="equal"
         Owners count alike, or by their number of rows.
+    scale : {"unit", "usage", "free"}, default="unit"
+        Norm of the rows of V before they are sent: 1, the norm of their column of U, or as they are.
     tol : float, default=1e-4
         Converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all rounds.
     diagnostics : bool, default=False
@@ -123,6 +125,7 @@ class FNMF(FederatedTransformer):
         neighbours: int = 1,
         start: Literal["own", "common"] = "own",
         weights: Literal["equal", "rows"] = "equal",
+        scale: Literal["unit", "usage", "free"] = "unit",
         tol: float = 1e-4,
         diagnostics: bool = False,
         rounds: int | None = None,
@@ -147,6 +150,7 @@ class FNMF(FederatedTransformer):
         self.neighbours = neighbours
         self.start = start
         self.weights = weights
+        self.scale = scale
         self.tol = tol
         self.diagnostics = diagnostics
         self.rounds = rounds
@@ -186,6 +190,8 @@ class FedProxNMF(FederatedTransformer):
         All owners begin with the server's V, or each with its own.
     weights : {"rows", "equal"}, default="rows"
         Average owners by their number of rows, or all alike.
+    scale : {"free", "unit", "usage"}, default="free"
+        Norm of the rows of V before they are sent: as they are, 1, or the norm of their column of U.
     tol : float, default=1e-4
         Converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all rounds.
     diagnostics : bool, default=False
@@ -245,6 +251,7 @@ class FedProxNMF(FederatedTransformer):
         inertia: float = 0.0,
         start: Literal["common", "own"] = "common",
         weights: Literal["rows", "equal"] = "rows",
+        scale: Literal["unit", "usage", "free"] = "free",
         tol: float = 1e-4,
         diagnostics: bool = False,
         rounds: int | None = None,
@@ -262,6 +269,7 @@ class FedProxNMF(FederatedTransformer):
         self.inertia = inertia
         self.start = start
         self.weights = weights
+        self.scale = scale
         self.tol = tol
         self.diagnostics = diagnostics
         self.rounds = rounds

@@ -35,8 +35,9 @@ class PooledNMF(FederatedTransformer):
         Owners to whom rows are dealt at random when neither X nor ``groups`` says who owns them.
     engine : str or Engine, default="local"
         How messages travel.
-    privacy : None
-        What protects uploads on their way. Plain sums only: anything else is refused.
+    privacy : str, dp(...), transform, or tuple of these, optional
+        What protects uploads on their way: ``"secure-sum"``, :func:`fedfactor.dp`, ``"median"``; see
+        :func:`fedfactor.run`. ``run_.privacy`` says who could see what.
     random_state : int, RandomState, Generator or None, default=None
         Seed of every stream; None draws one, kept in ``run_.seed``.
     missing_values : None, nan, number or "unstored", default=None
@@ -130,8 +131,9 @@ class FedAvgNMF(FederatedTransformer):
         Owners to whom rows are dealt at random when neither X nor ``groups`` says who owns them.
     engine : str or Engine, default="local"
         How messages travel.
-    privacy : None
-        What protects uploads on their way. Plain sums only: anything else is refused.
+    privacy : str, dp(...), transform, or tuple of these, optional
+        What protects uploads on their way: ``"secure-sum"``, :func:`fedfactor.dp`, ``"median"``; see
+        :func:`fedfactor.run`. ``run_.privacy`` says who could see what.
     random_state : int, RandomState, Generator or None, default=None
         Seed of every stream; None draws one, kept in ``run_.seed``.
     missing_values : None, default=None

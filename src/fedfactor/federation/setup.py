@@ -94,7 +94,7 @@ def words(terms: Terms) -> str:
         f"Contact      {c['federation']['contact'] or 'none given'}",
         f"Server       {c['server']['address']}",
         f"Parties      {', '.join(terms.names) or 'none yet'}",
-        f"Computes     {c['algorithm']['name']} ({settings}), {c['run']['rounds']} rounds, payload {c['run']['payload']}",
+        f"Computes     {c['algorithm']['name']} ({settings}), {c['run']['rounds']} rounds, {c['run']['payload']}",
         f"Columns      {len(terms.features)} ({c['features']['how']}), fingerprint {c['features']['sha256'][:16]}",
         f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
         f"Leaves you   sums over your rows, each round, seen by the server; never a row; your error at the end: "

@@ -327,7 +327,8 @@ def _assign_some(rho: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 def _share(cost: np.ndarray, epsilon: float, iterations: int) -> np.ndarray:
     k, n = cost.shape
     scale = float(np.median(cost)) or float(cost.max()) or 1.0
-    return transport(cost / scale, np.ones(k), np.full(n, k / n), epsilon, iterations)
+    # Beyond ten thousand medians all is equally far; larger figures would only cost the others their digits.
+    return transport(np.minimum(cost / scale, 1e4), np.ones(k), np.full(n, k / n), epsilon, iterations)
 
 
 def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations: int) -> np.ndarray:

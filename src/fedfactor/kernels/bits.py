@@ -1,6 +1,7 @@
 """Boolean matrices as bits: 64 cells to a word, so that a whole row is compared in a few instructions.
 
-Row i of a packed matrix is ``ceil(m / 64)`` words of type uint64; bit j of word w is cell ``64 w + j``, bits beyond m are zero.
+Row i of a packed matrix is ``ceil(m / 64)`` words of type uint64; bit j of word w is cell ``64 w + j``, bits beyond m
+are zero.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import scipy.sparse
 from array_api_compat import is_torch_array
 
 from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels.products import is_sparse
 from fedfactor.threads import for_blocks
 
 __all__ = ["count_cells", "ones_of", "pack", "product", "refit", "row_blocks", "transpose", "unpack"]
@@ -45,7 +47,7 @@ def pack(X: Array) -> np.ndarray:
     if scipy.sparse.issparse(X):
         return _pack_sparse(X)
     if is_torch_array(X):
-        X = (X.to_dense() if X.layout is not _strided() else X).detach().cpu().numpy()
+        X = (X.to_dense() if is_sparse(X) else X).detach().cpu().numpy()
     n, m = X.shape
     words = -(-m // 64)
     out = np.zeros((n, 8 * words), np.uint8)
@@ -160,8 +162,8 @@ def count_cells(X: np.ndarray, U: Array, V: np.ndarray) -> tuple[int, int, int]:
 def refit(X: np.ndarray, V: np.ndarray, *, sweeps: int = 3) -> np.ndarray:
     """Choose, for each row alone, the components whose union comes close to it.
 
-    Greedy: the component with the largest gain (ones newly covered minus zeros newly covered) as long as there is a gain; then
-    sweeps in which a component is on exactly when it gains, the others held.
+    Greedy: the component with the largest gain (ones newly covered minus zeros newly covered) as long as there is a
+    gain; then sweeps in which a component is on exactly when it gains, the others held.
 
     Parameters
     ----------
@@ -262,9 +264,3 @@ def _pack_sparse(X: Any) -> np.ndarray:
 def _as_words(octets: np.ndarray) -> np.ndarray:
     words = octets.view(np.uint64)
     return words.byteswap() if sys.byteorder == "big" else words
-
-
-def _strided():
-    import torch
-
-    return torch.strided

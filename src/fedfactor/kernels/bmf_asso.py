@@ -33,8 +33,8 @@ def asso(
     r"""Factor a Boolean matrix with ASSO.
 
     Column i proposes the component of all columns j with :math:`|x_i \wedge x_j| / |x_i| \ge \tau`. Then k times: each
-    candidate is scored by the rows that would take it, :math:`\sum_r \max(g_r, 0)` with :math:`g_r` = reward × ones newly
-    covered − penalty × zeros newly covered; the best is taken.
+    candidate is scored by the rows that would take it, :math:`\sum_r \max(g_r, 0)` with :math:`g_r` = reward × ones
+    newly covered − penalty × zeros newly covered; the best is taken.
 
     Parameters
     ----------
@@ -54,12 +54,13 @@ def asso(
 
     Notes
     -----
-    O(k n m² / 64) at worst. After a choice only the rows that took it are scored again, which changes nothing in the result.
+    O(k n m² / 64) at worst. After a choice only the rows that took it are scored again, which changes nothing in the
+    result.
 
     References
     ----------
-    .. [1] P. Miettinen, T. Mielikäinen, A. Gionis, G. Das, H. Mannila, "The discrete basis problem", IEEE TKDE 20 (2008).
-       doi:10.1109/TKDE.2008.53
+    .. [1] P. Miettinen, T. Mielikäinen, A. Gionis, G. Das, H. Mannila, "The discrete basis problem", IEEE TKDE 20
+       (2008). doi:10.1109/TKDE.2008.53
 
     Examples
     --------
@@ -91,8 +92,8 @@ def association_candidates(X: Array, tau: float) -> np.ndarray:
     --------
     >>> import numpy as np
     >>> association_candidates(np.array([[1, 1], [1, 0]]), 0.8)
-    array([[3],
-           [1]], dtype=uint64)
+    array([[1],
+           [3]], dtype=uint64)
     """
     S = X.tocsr() if scipy.sparse.issparse(X) else scipy.sparse.csr_array(np.asarray(X) > 0.5)
     S = _ones(S)

@@ -33,8 +33,8 @@ def elbmf(
 
     .. math:: \min_{U, V \in [0, 1]} \tfrac12 \|X - UV\|^2 + R_t(U) + R_t(V)
 
-    by alternating inertial proximal steps, with R of :class:`~fedfactor.kernels.prox.Pull` and :math:`\lambda_t = \lambda
-    \cdot \text{rate}^t`; then cells above ½ become ones.
+    by alternating inertial proximal steps, with R of :class:`~fedfactor.kernels.prox.Pull` and :math:`\lambda_t =
+    \lambda \cdot \text{rate}^t`; then cells above ½ become ones.
 
     Parameters
     ----------
@@ -76,13 +76,14 @@ def elbmf(
     U = as_like(rng.random((X.shape[0], k)), X)
     V = as_like(rng.random((k, X.shape[1])), X)
     U_prev, V_prev = U, V
+    t = 0
     for t in range(max_iter):
-        now = replace(pull, lam=min(pull.lam * rate**min(t, 50_000), 1e12))
+        now = replace(pull, lam=min(pull.lam * rate ** min(t, 50_000), 1e12))
         U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, now, total)
         if abs(error - before) < tol or clock.over():
             break
         before = error
-    return Factored(_bytes(U), _bytes(V), finished=not clock.rang)
+    return Factored(_bytes(U), _bytes(V), finished=not clock.rang, n_iter=t + 1)
 
 
 def relaxed_steps(

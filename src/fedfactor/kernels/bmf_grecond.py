@@ -19,8 +19,8 @@ _REAL = np.dtype(np.float64)
 def grecond(X: Array, k: int, *, time_limit: float | None = None) -> Factored:
     """Factor a Boolean matrix from below with GreConD.
 
-    Each component is a formal concept (rows E, columns D: D are all columns shared by E, E all rows that have D). It starts
-    empty; the attribute whose closure covers most uncovered ones is added as long as that grows the cover.
+    Each component is a formal concept (rows E, columns D: D are all columns shared by E, E all rows that have D). It
+    starts empty; the attribute whose closure covers most uncovered ones is added as long as that grows the cover.
 
     Parameters
     ----------

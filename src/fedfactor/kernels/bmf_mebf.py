@@ -23,10 +23,10 @@ def mebf(
 ) -> Factored:
     r"""Factor a Boolean matrix by median expansion.
 
-    In what is left of X, each column whose sum is the median of the positive column sums (or the next larger sum that occurs)
-    spans a tile: its rows u, and all columns v that have ones in a share of them. Rows do likewise. The tile with the largest
-    :math:`(|u|-1)(|v|-1) - \#\text{zeros}` is cut out. When no score is positive, the rows that hold both of the two heaviest
-    columns (or the columns of the two heaviest rows) are tried: weak signals.
+    In what is left of X, each column whose sum is the median of the positive column sums (or the next larger sum that
+    occurs) spans a tile: its rows u, and all columns v that have ones in a share of them. Rows do likewise. The tile
+    with the largest :math:`(|u|-1)(|v|-1) - \#\text{zeros}` is cut out. When no score is positive, the rows that hold
+    both of the two heaviest columns (or the columns of the two heaviest rows) are tried: weak signals.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ def mebf(
 
     References
     ----------
-    .. [1] C. Wan, W. Chang, T. Zhao, M. Li, S. Cao, C. Zhang, "Fast and efficient Boolean matrix factorization by geometric
-       segmentation", AAAI 2020. doi:10.1609/aaai.v34i04.6072
+    .. [1] C. Wan, W. Chang, T. Zhao, M. Li, S. Cao, C. Zhang, "Fast and efficient Boolean matrix factorization by
+       geometric segmentation", AAAI 2020. doi:10.1609/aaai.v34i04.6072
 
     Examples
     --------
@@ -88,7 +88,7 @@ def _cut_out(rows: np.ndarray, m: int, k: int, share: float, leave: float, clock
 
 
 def _median_tile(rows: np.ndarray, columns: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the best tile (packed rows, packed columns) spanned by a median column or row, if its score is positive."""
+    """Return the best tile (its rows, its columns) spanned by a median column or row, if its score is positive."""
     best, chosen = 0.0, None
     for lines in (columns, rows):
         sums = bits.ones_of(lines)

@@ -24,7 +24,7 @@ def primp(
     k: int,
     *,
     rng: np.random.Generator,
-    weight: float = 1.0,
+    weight: float = 0.1,
     cost: Literal["error", "mdl"] = "mdl",
     max_iter: int = 1000,
     tol: float = 1e-8,
@@ -33,7 +33,8 @@ def primp(
 ) -> Factored:
     r"""Factor a Boolean matrix in the manner of PRIMP.
 
-    .. math:: \min_{U, V \in [0, 1]} \tfrac12 \|X - UV\|^2 + w\sum \phi(U) + w\sum \phi(V), \qquad \phi(z) = 1 - |1 - 2z|
+    .. math:: \min_{U, V \in [0, 1]} \tfrac12 \|X - UV\|^2 + w\sum \phi(U) + w\sum \phi(V), \qquad \phi(z) = 1 - |1 -
+    2z|
 
     by proximal alternating linearised minimisation, then the thresholds on a grid whose Boolean factors cost least.
 
@@ -45,7 +46,7 @@ def primp(
     rng : Generator
         Draws the start, uniform on [0, 1].
     weight : float
-        Weight of the penalty.
+        Weight of the penalty. Much more of it, on small matrices, decides cells before the data have spoken.
     cost : {"mdl", "error"}
         Length of the code table and the data it encodes, or wrong cells.
     max_iter, tol
@@ -61,9 +62,9 @@ def primp(
 
     Notes
     -----
-    The published PRIMP also relaxes the code length into the smooth part of the objective and raises the rank step by step; here
-    the smooth part is the squared error and the code length judges the result. Components that the chosen thresholds leave
-    without a row or without a column are zero.
+    The published PRIMP also relaxes the code length into the smooth part of the objective and raises the rank step by
+    step; here the smooth part is the squared error and the code length judges the result. Components that the chosen
+    thresholds leave without a row or without a column are zero.
 
     References
     ----------
@@ -82,7 +83,8 @@ def primp(
         raise ValueError(f"cost={cost!r} is not known. Use 'mdl' or 'error'.")
     clock, total, before = Clock(time_limit), squared_norm(X), np.inf
     U, V = as_like(rng.random((X.shape[0], k)), X), as_like(rng.random((k, X.shape[1])), X)
-    for _ in range(max_iter):
+    steps = 0
+    for steps in range(1, max_iter + 1):  # noqa: B007, told in the result
         U = _step(U, gram_rows(V), cross(X, V), weight)
         G, A = gram(U), sums(U, X)
         V = _step(V.T, G, A.T, weight).T
@@ -95,7 +97,7 @@ def primp(
         bits.pack(X), as_like(U, host), as_like(V, host), cost=_COSTS[cost], full=full_grid, clock=clock
     )
     used = (found.U.any(axis=0) & found.V.any(axis=1)).astype(np.uint8)
-    return Factored(found.U * used, found.V * used[:, None], found.finished)
+    return Factored(found.U * used, found.V * used[:, None], found.finished, steps)
 
 
 def _step(W: Array, G: Array, B: Array, weight: float) -> Array:

@@ -25,11 +25,14 @@ class Factored:
         Zeros and ones; components that were not needed, or not reached in time, are zero.
     finished : bool
         False when the time limit cut the search short.
+    n_iter : int
+        Iterations of a relaxed solver; 1 for a greedy one.
     """
 
     U: np.ndarray
     V: np.ndarray
     finished: bool = True
+    n_iter: int = 1
 
 
 class Clock:

@@ -36,10 +36,10 @@ def wrong_cells(X: np.ndarray, U: np.ndarray, V: np.ndarray) -> float:
 def code_length(X: np.ndarray, U: np.ndarray, V: np.ndarray) -> float:
     r"""Return the length in bits of the data encoded by a code table of the components and the single columns.
 
-    A component that is used :math:`u_s = |U_{:s}|` times gets a code of :math:`-\log_2(u_s / (|U| + |N|))` bits, a column that
-    must be corrected :math:`n_j = |N_{:j}|` times likewise, with N the wrong cells; the table itself is written with the
-    columns' frequencies in X. Components that do not pay for their line in the table make it longer, so that the shortest code
-    chooses how many there are.
+    A component that is used :math:`u_s = |U_{:s}|` times gets a code of :math:`-\log_2(u_s / (|U| + |N|))` bits, a
+    column that must be corrected :math:`n_j = |N_{:j}|` times likewise, with N the wrong cells; the table itself is
+    written with the columns' frequencies in X. Components that do not pay for their line in the table make it longer,
+    so that the shortest code chooses how many there are.
 
     References
     ----------

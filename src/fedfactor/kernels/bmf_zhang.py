@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,14 +73,16 @@ def zhang(
     top_U, top_V = U.max(axis=0, initial=_TINY), V.max(axis=1, initial=_TINY)
     balance = np.sqrt(top_V / top_U)
     U, V = as_like(U * balance, X), as_like(V / balance[:, None], X)
-    for _ in range(max_iter):
+    steps = 0
+    for steps in range(1, max_iter + 1):  # noqa: B007, told in the result
         V = _update(V.T, gram(U), sums(U, X).T, lam).T
         U = _update(U, gram_rows(V), cross(X, V), lam)
         lam = min(lam * growth, 1e10)
         if clock.over():
             break
     host = np.empty(0)
-    return search_thresholds(bits.pack(X), as_like(U, host), as_like(V, host), full=full_grid, clock=clock)
+    found = search_thresholds(bits.pack(X), as_like(U, host), as_like(V, host), full=full_grid, clock=clock)
+    return replace(found, n_iter=steps)
 
 
 def _update(W: Array, G: Array, B: Array, lam: float) -> Array:

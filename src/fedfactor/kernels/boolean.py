@@ -1,7 +1,7 @@
 """Boolean factors: U (n × k) and V (k × m) of zeros and ones, with ``(U ∘ V)_ij = OR_l (U_il AND V_lj)``.
 
-Data and factors are NumPy, torch or SciPy sparse with entries 0 and 1; inside, they are packed 64 cells to a word, a block of
-rows at a time, so that sparse data are never made dense.
+Data and factors are NumPy, torch or SciPy sparse with entries 0 and 1; inside, they are packed 64 cells to a word, a
+block of rows at a time, so that sparse data are never made dense.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from fedfactor.kernels import bits
+from fedfactor.kernels.align import align_rows
 from fedfactor.kernels.products import as_like, cross
 
 __all__ = ["Cells", "boolean_product", "boolean_refit", "count", "hashed_rows", "match_rows", "round_half", "vote"]
@@ -57,7 +58,7 @@ class Cells:
 
     @property
     def precision(self) -> float:
-        """Share of the reconstructed ones that are right; for an empty reconstruction 1 if the data are empty, else 0."""
+        """Share of the reconstructed ones that are right; of an empty one 1 if the data are empty too, else 0."""
         return self.both / self.made if self.made else float(self.ones == 0)
 
     @property
@@ -163,7 +164,8 @@ def hashed_rows(X: Array, salt: np.ndarray) -> Array:
     ----------
     X : array or sparse matrix of 0 and 1, shape (n, m)
     salt : ndarray of int from 0 to 255, shape (k, m)
-        Whole numbers this small add up without rounding in single precision, in any order, for rows of up to 65,536 ones.
+        Whole numbers this small add up without rounding in single precision, in any order, for rows of up to 65,536
+        ones.
 
     Examples
     --------
@@ -176,9 +178,7 @@ def hashed_rows(X: Array, salt: np.ndarray) -> Array:
 
 
 def match_rows(V: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Reorder the rows of 0/1 `V` to overlap most with those of `reference`.
-
-    The overlap of two rows is ``|v ∧ r| / max(|v|, |r|)``; an assignment problem finds the best order.
+    """Reorder the rows of 0/1 `V` so that together they share most ones with those of `reference`.
 
     Returns
     -------
@@ -191,11 +191,8 @@ def match_rows(V: np.ndarray, reference: np.ndarray) -> np.ndarray:
     >>> match_rows(np.array([[0, 1, 1], [1, 0, 0]]), np.array([[1, 0, 0], [0, 1, 0]]))
     array([1, 0])
     """
-    from scipy.optimize import linear_sum_assignment
-
-    R, W = np.asarray(reference, np.float64), np.asarray(V, np.float64)
-    size = np.maximum(np.maximum(R.sum(axis=1)[:, None], W.sum(axis=1)[None, :]), 1)
-    return linear_sum_assignment(-(R @ W.T) / size)[1]
+    # Between 0/1 rows the squared distance is |v| + |r| − 2|v ∧ r|, and the sizes add up to the same in any order.
+    return align_rows(np.asarray(V, np.float64), np.asarray(reference, np.float64))[1]
 
 
 def vote(counts: np.ndarray, voters: int, rule: str, tie: str = "one") -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels import loops, loops_boolean
+from fedfactor.kernels import loops, loops_boolean, loops_ratings
 
 __all__ = ["kernel", "load_numba"]
 
@@ -22,8 +22,9 @@ _INT32 = np.dtype(np.int32)
 _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of
-# reals, i read-only vector of indices, n integer, s scalar real, t scalar real of double precision. Whatever the real
-# type: p read-only matrix of 64-bit words, b/B read-only/written matrix of bytes, z/E written vector of int64/doubles.
+# reals, D the same but written, i read-only vector of indices, n integer, s scalar real, t scalar real of double
+# precision. Whatever the real type: p read-only matrix of 64-bit words, b/B read-only/written matrix of bytes, z/E
+# written vector of int64/doubles.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
     "solve_rows": ("rRrwnnst", "contract"),
@@ -33,6 +34,7 @@ _PLANS = {
     "solve_rows_stored": ("iidRRnnnsW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
     **loops_boolean.PLANS,
+    **loops_ratings.PLANS,
 }
 
 
@@ -77,6 +79,7 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
         "R": types.Array(number, 2, "C", readonly=True),
         "W": types.Array(number, 2, "C"),
         "d": types.Array(number, 1, "C", readonly=True),
+        "D": types.Array(number, 1, "C"),
         "i": types.Array(whole, 1, "C", readonly=True),
         "n": types.int64,
         "s": number,
@@ -93,5 +96,10 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
     # our own pool instead, with the GIL released.
     return numba.njit([tuple(letters[letter] for letter in plan)], nogil=True, cache=True, fastmath=fastmath)(
-        getattr(loops_boolean if name in loops_boolean.PLANS else loops, name)
+        getattr(_room(name), name)
     )
+
+
+def _room(name: str) -> Any:
+    """Return the module that a loop is written in."""
+    return next((room for room in (loops_boolean, loops_ratings) if name in room.PLANS), loops)

@@ -12,7 +12,7 @@ from fedfactor.kernels.masked import masked_sums, observed_count, observed_squar
 from fedfactor.kernels.nmf import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
-__all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "row_norms", "stacked", "unit_rows"]
+__all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "rescale", "row_norms", "stacked", "unit_rows"]
 
 Array = Any
 
@@ -59,6 +59,39 @@ def stacked(V: Array, more: Array | None) -> Array:
     ((3, 3), (2, 3))
     """
     return V if more is None else array_namespace(V, more).concat([V, more], axis=0)
+
+
+def rescale(U: Array, V: Array, scale: str) -> tuple[Array, Array]:
+    """Move the free scale of each component between U and V; ``U V`` stays.
+
+    Parameters
+    ----------
+    U, V : array, shape (n, k) and (k, m)
+    scale : {"unit", "usage", "free"}
+        Rows of V have norm 1; columns of U have norm 1, so that V shows how much each component is used; or as they
+        are. A component that is not used at all is zero in both under ``"usage"``.
+
+    Returns
+    -------
+    U, V : array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> U, V = np.array([[3.0], [4.0]]), np.array([[0.0, 2.0]])
+    >>> rescale(U, V, "unit")[1], rescale(U, V, "usage")[1]
+    (array([[0., 1.]]), array([[ 0., 10.]]))
+    """
+    if scale == "free":
+        return U, V
+    if scale == "unit":
+        norms = row_norms(V)
+        return U * norms[:, 0][None, :], V / norms
+    if scale != "usage":
+        raise ValueError(f"scale={scale!r} is not known. Use 'unit', 'usage' or 'free'.")
+    xp = array_namespace(U)
+    used = xp.sqrt(xp.sum(U * U, axis=0))
+    return U / xp.where(used > 0, used, xp.ones_like(used))[None, :], V * used[:, None]
 
 
 def extrapolate(V: Array, V_old: Array, beta: float) -> Array:

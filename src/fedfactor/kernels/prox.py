@@ -1,7 +1,7 @@
 """Proximal maps that draw numbers to 0 and 1, and the inertial step that uses them.
 
-The step works on one factor as :mod:`fedfactor.kernels.nmf` does: W (n × k) with ``G = V Vᵀ``, ``B = X Vᵀ`` for U; for V pass
-``W = Vᵀ``, ``G = UᵀU``, ``B = (UᵀX)ᵀ``. Nothing is written to the inputs.
+The step works on one factor as :mod:`fedfactor.kernels.nmf` does: W (n × k) with ``G = V Vᵀ``, ``B = X Vᵀ`` for U;
+for V pass ``W = Vᵀ``, ``G = UᵀU``, ``B = (UᵀX)ᵀ``. Nothing is written to the inputs.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def elastic_prox(
 def adaptive_rate(Z: Array, lam: float, gamma: float = 10.0, eps: float = 1e-2) -> Array:
     """Return ``λ / (1 − exp(−Γ d))``, d the distance of z to the nearest of {0, 1}, clipped to [eps, 1 − eps].
 
-    It grows without bound as d → 0 and is hardly more than λ at ½; `eps` keeps it finite where z lies at or beyond 0 or 1.
+    It grows without bound as d → 0 and is hardly more than λ at ½; `eps` keeps it finite where z lies at or beyond 0
+    or 1.
 
     Examples
     --------
@@ -171,8 +172,8 @@ def prox_step(W: Array, W_prev: Array, G: Array, B: Array, pull: Pull) -> Array:
 
     References
     ----------
-    .. [1] T. Pock, S. Sabach, "Inertial proximal alternating linearized minimization (iPALM) for nonconvex and nonsmooth
-       problems", SIAM J. Imaging Sci. 9 (2016). doi:10.1137/16M1064064
+    .. [1] T. Pock, S. Sabach, "Inertial proximal alternating linearized minimization (iPALM) for nonconvex and
+       nonsmooth problems", SIAM J. Imaging Sci. 9 (2016). doi:10.1137/16M1064064
 
     Examples
     --------
@@ -190,10 +191,13 @@ def prox_step(W: Array, W_prev: Array, G: Array, B: Array, pull: Pull) -> Array:
         return elastic_prox(
             Z, weight * pull.kappa, weight * pull.lam, gamma=pull.gamma, eps=pull.eps, printed=pull.printed
         )
-    out = np.empty_like(Y, subok=False)
-    B = np.asarray(B, dtype=W.dtype)
-    run(Y, Y @ G, B, out, eta, weight * pull.kappa, weight * pull.lam, pull.gamma, pull.eps, int(pull.printed))
-    return out
+    # A factor that came as a transpose is worked on as it lies in memory; G is symmetric.
+    lies = W.flags.f_contiguous and not W.flags.c_contiguous
+    Y, B = (Y.T, B.T) if lies else (Y, B)
+    Y, B = np.ascontiguousarray(Y), np.ascontiguousarray(B, dtype=W.dtype)
+    YG, out = np.ascontiguousarray(G @ Y if lies else Y @ G, dtype=W.dtype), np.empty(Y.shape, W.dtype)
+    run(Y, YG, B, out, eta, weight * pull.kappa, weight * pull.lam, pull.gamma, pull.eps, int(pull.printed))
+    return out.T if lies else out
 
 
 def integrality_gap(V: Array) -> float:

@@ -9,6 +9,9 @@ __all__ = ["transport"]
 _LARGEST = 1e100
 """Scalings beyond this are moved into the potentials, where they cannot overflow."""
 
+_LEAST = 1e-290
+"""What is divided by is never less."""
+
 
 def transport(
     cost: np.ndarray,
@@ -66,8 +69,8 @@ def transport(
     kernel = np.exp((f[:, None] + g[None, :] - cost) / epsilon)
     u, v = np.ones_like(f), np.ones_like(g)
     for _ in range(iterations):
-        u = rows / (kernel @ v)
-        mass = u @ kernel
+        u = rows / np.maximum(kernel @ v, _LEAST)
+        mass = np.maximum(u @ kernel, _LEAST)
         done = np.abs(v * mass - columns).max() <= tol * columns.max()
         v = columns / mass
         if done:
@@ -77,4 +80,4 @@ def transport(
             kernel = np.exp((f[:, None] + g[None, :] - cost) / epsilon)
             u, v = np.ones_like(f), np.ones_like(g)
     P = kernel * v[None, :]
-    return P * (rows / P.sum(axis=1))[:, None]
+    return P * (rows / np.maximum(P.sum(axis=1), _LEAST))[:, None]

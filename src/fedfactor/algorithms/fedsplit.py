@@ -1,0 +1,415 @@
+"""FedSPLIT: a recommender from one exchange of item factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.algorithms.fedsplit_messages import (
+    Basis,
+    Begin,
+    BiasSums,
+    Factors,
+    Global,
+    JointSums,
+    Level,
+    Local,
+    Server,
+    Stats,
+)
+from fedfactor.core.checks import check_rank
+from fedfactor.core.errors import ClientUnavailable, DataError
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.tree import Array
+from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.cnmf import Penalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
+from fedfactor.kernels.factors import reconstruction
+from fedfactor.kernels.majorise import masked_step
+from fedfactor.kernels.masked import masked_sums, solve_rows_masked
+from fedfactor.kernels.nmf import solve_rows
+from fedfactor.kernels.rating_stats import item_residuals, own_error, pooled_item_biases
+from fedfactor.kernels.ratings import FLOOR, item_counts, observed
+from fedfactor.kernels.stacked import fill_unrated, joint_factors, outliers, row_rms
+
+
+@dataclass(frozen=True, slots=True)
+class FedSPLIT(Algorithm):
+    r"""Owners factor their own ratings, the server factors the stacked item factors, owners take the result home.
+
+    Each owner c models :math:`x_{ij} \approx \mu + b_i + c_j + U_i V_j` on its own ratings (see
+    :func:`~fedfactor.kernels.cnmf.cnmf`). The server stacks the :math:`V_c` and solves
+    :math:`\min_{M, V \ge 0} \sum_c \|V_c - M_c^\top V\|^2`; the owner distils :math:`U_c M_c^\top`, whose item factors
+    are V.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank of the joint factors, the paper's K.
+    local_components : int
+        Rank of an owner's own factors, at most; see ``rank_rule``.
+    rank_rule : {"third", "paper"}
+        An owner of n users takes at most n/3 components, or at most min(n, 21) − 1 as printed. With n − 1 components
+        for n users the item factors give ratings away.
+    item_bias : {"pooled", "count", "mean"}
+        ``"pooled"``: item biases from sums over all owners, before anybody factors. ``"count"``: owners' own biases,
+        averaged by their numbers of ratings (one more exchange). ``"mean"``: the plain average, as printed. Numbers of
+        ratings travel only inside sums.
+    unrated : {"draw", "mean", "keep"}
+        What stands for items that an owner has no rating of; see :func:`~fedfactor.kernels.stacked.fill_unrated`.
+    masked : bool
+        Leave unrated items out of the joint step instead. With ``joint="gather"`` this **shows the server which items
+        each owner's users rated**; with ``joint="sum"`` it does not.
+    unit_rows : bool
+        Send item factors at one scale and keep their sizes at home.
+    joint : {"gather", "sum"}
+        ``"gather"``: item factors travel once and the server sees each owner's. ``"sum"``: they stay home and the
+        joint step runs on sums, ``joint_rounds`` exchanges of them.
+    joint_rounds : int
+        Exchanges of the joint step on sums.
+    refine : int
+        Steps on U and user biases at home, after the joint factors came; 0 as printed.
+    outlier : float
+        Leave out owners whose largest entry is this many times the median owner's; only where uploads are seen.
+    select : {"all", "size", "quality"}
+        Who gives item factors: all; owners of at least ``min_ratings`` ratings; owners whose own model misses a fifth
+        of their ratings, held out, by at most ``max_error``. Owners decide for themselves; the others still receive.
+    min_ratings : int
+        For ``select="size"``.
+    max_error : float
+        For ``select="quality"``: a root mean square.
+    iterations : int
+        Of the owner's own factorization.
+    start_scale : float
+        Factors start between 0 and this.
+    alpha, beta, gamma, delta, eta_user, eta_item, by_count
+        Regularisation of U, V, user and item biases, learning rates of both biases, and whether the first two are
+        multiplied by numbers of ratings; see :class:`~fedfactor.kernels.cnmf.Penalty`.
+    overrides : tuple of (client, ((setting, value), ...))
+        An owner's own values of ``local_components`` and of the last nine settings, as tuning finds them. They stay
+        with the owner.
+
+    Notes
+    -----
+    Two exchanges (three with ``item_bias="count"``): up 2 + 2m numbers and then :math:`k_c m`; down 1 + m and then
+    :math:`K(m + k_c) + m`. The number of components says that the owner has at least three times
+    (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
+    biases, unrated items drawn so that V does not tell which they are, lower ranks for small owners, steps at home
+    after distillation; :meth:`as_printed` has none of these.
+
+    References
+    ----------
+    .. [1] M. E. Eren et al., "One-Shot Federated Group Collaborative Filtering", ICMLA 2022.
+       doi:10.1109/ICMLA55696.2022.00107
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> X = np.random.default_rng(0).integers(0, 6, (40, 12)).astype(float)
+    >>> run = fedfactor.run(FedSPLIT(2), {"a": X[:20], "b": X[20:]}, seed=0)
+    >>> run.rounds, run.status, run.V.shape
+    (2, 'converged', (4, 12))
+    """
+
+    n_components: int
+    local_components: int = 6
+    rank_rule: Literal["third", "paper"] = "third"
+    item_bias: Literal["pooled", "count", "mean"] = "pooled"
+    unrated: Literal["draw", "mean", "keep"] = "draw"
+    masked: bool = False
+    unit_rows: bool = True
+    joint: Literal["gather", "sum"] = "gather"
+    joint_rounds: int = 30
+    refine: int = 20
+    outlier: float = 20.0
+    select: Literal["all", "size", "quality"] = "all"
+    min_ratings: int = 100
+    max_error: float = 1.0
+    iterations: int = 60
+    start_scale: float = 1.0
+    alpha: float = 0.06
+    beta: float = 0.06
+    gamma: float = 0.02
+    delta: float = 0.02
+    eta_user: float = 0.005
+    eta_item: float = 0.005
+    by_count: bool = True
+    overrides: tuple[Any, ...] = ()
+
+    handles_missing: ClassVar[bool] = True
+
+    @classmethod
+    def as_printed(cls, n_components: int, **settings: Any) -> FedSPLIT:
+        """Return the paper's protocol: mean biases in clear, random start for unrated items, no steps at home."""
+        printed = {
+            "local_components": 20, "rank_rule": "paper", "item_bias": "mean", "unrated": "keep", "unit_rows": False,
+            "refine": 0, "iterations": 100,
+        }  # fmt: skip
+        return cls(n_components, **{**printed, **settings})
+
+    @property
+    def default_rounds(self) -> int:  # type: ignore[override]
+        """As many as the protocol has exchanges."""
+        return 1 + self._extra + (self.joint_rounds if self.joint == "sum" else 1)
+
+    @property
+    def _extra(self) -> int:
+        """Tell whether item biases take an exchange of their own: they must be summed, and V must not."""
+        return int(self.item_bias == "count" or (self.item_bias == "mean" and self.joint == "sum"))
+
+    def check(self, meta: Meta) -> None:
+        """Refuse settings that cannot work."""
+        check_rank(self.n_components, meta)
+        words = {"rank_rule": ("third", "paper"), "item_bias": ("pooled", "count", "mean"), "joint": ("gather", "sum"),
+                 "unrated": ("draw", "mean", "keep"), "select": ("all", "size", "quality")}  # fmt: skip
+        for name, known in words.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
+        for name, least in {"local_components": 1, "iterations": 1, "joint_rounds": 1, "refine": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
+        if self.outlier <= 1 or self.start_scale <= 0:
+            raise ValueError(f"outlier={self.outlier} must exceed 1 and start_scale={self.start_scale} 0.")
+        strangers = sorted({str(name) for name, _ in self.overrides} - set(meta.clients))
+        if strangers:
+            raise DataError(f"overrides names {strangers[0]!r}, which is no client of this federation.")
+
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """Announce only what this configuration sends."""
+        m, K, kind = meta.n_features, self.n_components, meta.dtype
+        most = max([self.local_components, *(dict(own).get("local_components", 1) for _, own in self.overrides)])
+        number, row, wide = Leaf("float64", ()), Leaf(kind, (m,)), Leaf(kind, (K, m))
+        pooled, by_sum = self.item_bias == "pooled", self.joint == "sum"
+        found: dict[type, Spec] = {
+            Begin: {"n_components": Leaf("int64", ())},
+            Stats: {"total": number, "weight": number} | ({"residuals": row, "counts": row} if pooled else {}),
+            Level: {"mu": number}
+            | ({"item": row} if pooled else {})
+            | ({"V": wide} if by_sum and not self._extra else {}),
+        }
+        if self._extra:
+            found |= {BiasSums: {"item": row, "weight": row}}
+        if by_sum or self._extra:
+            found[Basis] = {"mu": number, "item": row, "V": wide}
+        if by_sum:
+            return found | {JointSums: {"G": Leaf(kind, (K, K)), "N": wide} | ({"D": wide} if self.masked else {})}
+        factors = {"V": Leaf(kind, (most, m), exact=False)}
+        factors |= {"item": row} if self.item_bias == "mean" else {}
+        factors |= {"seen": Leaf("bool", (m,))} if self.masked else {}
+        joined = {"mu": number, "item": row, "V": wide, "M": Leaf(kind, (K, most), exact=False)}
+        return found | {Factors: factors, Global: joined}
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Begin]:
+        """Draw a public start for the joint step on sums."""
+        m, kind = meta.n_features, meta.dtype
+        V = at.shared_rng("V").random((self.n_components, m)).astype(kind)
+        server = Server(
+            mu=np.float64(0), item=np.zeros(m, kind), V=V, steps=np.int64(0), moved=np.float64(np.inf),
+            done=np.bool_(False), rejected=np.zeros(meta.n_clients, bool),
+            names=np.frombuffer("\0".join(meta.clients).encode(), np.uint8),
+        )  # fmt: skip
+        return server, Begin(np.int64(self.n_components))
+
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
+        """Draw the start of the owner's own factors."""
+        here, n, m = self._here(at.client), shard.n_rows, meta.n_features
+        most = n // 3 if here.rank_rule == "third" else min(n, 21) - 1
+        k = max(1, min(here.local_components, most))
+        U, V = starting_factors(n, m, k, at.rng("start"), here.start_scale, meta.dtype)
+        return Local(
+            U=U, V=V, user=np.zeros(n, meta.dtype), item=np.zeros(m, meta.dtype), mu=np.float64(0),
+            sent=V[:0], M=np.zeros((k, self.n_components), meta.dtype), fitted=np.bool_(False), chosen=np.bool_(True),
+        )  # fmt: skip
+
+    def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
+        """Answer by what came down: rate levels, then factors (or sums of them)."""
+        R = observed(shard.X, shard.mask)
+        if isinstance(down, (Begin, Global)):  # after the end there is nothing new to say
+            return state, self._stats(R, state)
+        if not bool(state.fitted):
+            state = self._fit(R, state, down, at)
+        if isinstance(down, Level) and self._extra:
+            weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * bool(state.chosen)
+            return state, BiasSums(state.item * weight, weight)
+        if self.joint == "sum":
+            return self._joint_sums(R, state, down.V)
+        if not bool(state.chosen):
+            raise ClientUnavailable(f"{at.client} keeps its item factors to itself (select={self.select!r}).")
+        return state, Factors(
+            V=state.sent,
+            item=state.item if self.item_bias == "mean" else None,
+            seen=item_counts(R) > 0 if self.masked else None,
+        )
+
+    def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
+        """Level, then join; a run that goes on after the end repeats what it found."""
+        if isinstance(up, dict):
+            return self._join(state, up)
+        if isinstance(up, Stats):
+            return self._level(state, up)
+        if isinstance(up, BiasSums):
+            item = np.divide(up.item, up.weight, out=np.zeros_like(up.item), where=up.weight > 0)
+            server = replace(state, item=item)
+            return server, Basis(server.mu, server.item, server.V)
+        V = as_joint(state.V, up, sweeps=10)
+        moved = np.linalg.norm(V - state.V) / max(float(np.linalg.norm(V)), FLOOR)
+        steps = int(state.steps) + 1
+        server = replace(
+            state, V=V, steps=np.int64(steps), moved=np.float64(moved), done=np.bool_(steps >= self.joint_rounds)
+        )
+        return server, Basis(server.mu, server.item, V)
+
+    def converged(self, state: Server) -> bool:
+        """Tell whether the protocol has come to its end."""
+        return bool(state.done)
+
+    def report(self, state: Server) -> dict[str, float]:
+        """Say how many owners were left out, and how far the joint factors still move."""
+        found = {"rejected": float(state.rejected.sum())} if state.rejected.any() else {}
+        return found | ({"moved": float(state.moved)} if np.isfinite(state.moved) else {})
+
+    def rejected(self, state: Server) -> tuple[str, ...]:
+        """Name the owners whose upload was left out of the joint step."""
+        return tuple(np.array(_names(state))[state.rejected].tolist())
+
+    def finish(self, shard: Shard, state: Local, down: Any) -> LocalFactors:
+        """Distil the joint factors into the owner's own model; without them, keep that model."""
+        R = observed(shard.X, shard.mask)
+        alone = not isinstance(down, Global) and (self.joint == "gather" or not isinstance(down, Basis))
+        if alone and not bool(state.fitted):
+            state = self._fit(R, state, down, None)
+        if alone:
+            return LocalFactors(*bilinear(state.U, state.V, state.user, state.item, float(state.mu)))
+        M = down.M.T if isinstance(down, Global) else state.M
+        V, item, mu = np.asarray(down.V, state.V.dtype), np.asarray(down.item, state.V.dtype), float(down.mu)
+        if M.shape[0] != state.U.shape[1] or not bool(state.fitted) or not bool(state.chosen) or not M.any():
+            U, user = fold_users(R, V, item, mu, penalty=self._penalty, iterations=100)
+        else:
+            U, user = state.U @ M, state.user
+            if self.refine:
+                U = np.maximum(U, FLOOR).astype(V.dtype)
+                options = {"penalty": self._penalty, "iterations": self.refine}
+                U, user = fold_users(R, V, item, mu, U=U, user=user, **options)
+        return LocalFactors(*bilinear(U, V, user, item, mu))
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Solve U and the bias of new users for fixed item factors."""
+        return fold_bilinear(observed(X, mask), factors.V, self._penalty)
+
+    def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:
+        """Measure the error over the ratings."""
+        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
+        return Score.of(*reconstruction(observed(shard.X, shard.mask), factors.U, factors.V, "stored"))
+
+    @property
+    def _penalty(self) -> Penalty:
+        return Penalty(*(getattr(self, name) for name in Penalty._fields))
+
+    def _here(self, client: str | None) -> FedSPLIT:
+        own = dict(next((own for name, own in self.overrides if str(name) == client), ()))
+        return replace(self, **own) if own else self
+
+    def _stats(self, R: Array, state: Local) -> Stats:
+        kind, total, n = state.V.dtype, float(R.data.sum(dtype=np.float64)), R.nnz
+        if self.item_bias == "mean":
+            return Stats(np.float64(total / max(n, 1)), np.float64(n > 0))
+        if self.item_bias == "count":
+            return Stats(np.float64(total), np.float64(n))
+        return Stats(np.float64(total), np.float64(n), item_residuals(R).astype(kind), item_counts(R).astype(kind))
+
+    def _level(self, state: Server, up: Stats) -> tuple[Server, Any]:
+        if bool(state.done) or int(state.steps):
+            return state, self._last(state)
+        mu = np.float64(up.total / up.weight if up.weight > 0 else 0.0)
+        item = state.item if up.counts is None else pooled_item_biases(up.residuals, up.counts)
+        server = replace(state, mu=mu, item=item)
+        by_sum = self.joint == "sum" and not self._extra
+        return server, Level(mu, item if self.item_bias == "pooled" else None, server.V if by_sum else None)
+
+    def _last(self, state: Server) -> Any:
+        if self.joint == "sum":
+            return Basis(state.mu, state.item, state.V)
+        nothing = np.zeros((self.n_components, 0), state.V.dtype)
+        return Scatter({name: Global(state.mu, state.item, state.V, nothing) for name in _names(state)})
+
+    def _fit(self, R: Array, state: Local, down: Any, at: Round | None) -> Local:
+        """Factor own ratings, and prepare what is sent of it."""
+        here = self._here(at.client if at else None)
+        mu = float(getattr(down, "mu", R.data.mean() if R.nnz else 0.0))
+        given = getattr(down, "item", None) if self.item_bias == "pooled" else None
+        start = state.item if given is None else np.asarray(given, state.V.dtype)
+        options = {"penalty": here._penalty, "iterations": here.iterations}
+        model = cnmf(R, state.U, state.V, mu, item=start, item_steps=given is None, **options)
+        if at is not None and not np.isfinite(model.V).all():
+            raise ClientUnavailable(f"{at.client} diverged on its own ratings and sends nothing.")
+        U, V = model.U, model.V
+        rated, chosen = item_counts(R) > 0, True
+        if at is not None and self.select == "size":
+            chosen = R.nnz >= self.min_ratings
+        elif at is not None and self.select == "quality":
+            found = own_error(R, mu, start, len(V), here._penalty, here.iterations, at.rng("select"))
+            chosen = found <= self.max_error
+        sent = V if self.masked or at is None else fill_unrated(V, rated, self.unrated, at.rng("unrated"))
+        if self.unit_rows:
+            size = row_rms(sent)
+            U, V, sent = U * size.T, V / size, sent / size
+        return replace(state, U=U, V=V, user=model.user, item=model.item, mu=np.float64(mu), sent=sent,
+                       fitted=np.bool_(True), chosen=np.bool_(chosen))  # fmt: skip
+
+    def _joint_sums(self, R: Array, state: Local, V: Array) -> tuple[Local, JointSums]:
+        """Fit own M to the joint V and send what the next V depends on: never the item factors themselves."""
+        S, V = state.sent, np.asarray(V, state.sent.dtype)
+        if not bool(state.chosen):
+            zero = np.zeros_like(V)
+            return state, JointSums(np.zeros((len(V), len(V)), V.dtype), zero, zero if self.masked else None)
+        if not self.masked:
+            M = solve_rows(state.M, V @ V.T, S @ V.T, sweeps=5)
+            return replace(state, M=M), JointSums(M.T @ M, M.T @ S)
+        mask = np.broadcast_to(item_counts(R) > 0, S.shape)
+        M = solve_rows_masked(state.M, S, mask, V, sweeps=5)
+        N, D, _ = masked_sums(M, S, mask, V)
+        return replace(state, M=M), JointSums(M.T @ M, N, D)
+
+    def _join(self, state: Server, up: dict[str, Factors]) -> tuple[Server, Any]:
+        """Leave out what cannot be item factors, stack the rest, factor it, and cut M apart again."""
+        names = list(up)
+        sizes = [np.abs(each.V).max(initial=0.0) if (each.V >= 0).all() else np.inf for each in up.values()]
+        bad = outliers(sizes, self.outlier)
+        if self.item_bias == "mean":
+            bad |= outliers([np.abs(each.item).max(initial=0.0) for each in up.values()], self.outlier)
+        good = [name for name, out in zip(names, bad, strict=True) if not out]
+        rejected = np.isin(_names(state), [name for name in names if name not in good])
+        server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
+        if not good:
+            return server, self._last(server)
+        S = np.concatenate([up[name].V for name in good])
+        mask = (
+            np.concatenate([np.broadcast_to(up[name].seen, up[name].V.shape) for name in good]) if self.masked else None
+        )
+        M, V, error = joint_factors(S, self.n_components, mask=mask)
+        item = (
+            np.mean([up[name].item for name in good], axis=0).astype(V.dtype)
+            if self.item_bias == "mean"
+            else state.item
+        )
+        server = replace(server, V=V, item=item, moved=np.float64(error))
+        cuts = np.split(M, np.cumsum([len(up[name].V) for name in good])[:-1])
+        own = {name: np.ascontiguousarray(part.T) for name, part in zip(good, cuts, strict=True)}
+        nothing = np.zeros((self.n_components, 0), V.dtype)
+        parts = {name: Global(server.mu, item, V, own.get(name, nothing)) for name in _names(state)}
+        return server, Scatter(parts)
+
+
+def as_joint(V: Array, up: JointSums, *, sweeps: int) -> np.ndarray:
+    """Return the joint V that these sums ask for; at one scale, so that M keeps its meaning from round to round."""
+    if up.D is None:
+        new = solve_rows(V.T, up.G, up.N.T, sweeps=sweeps).T
+    else:
+        new, _ = masked_step(V, up.G, up.N, up.D, sweeps=sweeps)
+    return np.ascontiguousarray(new)
+
+
+def _names(state: Server) -> list[str]:
+    return state.names.tobytes().decode().split("\0")

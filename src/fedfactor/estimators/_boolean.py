@@ -1,0 +1,160 @@
+"""What the faces of Boolean factorizations share: thresholds, restarts, Boolean products and metrics."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedfactor.core.checks import as_matrix, check_values, is_sparse
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.protocol import Algorithm
+from fedfactor.core.run import Run
+from fedfactor.core.tree import Array
+from fedfactor.engines.launch import run
+from fedfactor.estimators import _inputs
+from fedfactor.estimators._base import FederatedTransformer
+from fedfactor.kernels.boolean import boolean_product
+from fedfactor.kernels.products import as_like
+from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
+
+
+class BooleanTransformer(FederatedTransformer):
+    """A face whose rows and factors are zeros and ones."""
+
+    # Factors are rounded in any case: a run that ends with its last round has not failed.
+    _warns_at_last_round: ClassVar[bool] = False
+
+    def inverse_transform(self, U: Any) -> Array:
+        """Return the Boolean product ``U ∘ V``: what the factors say the rows were.
+
+        Parameters
+        ----------
+        U : array of shape (n, n_components)
+            Zeros and ones.
+
+        Returns
+        -------
+        X : array of shape (n, n_features_in_)
+            Zeros and ones.
+        """
+        return boolean_product(*boolean_rows(self, U))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return minus the loss of rows under the components, ``−|X ⊕ U∘V| / |X|``: higher is better.
+
+        Parameters
+        ----------
+        X : as in :meth:`transform`
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        return -self.measure(X).pooled.loss
+
+    def measure(self, X: Any, *, floor: float | None = None) -> BooleanMetrics:
+        """Choose U for rows and count how well the Boolean product meets them.
+
+        Parameters
+        ----------
+        X : as in :meth:`transform`
+        floor : float, optional
+            The loss of the factors that the data were made from, where they are known.
+
+        Returns
+        -------
+        BooleanMetrics
+            Of one owner named ``"new rows"``, or of each.
+        """
+        check_is_fitted(self)
+        factors = self._factors(None)
+
+        def rows(shard: Shard) -> tuple[Array, Array]:
+            return shard.X, self.run_.algorithm.fold_in(shard.X, factors, None)
+
+        found = self._each(X, rows)
+        found = found if isinstance(found, dict) else {"new rows": found}
+        parts = ({name: pair[place] for name, pair in found.items()} for place in (0, 1))
+        return boolean_metrics(*parts, factors.V, floor=floor)
+
+    def _settings(self) -> tuple[Algorithm, Any, int]:
+        _inputs.check_whole("n_init", self.n_init)
+        return super()._settings()
+
+    def _encode(self, federation: Federation) -> Federation:
+        return binarized(federation, self.binarize)
+
+    def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
+        """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
+        seed, best = options.pop("seed"), None
+        for start in range(self.n_init):
+            found = run(algorithm, federation, seed=_restart(seed, start), **options)
+            if best is None or float(found.score.sse) < float(best.score.sse):
+                best = found
+        assert best is not None
+        return best
+
+    def _keep(self, result: Run, federation: Federation) -> None:
+        super()._keep(result, federation)
+        rows = {name: federation.shard(name).X for name in federation.names}
+        self.metrics_ = boolean_metrics(rows, self.client_factors_, result.V)
+        self.loss_ = self.metrics_.pooled.loss
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = self.binarize is None
+        return tags
+
+
+def binarized(federation: Federation, threshold: float | None) -> Federation:
+    """Replace every owner's rows by ``X > threshold``, after the checks that it would hide; None: as they are."""
+    if threshold is None:
+        return federation
+    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not math.isfinite(threshold):
+        raise ValueError(f"binarize={threshold!r} must be a number, or None when the rows are zeros and ones already.")
+    shards = {name: federation.shard(name) for name in federation.names}
+    for name, shard in shards.items():
+        check_values(name, shard.X, shard.mask, "real")
+    made = {name: replace(shard, X=above(shard.X, float(threshold))) for name, shard in shards.items()}
+    return Federation(made, missing_values=federation.missing_values)
+
+
+def above(X: Array, threshold: float) -> Array:
+    """Return ``X > threshold`` as zeros and ones of the type of X; sparse rows stay sparse."""
+    if not is_sparse(X):
+        return as_like(X > threshold, X)
+    if threshold < 0:
+        raise DataError(
+            f"binarize={threshold:g} would turn every unstored cell of a sparse matrix into a one. Use a threshold "
+            "of at least 0, or pass a dense matrix."
+        )
+    X = X.copy()
+    X.data = (X.data > threshold).astype(X.dtype)
+    X.eliminate_zeros()
+    return X
+
+
+def _restart(seed: int, start: int) -> int:
+    """Return the seed of a restart: the first is the seed itself, so that one start is what it always was."""
+    if start == 0:
+        return seed
+    return int(np.random.SeedSequence([seed, start]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def boolean_rows(face: Any, U: Any) -> tuple[Array, Array]:
+    """Return U as a dense matrix, and the components in its library and type."""
+    check_is_fitted(face)
+    U, _ = as_matrix(U)
+    U = U.toarray() if is_sparse(U) else U
+    k = face.components_.shape[0]
+    if U.shape[1] != k:
+        raise DataError(f"U has {U.shape[1]} columns, but there are {k} components. Pass what transform returns.")
+    return U, as_like(face.components_, U)

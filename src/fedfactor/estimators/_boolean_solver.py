@@ -1,0 +1,137 @@
+"""The local Boolean solvers, each an estimator of its own: one matrix, no federation."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from fedfactor.core.checks import check_rank, check_values
+from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.protocol import Meta
+from fedfactor.core.tree import Array
+from fedfactor.estimators import _inputs
+from fedfactor.estimators._boolean import binarized, boolean_rows
+from fedfactor.kernels.bmf import RANDOM, factor
+from fedfactor.kernels.boolean import boolean_product, boolean_refit, count
+from fedfactor.kernels.products import as_like
+
+
+class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What the faces of the local solvers share."""
+
+    _solver: ClassVar[str]
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find Boolean components.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (n, m)
+            Zeros and ones, or numbers to be compared with ``binarize``.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+        """
+        self._solve(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
+        """Fit, and choose U for the components, as :meth:`transform` does.
+
+        Parameters
+        ----------
+        X, y
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        U : array of shape (n, n_components)
+        """
+        return boolean_refit(self._solve(X), self.components_)
+
+    def transform(self, X: Any) -> Array:
+        """Choose the components whose union comes close to each row.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (n, m)
+
+        Returns
+        -------
+        U : array of shape (n, n_components)
+            Zeros and ones, of the floating type of X.
+        """
+        check_is_fitted(self)
+        return boolean_refit(self._rows(X, reset=False), self.components_)
+
+    def inverse_transform(self, U: Any) -> Array:
+        """Return the Boolean product of U and the components.
+
+        Parameters
+        ----------
+        U : array of shape (n, n_components)
+
+        Returns
+        -------
+        X : array of shape (n, n_features_in_)
+        """
+        return boolean_product(*boolean_rows(self, U))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return minus the loss, wrong cells over ones, of rows under the components.
+
+        Parameters
+        ----------
+        X : as in :meth:`transform`
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        return -count(rows, boolean_refit(rows, self.components_), self.components_).loss
+
+    def _rows(self, X: Any, *, reset: bool) -> Array:
+        rows = Federation({"all": Shard.of(_inputs.matrix(self, X, reset=reset))})
+        shard = binarized(rows, self.binarize).shard("all")
+        check_values("all", shard.X, None, "binary")
+        return shard.X
+
+    def _options(self) -> dict[str, Any]:
+        """Return the settings of the solver."""
+        own = ("n_components", "binarize", "random_state")
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in own}
+
+    def _solve(self, X: Any) -> Array:
+        _inputs.check_whole("n_components", self.n_components)
+        rows = self._rows(X, reset=True)
+        check_rank(self.n_components, Meta(rows.shape[1], ("all",), n_rows=rows.shape[0]))
+        seed = _inputs.draw_seed(self.random_state) if self._solver in RANDOM else 0
+        found = factor(rows, self.n_components, self._solver, rng=np.random.default_rng(seed), **self._options())
+        self.components_ = as_like(found.V, rows)
+        self.U_ = as_like(found.U, rows)
+        self.loss_ = count(rows, self.U_, self.components_).loss
+        self.finished_ = found.finished
+        self.n_iter_ = found.n_iter
+        self.n_components_ = int(found.V.any(axis=1).sum())
+        return rows
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = self.binarize is None
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

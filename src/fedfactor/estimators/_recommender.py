@@ -1,0 +1,217 @@
+"""The shared machinery of the recommenders: sort ratings by owner, run, answer questions."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.protocol import Algorithm, LocalFactors
+from fedfactor.core.run import Run
+from fedfactor.data.partition import split_evenly
+from fedfactor.data.ratings import Ratings, ratings_of
+from fedfactor.engines.callbacks import watcher
+from fedfactor.engines.launch import engine_of, run
+from fedfactor.estimators import _inputs
+from fedfactor.estimators._users import UserTable, new_ratings
+
+
+class FederatedRecommender(BaseEstimator):
+    """A face for ratings: its parameters are the fields of one algorithm, and what every run needs.
+
+    Subclasses name the algorithm in ``_method`` and write their ``__init__`` in full, as scikit-learn wants it.
+    """
+
+    _method: ClassVar[type[Algorithm]]
+
+    def fit(self, ratings: Any, y: Any = None, *, groups: Any = None) -> Self:
+        """Learn from ratings that belong to several owners.
+
+        Parameters
+        ----------
+        ratings : data frame, sparse matrix, Ratings, or mapping of owner to one of the first two
+            A frame has the columns ``user``, ``item`` and ``rating``. In a matrix, rows are users, columns are items
+            and stored cells are ratings; users and items are then known by position.
+        y : None
+            Ignored.
+        groups : str, mapping or sequence, optional
+            Who owns which user: the name of a column or a mapping from user to owner (frames), one label for each row
+            (matrices). By default users are dealt at random to ``n_clients`` owners.
+
+        Returns
+        -------
+        self
+        """
+        engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
+        for name in ("n_components", "n_clients"):
+            _inputs.check_whole(name, getattr(self, name))
+        found = ratings_of(ratings, groups)
+        if groups is None and self.n_clients > 1 and len(found.owners) == 1:
+            found = _deal(found, self.n_clients, seed)
+        if not found.n_ratings:
+            raise DataError("There are no ratings at all.")
+        algorithm = self._method(**{field.name: getattr(self, field.name) for field in fields(self._method)})
+        watch = watcher(self.verbose, type(self).__name__)
+        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
+        self._keep(run(algorithm, found.federation(), engine=engine, **options), found)
+        return self
+
+    def predict(self, users: Any, items: Any, *, client: str | None = None) -> np.ndarray:
+        """Return the predicted rating of each (user, item) pair, within the scale of the ratings.
+
+        Parameters
+        ----------
+        users, items : sequences of ids of equal length, or single ids
+        client : str, optional
+            The users' owner; needed only where two owners use one id.
+
+        Returns
+        -------
+        array of shape (pairs,)
+        """
+        users = _as_list(users)
+        items = _as_list(items)
+        if len(users) != len(items):
+            raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
+        out = np.empty(len(users))
+        for name, where in self._by_owner(users, client).items():
+            out[where] = self.tables_[name].predict([users[p] for p in where], [items[p] for p in where])
+        return out
+
+    def recommend(
+        self, users: Any = None, n: int = 10, *, exclude_seen: bool = True, client: str | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the n best items of each user and their scores, best first.
+
+        Parameters
+        ----------
+        users : sequence of ids, or a single id, optional
+            By default all users of all owners, in the order of ``users_``.
+        n : int, default=10
+            Items for each user.
+        exclude_seen : bool, default=True
+            Leave out what the user rated already.
+        client : str, optional
+            The users' owner; needed only where two owners use one id.
+
+        Returns
+        -------
+        items : array of shape (users, n)
+        scores : array of shape (users, n)
+            −inf where a user has fewer items left.
+
+        Notes
+        -----
+        Scores of a few users exist at a time: memory is that of the answer.
+        """
+        check_is_fitted(self)
+        if users is None:
+            names = [client] if client is not None else list(self.tables_)
+            parts = [self._table(name).recommend(n=n, exclude_seen=exclude_seen) for name in names]
+            return np.concatenate([items for items, _ in parts]), np.concatenate([scores for _, scores in parts])
+        users = _as_list(users)
+        items, scores = np.empty((len(users), n), self.items_.dtype), np.empty((len(users), n))
+        for name, where in self._by_owner(users, client).items():
+            table = self.tables_[name]
+            items[where], scores[where] = table.recommend([users[p] for p in where], n, exclude_seen=exclude_seen)
+        return items, scores
+
+    def fold_in(self, ratings: Any, *, client: str | None = None) -> UserTable:
+        """Find factors of users who were not in fit, from the items' side of the model alone; nothing is sent.
+
+        Parameters
+        ----------
+        ratings : dict of item to rating, data frame, or sparse matrix
+            Of one user (``dict``) or of several.
+        client : str, optional
+            The owner whose model is used, where models differ; by default the first.
+
+        Returns
+        -------
+        UserTable
+            With ``predict(users, items)`` and ``recommend(users, n)`` of its own; the user of a dict is called 0.
+        """
+        check_is_fitted(self)
+        table = self._table(next(iter(self.tables_)) if client is None else client)
+        R, users = new_ratings(ratings, table)
+        U = self.run_.algorithm.fold_in(R, LocalFactors(table.U, table.V), "stored")
+        return UserTable(U, table.V, R, users, self.items_, self.scale_)
+
+    def score(self, ratings: Any, y: Any = None) -> float:
+        """Return minus the root mean square error on ratings of known users and items: higher is better.
+
+        Parameters
+        ----------
+        ratings : data frame with user, item and rating
+        y : None
+            Ignored.
+        """
+        true = np.asarray(ratings["rating"], dtype=float)
+        return -float(np.sqrt(np.mean(np.square(self.predict(ratings["user"], ratings["item"]) - true))))
+
+    def _keep(self, result: Run, found: Ratings) -> None:
+        self.run_ = result
+        self.n_iter_ = result.rounds
+        self.items_ = found.items
+        self.users_ = {name: found.users[name] for name in sorted(found.users)}
+        self.components_ = result.V
+        self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
+        implicit = getattr(result.algorithm, "feedback", "explicit") == "implicit"
+        values = [R.data for R in found.owners.values() if R.nnz]
+        seen = (float(min(v.min() for v in values)), float(max(v.max() for v in values)))
+        self.scale_ = None if implicit else tuple(map(float, self.scale)) if self.scale is not None else seen
+        self.tables_ = {
+            name: UserTable(kept.U, kept.V, found.owners[name], found.users[name], found.items, self.scale_)
+            for name, kept in result.factors.items()
+        }
+        left_out = [record.metrics.get("rejected", 0) for record in result.history]
+        self.n_rejected_ = int(max(left_out, default=0))
+        if self.n_rejected_:
+            warnings.warn(
+                f"{type(self).__name__} left {self.n_rejected_} owners out of the joint step: what they sent cannot be "
+                "item factors. They still received the result.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _table(self, name: str) -> UserTable:
+        if str(name) not in self.tables_:
+            raise ValueError(f"No owner is called {name!r}; the run knew {', '.join(self.tables_)}.")
+        return self.tables_[str(name)]
+
+    def _by_owner(self, users: list[Any], client: str | None) -> dict[str, list[int]]:
+        """Sort positions of users by owner."""
+        check_is_fitted(self)
+        if client is not None:
+            self._table(client)
+            return {str(client): list(range(len(users)))}
+        places: dict[str, list[int]] = {}
+        for position, user in enumerate(users):
+            homes = [name for name, table in self.tables_.items() if user in table]
+            if len(homes) > 1:
+                raise DataError(
+                    f"Owners {homes[0]!r} and {homes[1]!r} both have a user {user!r}. Say whose: client=..."
+                )
+            if not homes:
+                raise DataError(f"No user {user!r} is known. fold_in takes the ratings of users who were not in fit.")
+            places.setdefault(homes[0], []).append(position)
+        return places
+
+
+def _as_list(ids: Any) -> list[Any]:
+    if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
+        return [ids]
+    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+
+
+def _deal(found: Ratings, n_clients: int, seed: int) -> Ratings:
+    R, users = found.owners["0"], found.users["0"]
+    labels = np.asarray(split_evenly(R.shape[0], n_clients, seed)).astype(str)
+    rows = {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
+    return replace(found, owners={k: R[v] for k, v in rows.items()}, users={k: users[v] for k, v in rows.items()})

@@ -1,0 +1,1 @@
+"""Federated Boolean factorization: noise, scarcity, abundance, component counts, real data."""

@@ -1,0 +1,118 @@
+"""One figure of a table: a method on some data, run once, written down at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedfactor.algorithms import BooleanVotes
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round
+from fedfactor.engines.base import Inbox
+from fedfactor.engines.launch import run
+from fedfactor.metrics.boolean import boolean_metrics
+from fedfactor.threads import limit_threads
+
+__all__ = ["Bench", "Cell", "Store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Where a figure stands: the study, the data, the method, and the seed."""
+
+    study: str
+    data: str
+    method: str
+    seed: int
+
+
+class Store:
+    """Figures in one file for each cell, so that a run that was broken off goes on where it stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, cell: Cell, settings: Mapping[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the figures of a cell, from its file if the settings are the same, else made and written."""
+        key = {**asdict(cell), **settings}
+        name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        path = self.folder / f"{name}.json"
+        if path.exists():
+            return json.loads(path.read_text())
+        figures = {**asdict(cell), **make()}
+        draft = path.with_suffix(".part")
+        draft.write_text(json.dumps(figures))
+        os.replace(draft, path)
+        return figures
+
+
+class Bench:
+    """Runs methods on one federation; a local solver runs once, however many votes are taken on what it found."""
+
+    def __init__(self, owners: Mapping[str, Any]) -> None:
+        self.owners = owners
+        self._solved: dict[str, tuple[dict[str, Any], float]] = {}
+
+    def measure(self, algorithm: Algorithm, *, rounds: int | None = None, seed: int = 0) -> dict[str, Any]:
+        """Return loss, recall, precision and similarity (means over owners), pooled loss, traffic, and seconds.
+
+        ``late`` counts the clients whose solver ran out of its time.
+        """
+        began = time.perf_counter()
+        if isinstance(algorithm, BooleanVotes):
+            factors, late, up, before = self._vote(algorithm, seed)
+            status = "converged"
+        else:
+            result = run(algorithm, self.owners, rounds=rounds, seed=seed)
+            factors, late, up, before, status = result.factors, 0, result.bytes_up, 0.0, result.status
+        seconds = before + time.perf_counter() - began
+        V = next(iter(factors.values())).V
+        found = boolean_metrics(self.owners, {name: kept.U for name, kept in factors.items()}, V)
+        return {
+            "loss": found.loss,
+            "recall": found.recall,
+            "precision": found.precision,
+            "similarity": found.similarity,
+            "pooled_loss": found.pooled.loss,
+            "seconds_per_client": seconds / len(self.owners),
+            "late": late,
+            "bytes_up_per_client": up / len(self.owners),
+            "status": status,
+        }
+
+    def _vote(self, algorithm: BooleanVotes, seed: int) -> tuple[dict[str, LocalFactors], int, int, float]:
+        """Take the one round of a vote, step by step as an engine does, from states that are solved already."""
+        federation = Federation(self.owners)
+        meta = federation.prepare(algorithm.domain)
+        algorithm.check(meta)
+        states, before = self._states(algorithm, federation, meta, seed)
+        server, down = algorithm.init_server(meta, Round(seed, 0))
+        inbox = Inbox(algorithm.messages(meta))
+        for name, state in states.items():
+            _, up = algorithm.client_step(federation.shard(name), state, down, Round(seed, 0, name))
+            inbox.add(name, up)
+        _, down = algorithm.server_step(server, inbox.combined, Round(seed, 0, participants=meta.clients))
+        kept = {name: algorithm.finish(federation.shard(name), state, down) for name, state in states.items()}
+        return kept, sum(int(state.late) for state in states.values()), inbox.bytes_up, before
+
+    def _states(
+        self, algorithm: BooleanVotes, federation: Federation, meta: Meta, seed: int
+    ) -> tuple[dict[str, Any], float]:
+        key = repr((algorithm.solver, algorithm.n_components, algorithm.options, algorithm.time_limit, seed))
+        if key not in self._solved:
+            _, down = algorithm.init_server(meta, Round(seed, 0))
+            began, states = time.perf_counter(), {}
+            with limit_threads(1):  # products this small lose by sharing
+                for name in meta.clients:
+                    shard, at = federation.shard(name), Round(seed, 0, name)
+                    states[name], _ = algorithm.client_step(shard, algorithm.init_client(shard, meta, at), down, at)
+            self._solved[key] = (states, time.perf_counter() - began)
+            return states, 0.0
+        return self._solved[key]

@@ -1,0 +1,148 @@
+"""Plain loops over ratings, written to be compiled by :mod:`fedfactor.kernels.compiled`. Scratch only, no copies.
+
+Every pass goes over the users of a block, so that one CSR matrix serves users and items: what items need is added to
+buffers that belong to the block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Letters and freedoms: see :mod:`fedfactor.kernels.compiled`.
+PLANS = {
+    "rating_biases": ("iidRRdddssnnDD", "fast"),
+    "rating_factors": ("iidRRdddssnnnWWW", "fast"),
+    "implicit_factors": ("iidRRRsssnnnWWW", "fast"),
+}
+
+
+def rating_biases(indptr, indices, data, U, Vt, bu, bv, rate, mu, gamma, start, stop, out, errors):
+    """Move the biases of users ``start:stop``, then add to `errors` what each of their ratings is off by, per item."""
+    k = U.shape[1]
+    longest = 0
+    for i in range(start, stop):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    off = np.empty(longest, U.dtype)
+    for i in range(start, stop):
+        begin = indptr[i]
+        size = indptr[i + 1] - begin
+        out[i] = bu[i]
+        if size == 0:
+            continue
+        u = U[i]
+        total = mu - mu
+        for p in range(size):
+            j = indices[begin + p]
+            v = Vt[j]
+            fitted = mu + bu[i] + bv[j]
+            for q in range(k):
+                fitted += u[q] * v[q]
+            off[p] = data[begin + p] - fitted
+            total += off[p]
+        step = rate[i] * (total / size - gamma * bu[i])
+        out[i] = bu[i] + step
+        for p in range(size):
+            errors[indices[begin + p]] += off[p] - step
+
+
+def rating_factors(indptr, indices, data, U, Vt, bu, bv, weight, mu, floor, start, stop, items, out, N, D):
+    """Update U of users ``start:stop``; when `items` is not 0 add their share of the item sums to `N` and `D`.
+
+    `weight` holds the regularisation of each user. Returns the squared error with the new U and the old V.
+    """
+    k = U.shape[1]
+    num = np.empty(k, U.dtype)
+    den = np.empty(k, U.dtype)
+    error = 0.0
+    zero = mu - mu
+    for i in range(start, stop):
+        u = U[i]
+        new = out[i]
+        begin = indptr[i]
+        end = indptr[i + 1]
+        for q in range(k):
+            new[q] = u[q]
+            num[q] = zero
+            den[q] = weight[i] * u[q]
+        for p in range(begin, end):
+            j = indices[p]
+            v = Vt[j]
+            offset = mu + bu[i] + bv[j]
+            fitted = max(offset, zero)
+            wanted = data[p] + max(-offset, zero)
+            for q in range(k):
+                fitted += u[q] * v[q]
+            for q in range(k):
+                num[q] += v[q] * wanted
+                den[q] += v[q] * fitted
+        if end > begin:
+            for q in range(k):
+                if den[q] > zero:
+                    new[q] = max(u[q] * num[q] / den[q], floor)
+        for p in range(begin, end):
+            j = indices[p]
+            v = Vt[j]
+            offset = mu + bu[i] + bv[j]
+            fitted = max(offset, zero)
+            wanted = data[p] + max(-offset, zero)
+            for q in range(k):
+                fitted += new[q] * v[q]
+            error += np.float64(wanted - fitted) ** 2
+            if items != 0:
+                numerator = N[j]
+                denominator = D[j]
+                for q in range(k):
+                    numerator[q] += new[q] * wanted
+                    denominator[q] += new[q] * fitted
+    return error
+
+
+def implicit_factors(indptr, indices, data, U, Vt, G, alpha, floor, one, start, stop, items, out, N, D):
+    """Do the same for implicit feedback: every cell counts, a stored one with its own weight and a wish of one.
+
+    `data` holds the weights, at least one; `G` is V Vᵀ, which speaks for the cells that are not stored.
+    """
+    k = U.shape[1]
+    num = np.empty(k, U.dtype)
+    den = np.empty(k, U.dtype)
+    error = 0.0
+    zero = one - one
+    for i in range(start, stop):
+        u = U[i]
+        new = out[i]
+        begin = indptr[i]
+        end = indptr[i + 1]
+        for q in range(k):
+            num[q] = zero
+            total = alpha * u[q]
+            for t in range(k):
+                total += G[q, t] * u[t]
+            den[q] = total
+        for p in range(begin, end):
+            v = Vt[indices[p]]
+            fitted = zero
+            for q in range(k):
+                fitted += u[q] * v[q]
+            extra = (data[p] - one) * fitted
+            for q in range(k):
+                num[q] += v[q] * data[p]
+                den[q] += v[q] * extra
+        for q in range(k):
+            new[q] = max(u[q] * num[q] / den[q], floor) if den[q] > zero else u[q]
+        for p in range(begin, end):
+            j = indices[p]
+            v = Vt[j]
+            fitted = zero
+            for q in range(k):
+                fitted += new[q] * v[q]
+            error += data[p] * np.float64(one - fitted) ** 2 - np.float64(fitted) ** 2
+            if items != 0:
+                numerator = N[j]
+                denominator = D[j]
+                for q in range(k):
+                    numerator[q] += new[q] * data[p]
+                    denominator[q] += new[q] * (data[p] - one) * fitted
+        for q in range(k):
+            for t in range(k):
+                error += np.float64(new[q]) * np.float64(G[q, t]) * np.float64(new[t])
+    return error

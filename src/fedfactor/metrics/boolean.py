@@ -1,0 +1,94 @@
+"""How good a Boolean reconstruction is: by owner, on average, and against the noise floor where it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedfactor.kernels.boolean import Cells, count
+
+__all__ = ["BooleanMetrics", "boolean_metrics"]
+
+Array = Any
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanMetrics:
+    """Quality of Boolean factors over all owners.
+
+    Attributes
+    ----------
+    loss, recall, precision, similarity : float
+        Means over owners, each owner counting alike, of :class:`~fedfactor.kernels.boolean.Cells`: wrong cells over
+        ones, share of the ones found, share of the found that are ones, share of equal cells.
+    pooled : Cells
+        The counts of all owners together, with the same four ratios.
+    by_client : dict of str to Cells
+        The counts of each owner.
+    floor : float or None
+        The loss of the factors that the data were made from, where they are known.
+    """
+
+    loss: float
+    recall: float
+    precision: float
+    similarity: float
+    pooled: Cells
+    by_client: dict[str, Cells]
+    floor: float | None = None
+
+    @property
+    def excess(self) -> float | None:
+        """Loss above the noise floor; None where that is not known."""
+        return None if self.floor is None else self.loss - self.floor
+
+    @property
+    def worst_client(self) -> tuple[str, float]:
+        """The owner with the largest loss, and that loss; of equals the first by name."""
+        return max(((name, self.by_client[name].loss) for name in sorted(self.by_client)), key=lambda one: one[1])
+
+
+def boolean_metrics(
+    X: Mapping[str, Array], U: Mapping[str, Array], V: Array | Mapping[str, Array], *, floor: float | None = None
+) -> BooleanMetrics:
+    """Compare each owner's rows with ``U ∘ V``.
+
+    Parameters
+    ----------
+    X, U : mapping of name to matrix of 0 and 1
+        Each owner's rows and row factor.
+    V : array of shape (k, m), or mapping of name to array
+        The shared components, or each owner's own.
+    floor : float, optional
+        The loss that no factorization of this rank is expected to undercut, such as ``Planted.floor``.
+
+    Returns
+    -------
+    BooleanMetrics
+
+    Notes
+    -----
+    The FELB paper prints the ratio of Frobenius norms without squares, a recall that counts all equal cells, and a
+    similarity that is a sum of products; here all are counts of cells, so that they lie where their names say.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = {"north": np.eye(2), "south": np.ones((1, 2))}
+    >>> found = boolean_metrics(X, {"north": np.eye(2), "south": np.zeros((1, 2))}, np.eye(2))
+    >>> found.loss, found.pooled.loss, found.worst_client
+    (0.5, 0.5, ('south', 1.0))
+    """
+    if not X:
+        raise ValueError("There is nobody to measure: give the rows of at least one owner.")
+    if set(X) != set(U):
+        odd = sorted(set(X) ^ set(U))[0]
+        raise ValueError(f"Rows and row factors must belong to the same clients, but {odd!r} is in only one of them.")
+    cells = {name: count(rows, U[name], V[name] if isinstance(V, Mapping) else V) for name, rows in X.items()}
+    means = {
+        ratio: sum(getattr(one, ratio) for one in cells.values()) / len(cells)
+        for ratio in ("loss", "recall", "precision", "similarity")
+    }
+    pooled = sum(cells.values(), Cells(0, 0, 0, 0))
+    return BooleanMetrics(**means, pooled=pooled, by_client=cells, floor=floor)
