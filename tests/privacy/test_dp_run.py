@@ -87,7 +87,10 @@ class TestRowLevel:
         np.testing.assert_array_equal(one.V, two.V)
         assert one.privacy["void"]
         assert any("from a seed" in why for why in one.privacy["simulation"])
-        secret = [fedfactor.run(PooledNMF(3), owners(), rounds=2, seed=0, privacy=fedfactor.dp(1.0, **PUBLIC)) for _ in range(2)]
+        secret = [
+            fedfactor.run(PooledNMF(3), owners(), rounds=2, seed=0, privacy=fedfactor.dp(1.0, **PUBLIC))
+            for _ in range(2)
+        ]
         assert (secret[0].V != secret[1].V).any()
         assert not secret[0].privacy["void"]
 
@@ -174,7 +177,9 @@ class TestRefusals:
 class TestLedger:
     def test_a_run_stops_when_its_budget_is_spent(self):
         z = calibrate(1.0, 1e-5, 4)
-        run = fedfactor.run(PooledNMF(3), owners(), rounds=9, seed=0, privacy=fedfactor.dp(1.0, noise_multiplier=z, **PUBLIC))
+        run = fedfactor.run(
+            PooledNMF(3), owners(), rounds=9, seed=0, privacy=fedfactor.dp(1.0, noise_multiplier=z, **PUBLIC)
+        )
         assert (run.rounds, run.status) == (4, "budget")
         assert run.privacy["epsilon"] <= 1
 
@@ -243,7 +248,10 @@ class TestLedger:
         for (_, before, _), (_, after, _) in zip(first, again, strict=True):
             np.testing.assert_array_equal(before.D, after.D)
         lines = [json.loads(line) for line in books.read_text().splitlines()]
-        assert sorted((line["round"], line["what"]) for line in lines) == [(-1, "survey"), *((i, "sum") for i in range(6))]
+        assert sorted((line["round"], line["what"]) for line in lines) == [
+            (-1, "survey"),
+            *((i, "sum") for i in range(6)),
+        ]
         assert spent < Ledger(books).epsilon(1e-5) <= 1
 
 

@@ -18,7 +18,15 @@ from fedfactor.kernels.exposure import Exposure
 from fedfactor.kernels.factors import reconstruction, refit_rows
 from fedfactor.kernels.pcd import RULES, SOLVERS, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram_rows, squared_norm, total
-from fedfactor.kernels.sketch import KINDS, Sketch, draw_sketch, sketch_block, sketch_columns, sketch_stream, sketch_width
+from fedfactor.kernels.sketch import (
+    KINDS,
+    Sketch,
+    draw_sketch,
+    sketch_block,
+    sketch_columns,
+    sketch_stream,
+    sketch_width,
+)
 
 
 @record

@@ -136,9 +136,9 @@ class ProximalAveraging(Algorithm):
         V = as_like(down.V, X) if state.V is None or at.index > 0 else state.V
         V_prev, error = V, 0.0
         for s in range(self.local_steps):
-            U, U_prev, V, V_prev, error = relaxed_steps(
-                X, U, U_prev, V, V_prev, self.pull(self._time(at.index, s)), total
-            )
+            known = total if s == self.local_steps - 1 else None  # the error is told once a round
+            pull = self.pull(self._time(at.index, s))
+            U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known)
         weight = float(shard.n_rows if self.weights == "rows" else shard.n_rows > 0)
         up = Weighted(weight * V, np.float64(weight), np.float64(error), state.total)
         return Local(U, U_prev, state.total, None), up

@@ -293,9 +293,7 @@ class SynSSD(Algorithm):
         >>> SynSSD.published(5, "v").sketch
         'v'
         """
-        return cls(
-            n_components, sketch, ratio=ratio, align=False, rule="absolute", start=1.0, growth=0.1, init="small"
-        )
+        return cls(n_components, sketch, ratio=ratio, align=False, rule="absolute", start=1.0, growth=0.1, init="small")
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""

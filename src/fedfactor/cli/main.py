@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from fedfactor.cli.audit import audit
 from fedfactor.cli.demo import demo
 from fedfactor.cli.fit import fit
+from fedfactor.cli.reproduce import reproduce
 from fedfactor.cli.results import info, transform
+from fedfactor.cli.split import split
 
 app = typer.Typer(
     name="fedfactor",
@@ -42,3 +45,6 @@ app.command()(fit)
 app.command()(demo)
 app.command()(transform)
 app.command()(info)
+app.command()(reproduce)
+app.command()(audit)
+app.command()(split)

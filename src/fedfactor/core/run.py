@@ -94,7 +94,7 @@ class Run:
             "seed": self.seed,
             "status": self.status,
             "rounds": self.rounds,
-            "clients": len(self.factors),
+            "clients": len(self.scores),
             "relative_error": self.relative_error,
             "worst_client": {"name": name, "relative_error": error},
             "bytes_up": self.bytes_up,

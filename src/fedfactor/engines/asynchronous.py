@@ -6,7 +6,7 @@ import heapq
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
@@ -61,6 +61,8 @@ class VirtualEngine:
     latency: float = 0.0
     evaluate: int = 0
 
+    simulation: ClassVar[bool] = True
+
     def run(
         self,
         algorithm: Algorithm,
@@ -71,8 +73,11 @@ class VirtualEngine:
         participation: Participation = 1.0,
         checkpoint: Any = None,
         callbacks: Sequence[AnyCallback] = (),
+        channel: Any = None,
     ) -> Run:
         """Run until clients have taken ``rounds`` steps on average."""
+        if channel is not None:
+            raise IncompatibleError("A virtual clock carries plain uploads only. Use the local engine for privacy.")
         self._refuse(algorithm, participation, checkpoint)
         meta = federation.prepare(algorithm.domain)
         expected = check_fit(algorithm, meta)

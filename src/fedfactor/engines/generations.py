@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from fedfactor.core.errors import CheckpointError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.wire import read_header
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, fingerprint
 from fedfactor.engines.world import World
 
@@ -48,7 +50,8 @@ class Generations:
     def load(self, mark: dict[str, Any]) -> Snapshot | None:
         """Read the newest generation that every rank has; refuse it on all ranks when any rank's part does not fit."""
         mine = self._mine()
-        common = set.intersection(*(set(numbers) for numbers in self.world.hear_all(sorted(mine))))
+        everywhere: list[list[int]] = self.world.hear_all(sorted(mine))
+        common: set[int] = set(everywhere[0]).intersection(*everywhere[1:])
         if not common:
             return None
         newest, problem, snapshot = max(common), "", None
@@ -83,5 +86,8 @@ def progress(folder: Path) -> tuple[int, int] | None:
     if not found:
         return None
     number, path = max(found)
-    snapshot = Snapshot.from_bytes(path.read_bytes())
-    return int(snapshot.fingerprint["seed"]), number
+    try:
+        about = json.loads(read_header(path.read_bytes(), limit=1 << 30)[1]["about"])
+        return int(about["fingerprint"]["seed"]), number
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}). Delete it, or start anew.") from None

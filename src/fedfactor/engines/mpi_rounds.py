@@ -242,13 +242,13 @@ class RoundsJob:
         about = {**environment(self.threads), "ranks": self.world.size, "rank_sent_bytes": self.world.sent}
         assert self.mine is not None
         features = self.mine.feature_names
-        return Run(
-            self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features
-        )
+        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features)
 
     def epitaph(self, error: BaseException) -> str:
         """Say where and why the job ended, and how it goes on."""
-        where = f"rank {self.world.rank} of {self.world.size} (owners {', '.join(self.own[:3])}{'…' * (len(self.own) > 3)})"
+        where = (
+            f"rank {self.world.rank} of {self.world.size} (owners {', '.join(self.own[:3])}{'…' * (len(self.own) > 3)})"
+        )
         saved = self.kept.last if self.kept else None
         again = f" The same command goes on from round {saved}." if saved else ""
         return f"{where} failed in round {self.now}, so the job ends: {type(error).__name__}: {error}{again}"

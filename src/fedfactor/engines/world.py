@@ -108,7 +108,9 @@ class World:
             return self._scatter(parts if not isinstance(parts, bytes) else None)
         size = np.array([len(parts) if isinstance(parts, bytes) else 0], np.int64)
         self.comm.Bcast(size, root=0)
-        whole = np.frombuffer(bytearray(parts), np.uint8) if isinstance(parts, bytes) else np.empty(int(size[0]), np.uint8)
+        whole = (
+            np.frombuffer(bytearray(parts), np.uint8) if isinstance(parts, bytes) else np.empty(int(size[0]), np.uint8)
+        )
         self.sent += (int(size[0]) + 16) * (self.rank == 0)
         self.comm.Bcast(whole, root=0)
         return whole.tobytes()

@@ -18,7 +18,16 @@ import scipy.sparse
 from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.products import cross, gram_rows, sums
 
-__all__ = ["ROW_CAP", "ROW_CLIP", "clipped_gradient", "doubles", "noisy_round", "row_squares", "split_rows", "summation_error"]
+__all__ = [
+    "ROW_CAP",
+    "ROW_CLIP",
+    "clipped_gradient",
+    "doubles",
+    "noisy_round",
+    "row_squares",
+    "split_rows",
+    "summation_error",
+]
 
 Array = Any
 
@@ -146,9 +155,7 @@ def summation_error(n_rows: float, n_components: int, n_features: int) -> float:
     return 2 * steps / (1 - steps) * terms * math.sqrt(n_components * n_features)
 
 
-def noisy_round(
-    sent: Array, mean: Array, D: Array, *, index: int, rows: float
-) -> tuple[np.ndarray, np.ndarray]:
+def noisy_round(sent: Array, mean: Array, D: Array, *, index: int, rows: float) -> tuple[np.ndarray, np.ndarray]:
     """Take a projected gradient step of public length, scale rows to norm 1, and move the running mean of iterates.
 
     Parameters
