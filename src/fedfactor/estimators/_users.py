@@ -59,6 +59,10 @@ class UserTable:
         scores = np.einsum("pk,pk->p", self.U[rows], self.V.T[columns])
         return scores if self.scale is None else np.clip(scores, *self.scale)
 
+    def scores(self, rows: np.ndarray) -> np.ndarray:
+        """Return a new array with the scores of all items for some users."""
+        return self.U[rows] @ self.V
+
     def recommend(self, users: Any = None, n: int = 10, *, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Return the n best items for each user, and their scores, best first.
 
@@ -90,7 +94,7 @@ class UserTable:
         step = max(1, _CELLS // m)
         for start in range(0, len(rows), step):
             some = rows[start : start + step]
-            block = self.U[some] @ self.V
+            block = self.scores(some)
             if exclude_seen:
                 seen = self.seen[some]
                 block[np.repeat(np.arange(len(some)), np.diff(seen.indptr)), seen.indices] = -np.inf
