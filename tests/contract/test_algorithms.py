@@ -41,6 +41,11 @@ CONFIGS = {
         {"n_components": 1, "local_solver": "gradient", "weights": "equal", "tol": 0.0},
         {"n_components": 3, "local_solver": "multiplicative"},
     ],
+    "FedDMF": [
+        {"n_components": 3, "hidden": 8, "epochs": 1, "refine": 1, "batch_size": 64},
+        {"n_components": 2, "hidden": 4, "epochs": 2, "beta": 1.0, "average": False, "start": "own", "rotate": True},
+        {"n_components": 2, "hidden": 4, "share": "network", "patience": 1, "anchor": "mean", "negatives": None},
+    ],
     "FNMF": [
         {"n_components": 3, "local_steps": 2, "diagnostics": True},
         {"n_components": 3, "barycenter": "client", "local_solver": "ipalm", "weights": "rows", "diagnostics": True},
