@@ -238,7 +238,8 @@ class PooledNMF(Algorithm):
     ) -> tuple[Server, Factor | Wide]:
         """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""
         if isinstance(up, Mapping):
-            return self._folded(state, up)
+            state = replace(state, cohort=np.uint64(cohort(at.participants)))
+            return self._begin(state, pooled_start.fold_stack(up, self.n_components, state.stream))
         if isinstance(up, RowGradients):
             return self._noisy_step(state, up, at)
         same = cohort(at.participants) == int(state.cohort)
@@ -284,21 +285,23 @@ class PooledNMF(Algorithm):
 
     def _widen(self, state: Server, pooled: WideSums, at: Round) -> tuple[Server, Factor | Wide]:
         """Take one step on the wide components; at their second sums, fold them."""
-        if state.up is not None:
-            return self._folded(state, pooled)
+        here = np.uint64(cohort(at.participants))
         V = pooled_start.wide_step(as_like(state.sent, pooled.A), pooled, self.server_steps)
-        return replace(state, sent=V, up=pooled, cohort=np.uint64(cohort(at.participants))), Wide(V)
+        if state.up is None:
+            down = Wide(unit_rows(V))
+            return replace(state, sent=down.V, up=pooled, cohort=here), down
+        return self._begin(replace(state, cohort=here), pooled_start.fold(pooled, V, self.n_components, state.stream))
 
-    def _folded(self, state: Server, up: WideSums | Mapping[str, Components]) -> tuple[Server, Factor]:
-        """Begin with the best k components that the first sums hold."""
-        V = self._scaled(pooled_start.fold(up, self.n_components, int(state.stream)))
-        V = as_like(V, state.V if isinstance(up, Mapping) else up.A)
-        return replace(state, V=V, sent=V, up=None, cohort=np.uint64(0)), Factor(V)
+    def _begin(self, state: Server, V: np.ndarray) -> tuple[Server, Factor]:
+        """Begin with the components that the first sums gave."""
+        V = as_like(self._scaled(V), state.sent)
+        return replace(state, V=V, sent=V, up=None), Factor(V)
 
     def settle(self, state: Server, down: Factor | Wide | Alone) -> Factor:
         """Take the V that was reached, not the bold guess beyond it that was to go out."""
         if isinstance(down, Wide) and isinstance(state.up, WideSums):
-            return self._folded(state, state.up)[1]
+            V = pooled_start.wide_step(as_like(state.sent, state.up.A), state.up, self.server_steps)
+            return self._begin(state, pooled_start.fold(state.up, V, self.n_components, state.stream))[1]
         return Factor(state.V if self._balanced else self._scaled(state.V))
 
     def converged(self, state: Server) -> bool:

@@ -27,6 +27,9 @@ WIDTH = 3
 ALONE_STEPS = 60
 """Alternations of an owner on its own rows for a stacked start."""
 
+STACK_SWEEPS = 100
+"""Sweeps by which the server finds an owner's components from their sums."""
+
 FIRST_STEPS = 20
 """Sweeps on U when it starts from zero."""
 
@@ -110,23 +113,30 @@ def own_components(X: Array, V: Array) -> Components:
 
 
 def wide_step(V: Array, up: WideSums, sweeps: int) -> Array:
-    """Take the step on wide components that their sums allow."""
-    return unit_rows(solve_rows(V.T, up.G, up.A.T, sweeps=sweeps).T)
+    """Take the step on wide components that their sums allow, on the scale of these sums."""
+    return solve_rows(V.T, up.G, up.A.T, sweeps=sweeps).T
 
 
-def fold(up: WideSums | Mapping[str, Components], k: int, seed: int) -> np.ndarray:
-    """Fold wide sums, or the stack of all owners' sums, into k components."""
-    if isinstance(up, WideSums):
-        G, A = as_like(up.G, np.empty(0)), as_like(up.A, np.empty(0))
-    else:
-        parts = [(as_like(one.G, np.empty(0)), as_like(one.A, np.empty(0))) for one in up.values()]
-        G, A = np.zeros((sum(len(g) for g, _ in parts),) * 2), np.concatenate([a for _, a in parts])
-        place = 0
-        for g, _ in parts:
-            G[place : place + len(g), place : place + len(g)] = g
-            place += len(g)
+def fold(up: WideSums, V: Array, k: int, seed: Array) -> np.ndarray:
+    """Fold wide components into k."""
+    return _fold(*(as_like(part, np.empty(0)) for part in (up.G, up.A, V)), k, seed)
+
+
+def fold_stack(ups: Mapping[str, Components], k: int, seed: Array) -> np.ndarray:
+    """Fold the components of all owners into k: each owner's U touches its own rows only, so G has a block for each."""
+    parts = [(as_like(one.G, np.empty(0)), as_like(one.A, np.empty(0))) for one in ups.values()]
+    G, A = np.zeros((sum(len(g) for g, _ in parts),) * 2), np.concatenate([a for _, a in parts])
+    wide = np.concatenate([solve_rows(np.zeros(a.T.shape), g, a.T, sweeps=STACK_SWEEPS).T for g, a in parts])
+    place = 0
+    for g, _ in parts:
+        G[place : place + len(g), place : place + len(g)] = g
+        place += len(g)
+    return _fold(G, A, wide, k, seed)
+
+
+def _fold(G: np.ndarray, A: np.ndarray, wide: np.ndarray, k: int, seed: Array) -> np.ndarray:
     starts, steps = effort(*A.shape, k)
-    return fold_components(G, A, k, np.random.default_rng(seed), starts=starts, steps=steps)
+    return fold_components(G, A, wide, k, np.random.default_rng(int(seed)), starts=starts, steps=steps)
 
 
 def effort(wide: int, m: int, k: int) -> tuple[int, tuple[int, int, int]]:
@@ -135,9 +145,9 @@ def effort(wide: int, m: int, k: int) -> tuple[int, tuple[int, int, int]]:
     Examples
     --------
     >>> effort(60, 64, 20), effort(60, 20_000, 20)
-    ((4, (20, 30, 50)), (1, (5, 7, 12)))
+    ((8, (20, 30, 50)), (1, (5, 7, 12)))
     """
-    steps = min(250.0, max(25.0, _WORK / (m * k * (4 * wide + 6 * k))))
-    starts = 4 if steps >= 125 else 2 if steps >= 50 else 1
+    steps = min(450.0, max(25.0, _WORK / (m * k * (4 * wide + 6 * k))))
+    starts = 8 if steps >= 225 else 4 if steps >= 125 else 2 if steps >= 50 else 1
     unit = steps / (5 * starts + 5)
     return starts, (int(2 * unit), int(3 * unit), int(5 * unit))

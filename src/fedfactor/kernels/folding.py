@@ -13,7 +13,7 @@ __all__ = ["fold_components"]
 
 Array = np.ndarray
 
-SWEEPS = 3
+SWEEPS = 5
 """Sweeps of coordinate descent on each side in one alternation."""
 
 MARGIN = 1e-9
@@ -21,7 +21,7 @@ MARGIN = 1e-9
 
 
 def fold_components(
-    G: Any, A: Any, n_components: int, rng: np.random.Generator, *, starts: int = 8, steps: tuple[int, int, int]
+    G: Any, A: Any, wide: Any, n_components: int, rng: np.random.Generator, *, starts: int, steps: tuple[int, int, int]
 ) -> np.ndarray:
     r"""Find the k components that serve the data best, when U may only mix the columns of a known, wider W.
 
@@ -37,6 +37,8 @@ def fold_components(
         Gram matrix of the wide factor.
     A : array, shape (K, m)
         Products of the wide factor with the data.
+    wide : array, shape (K, m)
+        The wide components, non-negative: about the best for G and A.
     n_components : int
         k, at most K.
     rng : Generator
@@ -55,60 +57,74 @@ def fold_components(
     --------
     >>> rng = np.random.default_rng(0)
     >>> W, wide = rng.random((50, 4)), np.array([[1.0, 1, 0], [2, 2, 0], [0, 0, 3], [0, 0, 1]])
-    >>> V = fold_components(W.T @ W, W.T @ W @ wide, 2, rng, starts=2, steps=(10, 10, 10))
+    >>> V = fold_components(W.T @ W, W.T @ W @ wide, wide, 2, rng, starts=2, steps=(10, 10, 10))
     >>> bool(np.allclose(sorted(V.round(4).tolist()), [[0, 0, 1], [0.7071, 0.7071, 0]], atol=1e-3))
     True
     """
-    G, A = np.asarray(G, np.float64), np.asarray(A, np.float64)
-    wide = solve_rows(np.zeros(A.shape).T, G, A.T, sweeps=20).T
+    G, A, wide = (np.asarray(part, np.float64) for part in (G, A, wide))
     weight = np.sqrt(np.diag(G))[:, None]
     stack = weight * wide
     found: tuple[float, Array, Array] | None = None
     for _ in range(starts):
         V = unit_rows(rng.exponential(size=(n_components, A.shape[1])))
-        W, V = _factor(stack, V, steps[0])
+        W, V, _ = _descend(_Stack(stack), V, steps[0])
         H = np.divide(W, weight, out=np.zeros_like(W), where=weight > 0)
-        loss, H, V = _improve(G, A, H, V, steps[1])
+        H, V, loss = _descend(_Sums(G, A, H), V, steps[1])
         if found is None or loss < found[0] - MARGIN * abs(found[0]):
             found = loss, H, V
     assert found is not None
-    return unit_rows(_improve(G, A, *found[1:], steps[2])[2])
+    return unit_rows(_descend(_Sums(G, A, found[1]), found[2], steps[2])[1])
 
 
-def _factor(S: Array, V: Array, steps: int) -> tuple[Array, Array]:
-    """Alternate on ``‖S − W V‖²``."""
-    W = solve_rows(np.zeros((S.shape[0], V.shape[0])), V @ V.T, S @ V.T, sweeps=20)
-    for _ in range(steps):
-        V = solve_rows(V.T, W.T @ W, (W.T @ S).T, sweeps=SWEEPS).T
-        W = solve_rows(W, V @ V.T, S @ V.T, sweeps=SWEEPS)
-    return W, V
+class _Stack:
+    """The problem ``‖S − W V‖²``."""
+
+    def __init__(self, S: Array) -> None:
+        self.S = S
+        self.left: Array | None = None
+
+    def improve(self, V: Array) -> tuple[Array, Array]:
+        """Sweep over W; return what V then depends on."""
+        fresh = self.left is None
+        left = np.zeros((self.S.shape[0], V.shape[0])) if self.left is None else self.left
+        self.left = solve_rows(left, V @ V.T, self.S @ V.T, sweeps=20 if fresh else SWEEPS)
+        return self.left.T @ self.left, self.left.T @ self.S
 
 
-def _improve(G: Array, A: Array, H: Array, V: Array, steps: int) -> tuple[float, Array, Array]:
-    """Alternate on ``⟨G, (HV)(HV)ᵀ⟩ − 2⟨A, HV⟩`` with extrapolation of V; the loss is that of what is returned."""
-    last, bold, before = V, V, np.inf
-    beta = 0.5
+class _Sums:
+    """The problem ``‖X − W H V‖²``, known by G and A."""
+
+    def __init__(self, G: Array, A: Array, H: Array) -> None:
+        self.G, self.A = G, A
+        self.left: Array | None = H
+
+    def improve(self, V: Array) -> tuple[Array, Array]:
+        """Improve H column by column, each by two sweeps of coordinate descent; return what V then depends on."""
+        VV, AV = V @ V.T, self.A @ V.T
+        assert self.left is not None
+        columns = np.ascontiguousarray(self.left.T)
+        images = columns @ self.G
+        for t in range(V.shape[0]):
+            if VV[t, t] > 0:
+                target = (AV[:, t] - VV[t] @ images + VV[t, t] * images[t]) / VV[t, t]
+                columns[t] = solve_rows(columns[t : t + 1], self.G, target[None], sweeps=2)[0]
+                images[t] = self.G @ columns[t]
+        self.left = columns.T
+        return images @ self.left, columns @ self.A
+
+
+def _descend(problem: _Stack | _Sums, V: Array, steps: int) -> tuple[Array, Array, float]:
+    """Alternate, extrapolating V while the loss (less a constant) falls; return the left factor, V, and the loss."""
+    last, bold, before, beta = V, V, np.inf, 0.5
     loss = np.inf
     for _ in range(max(1, steps)):
-        H = _mix(H, G, A, bold)
-        small, cross = H.T @ G @ H, H.T @ A
+        small, cross = problem.improve(bold)
         V = solve_rows(bold.T, small, cross.T, sweeps=SWEEPS).T
         loss = float(np.vdot(small, V @ V.T) - 2 * np.vdot(cross, V))
         good = loss <= before + MARGIN * abs(loss)
         bold = np.maximum(V + beta * (V - last), 0) if good else V
         beta = min(1.0, 1.05 * beta) if good else beta / 1.5
         norms = row_norms(bold)
-        last, bold, H, before = V / norms, bold / norms, H * norms.T, loss
-    return loss, H, last
-
-
-def _mix(H: Array, G: Array, A: Array, V: Array) -> Array:
-    """Improve H column by column, each by two sweeps of coordinate descent."""
-    VV, AV = V @ V.T, A @ V.T
-    columns, images = np.ascontiguousarray(H.T), np.ascontiguousarray((G @ H).T)
-    for t in range(V.shape[0]):
-        if VV[t, t] > 0:
-            target = (AV[:, t] - VV[t] @ images + VV[t, t] * images[t]) / VV[t, t]
-            columns[t] = solve_rows(columns[t : t + 1], G, target[None], sweeps=2)[0]
-            images[t] = G @ columns[t]
-    return columns.T
+        last, bold, before = V / norms, bold / norms, loss
+        problem.left = problem.left * norms.T
+    return problem.left, last, loss
