@@ -101,5 +101,5 @@ def test_medians_of_sums_are_biased_but_hold():
 
 @pytest.mark.parametrize("options", [{"rule": "mode"}, {"trim": 0.7}])
 def test_words(options):
-    with pytest.raises(ValueError, match="rule=|trim="):
+    with pytest.raises(ValueError, match=r"rule=|trim="):
         fedfactor.run(METHOD, data(), privacy=Robust(**options))

@@ -30,7 +30,9 @@ def offences(tree: ast.AST) -> list[str]:
             continue
         else:
             continue
-        found += [n for n in names if n.split(".")[0] in BANNED_MODULES or n.startswith(("numpy.random", "scipy.stats"))]
+        found += [
+            n for n in names if n.split(".")[0] in BANNED_MODULES or n.startswith(("numpy.random", "scipy.stats"))
+        ]
     return found
 
 

@@ -44,7 +44,7 @@ class Own:
     uplink: ClassVar[Uplink] = "gather"
 
     V: Array
-    weight: Array
+    weight: Array = public()
     sse: Array | None = telemetry(default=None)
     total: Array | None = telemetry(default=None)
     agreement: Array | None = telemetry(default=None)
@@ -194,11 +194,16 @@ class FNMF(Algorithm):
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        for name in ("local_steps", "align_every", "neighbours"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1.")
-        if not (self.gamma >= 0 and 0 <= self.inertia < 0.5 and 0 < self.alpha < 1 and self.epsilon > 0):
-            raise ValueError("gamma must not be negative, inertia in [0, 0.5), alpha in (0, 1), epsilon positive.")
+        ranges = {
+            name: (getattr(self, name) >= 1, "at least 1") for name in ("local_steps", "align_every", "neighbours")
+        }
+        ranges["gamma"] = (self.gamma >= 0, "at least 0")
+        ranges["inertia"] = (0 <= self.inertia < 0.5, "in [0, 0.5)")
+        ranges["alpha"] = (0 < self.alpha < 1, "strictly between 0 and 1")
+        ranges["epsilon"] = (self.epsilon > 0, "positive")
+        for name, (holds, need) in ranges.items():
+            if not holds:
+                raise ValueError(f"{name}={getattr(self, name)} must be {need}.")
         if self.neighbours > self.n_components:
             raise ValueError(f"neighbours={self.neighbours} must not exceed n_components={self.n_components}.")
         if is_partial(self.alignment) and meta.n_features < 4:
@@ -367,11 +372,7 @@ class FNMF(Algorithm):
         return U, keep * V + (1 - keep) * middle, private
 
     def _others(self, state: Local, middle: Array, down: Middle) -> Array:
-        """Return the middle without this client's share in it.
-
-        A sum that mixes one component of each client resembles all of them a little. Whether a component is common
-        shows when it is compared with what the *others* sent.
-        """
+        """Return the middle without this client's share: a sum resembles each of its terms, common or not."""
         if state.sent is None or int(state.sent_round) != int(down.round):
             return middle
         mass = as_like(down.mass, middle)[:, None]

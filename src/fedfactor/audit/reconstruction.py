@@ -29,8 +29,8 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
 
     Notes
     -----
-    A vector in an r-dimensional space is fixed by r well-chosen entries, so all 2^r patterns of those entries are tried.
-    A space of more than 18 dimensions is left alone, which is what enough rows, or noise, make of it.
+    A vector in an r-dimensional space is fixed by r well-chosen entries, so all 2^r patterns of those are tried. A
+    space of more than 18 dimensions is left alone, which is what enough rows, or noise, make of it.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
         return np.zeros((0, stacked.shape[1]), np.int8)
     basis = right[:rank]
     pivots = qr(basis, pivoting=True, mode="r")[1][:rank]
-    spread = np.linalg.solve(basis[:, pivots].T, basis.T).T if rank == 1 else np.linalg.inv(basis[:, pivots]) @ basis
+    spread = np.linalg.inv(basis[:, pivots]) @ basis
     found: set[bytes] = set()
     for start in range(0, 1 << rank, 4096):
         numbers = np.arange(start, min(1 << rank, start + 4096))

@@ -16,11 +16,13 @@ __all__ = ["AuditReport"]
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Privacy audit</title><style>
 body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}}
-table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}}
+table{{border-collapse:collapse;width:100%}}
+td,th{{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}}
 .REFUTED{{color:#a30000;font-weight:700}}.consistent{{color:#1b5e20}}code{{font-size:.9em}}</style>
 <h1>Privacy audit: <span class="{verdict}">{verdict}</span></h1>
-<p>{about}</p><p><strong>consistent</strong> means that these attacks did not contradict the claim. It never means safe: a
-better attack may exist.</p><table><tr><th>Attack</th><th>Attacker</th><th>Claim</th><th>Verdict</th><th>Figures</th></tr>
+<p>{about}</p><p><strong>consistent</strong> means that these attacks did not contradict the claim. It never means
+safe: a better attack may exist.</p>
+<table><tr><th>Attack</th><th>Attacker</th><th>Claim</th><th>Verdict</th><th>Figures</th></tr>
 {rows}</table><h2>What is claimed</h2><pre>{claim}</pre></html>
 """
 

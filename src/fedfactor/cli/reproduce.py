@@ -1,55 +1,62 @@
-"""``fedfactor reproduce``: run the studies of a paper, and write its tables and figures."""
+"""``fedfactor reproduce``: run a paper's experiments again."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import inspect
 import pkgutil
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedfactor import experiments
 from fedfactor.cli.console import Debug, console, polite
 
-Paper = Annotated[str, typer.Argument(help="The paper, by the name of its folder under fedfactor.experiments.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Folder for tables and figures; reproduce-PAPER if none.")
-]
-Full = Annotated[bool, typer.Option("--full", help="The sizes of the paper: hours instead of minutes.")]
-Only = Annotated[list[str] | None, typer.Option("--only", help="A study to run; may be given more than once.")]
+Name = Annotated[str, typer.Argument(help="Name of the experiments; without one, they are listed.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for tables, figures and cells. [NAME-out]")]
+Full = Annotated[bool, typer.Option("--full", help="Sizes like the paper's: hours instead of minutes.")]
+Only = Annotated[list[str] | None, typer.Option("--only", help="Only this study; may be given several times.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Seeds for each setting, where the experiments offer it.")]
 
 
-def reproduce(paper: Paper, out: Out = None, full: Full = False, only: Only = None, debug: Debug = False) -> None:
-    """Run the studies of a paper. Figures that the folder holds already are not made again."""
-    with polite(debug):
-        study = find(paper)
-        screen = console()
-        folder = study.reproduce(
-            out or Path(f"reproduce-{paper}"),
-            full=full,
-            only=tuple(only or ()),
-            say=lambda line: screen.print(line, markup=False),
-        )
-        screen.print(f"Tables and figures are in {folder}.", markup=False)
-
-
-def papers() -> tuple[str, ...]:
-    """Name the papers that can be reproduced: the folders of ``fedfactor.experiments`` that have a ``run`` module.
+def names() -> tuple[str, ...]:
+    """List the experiments that come with the library.
 
     Examples
     --------
-    >>> "felb" in papers()
+    >>> "fnmf" in names()
     True
     """
-    from fedfactor import experiments
-
-    found = (entry.name for entry in pkgutil.iter_modules(experiments.__path__) if entry.ispkg)
-    return tuple(name for name in found if importlib.util.find_spec(f"fedfactor.experiments.{name}.run"))
+    return tuple(sorted(found.name for found in pkgutil.iter_modules(experiments.__path__) if found.ispkg))
 
 
-def find(paper: str) -> Any:
-    """Import the studies of a paper."""
-    if paper not in papers():
-        raise ValueError(f"There is no paper {paper!r}. Use one of {', '.join(papers())}.")
-    return importlib.import_module(f"fedfactor.experiments.{paper}.run")
+def reproduce(
+    name: Name = "",
+    out: Out = None,
+    full: Full = False,
+    only: Only = None,
+    seeds: Seeds = None,
+    debug: Debug = False,
+) -> None:
+    """Run a paper's experiments: tables and figures in a folder. A run that was broken off goes on where it stopped."""
+    screen = console()
+    with polite(debug):
+        if not name:
+            screen.print("Experiments: " + ", ".join(names()) + ". Run one with: fedfactor reproduce NAME")
+            return
+        if name not in names():
+            raise ValueError(f"No experiments are called {name!r}. Known are {', '.join(names())}.")
+        work = import_module(f"fedfactor.experiments.{name}.run").reproduce
+        options: dict[str, Any] = {
+            "full": full,
+            "only": tuple(only or ()),
+            "say": lambda line: screen.print(line, markup=False),
+        }
+        if seeds is not None:
+            if "seeds" not in inspect.signature(work).parameters:
+                raise ValueError(f"The experiments {name!r} choose their seeds themselves. Leave --seeds out.")
+            options["seeds"] = seeds
+        folder = work(Path(f"{name}-out") if out is None else out, **options)
+        tables = ", ".join(sorted(path.name for path in folder.glob("*.md"))) or "no table"
+        screen.print(f"Written to {folder}: {tables}.")

@@ -133,6 +133,20 @@ def missing(text: str | None) -> float | str | None:
         raise ValueError(f"--missing-values {text!r} is not known. Use nan, a number, unstored or none.") from None
 
 
+def open_parts(files: Sequence[Path], missing_values: float | str | None) -> Any:
+    """Make a federation of files that are opened when first needed, or of a folder with the blocks of a grid."""
+    from fedfactor.data.io import open_files
+    from fedfactor.data.split import is_grid, open_grid
+
+    if any(path.is_dir() and is_grid(path) for path in files):
+        if len(files) > 1:
+            raise DataError("A folder with the blocks of a grid stands for the whole matrix: give it alone.")
+        if missing_values is not None:
+            raise DataError("Blocks of a grid have no missing cells. Leave --missing-values out.")
+        return open_grid(files[0])
+    return open_files(data_files(files), missing_values=missing_values)
+
+
 def data_files(paths: Iterable[Path]) -> list[Path]:
     """List the files that were named, and the data files in the folders that were named."""
     from fedfactor.data.io import owner_name

@@ -6,7 +6,7 @@ import heapq
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
@@ -42,8 +42,8 @@ class VirtualEngine:
 
     Notes
     -----
-    The history has one record for each arrival (each round, with a barrier) and tells ``virtual_time``. ``rounds`` counts
-    a client's steps on average: with N clients, N times as many arrivals, of which the fast clients have more.
+    The history has one record for each arrival (each round, with a barrier) and tells ``virtual_time``. ``rounds``
+    counts a client's steps on average: with N clients, N times as many arrivals, of which the fast clients have more.
 
     Examples
     --------
@@ -61,6 +61,8 @@ class VirtualEngine:
     latency: float = 0.0
     evaluate: int = 0
 
+    simulation: ClassVar[bool] = True
+
     def run(
         self,
         algorithm: Algorithm,
@@ -71,8 +73,11 @@ class VirtualEngine:
         participation: Participation = 1.0,
         checkpoint: Any = None,
         callbacks: Sequence[AnyCallback] = (),
+        channel: Any = None,
     ) -> Run:
         """Run until clients have taken ``rounds`` steps on average."""
+        if channel is not None:
+            raise IncompatibleError("A virtual clock carries plain uploads only. Use the local engine for privacy.")
         self._refuse(algorithm, participation, checkpoint)
         meta = federation.prepare(algorithm.domain)
         expected = check_fit(algorithm, meta)
@@ -92,8 +97,8 @@ class VirtualEngine:
     def _refuse(self, algorithm: Algorithm, participation: Participation, checkpoint: Any) -> None:
         if not self.barrier and not getattr(type(algorithm), "asynchronous", False):
             raise IncompatibleError(
-                f"{type(algorithm).__name__} needs the uploads of all clients together. Use VirtualEngine(barrier=True), "
-                "or a method made for single uploads, such as AsynSD."
+                f"{type(algorithm).__name__} needs the uploads of all clients together. Use "
+                "VirtualEngine(barrier=True), or a method made for single uploads, such as AsynSD."
             )
         if participation != 1.0:
             raise IncompatibleError("A virtual clock decides who takes part when; participation must stay 1.")

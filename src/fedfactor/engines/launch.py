@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Score
 from fedfactor.core.run import Run
@@ -94,13 +95,28 @@ def run(
         "callbacks": callbacks,
     }
     simulation = bool(getattr(chosen, "simulation", False))
-    if privacy is None:
-        judge_clear(algorithm, federation, simulation=simulation)
+    if getattr(chosen, "apart", False):  # opening all owners here would defeat such an engine; it judges by itself
+        if privacy is not None:
+            raise IncompatibleError(
+                f"privacy={privacy!r} is not offered where each process holds its own owners only "
+                f"({type(chosen).__name__}): "
+                "plain sums travel. Use the local engine to simulate it, or None."
+            )
         return chosen.run(algorithm, federation, rounds=rounds, **settings)
+    if privacy is None:
+        if simulation:  # elsewhere no party may open the rows of another to look
+            judge_clear(algorithm, federation, simulation=True)
+        return chosen.run(algorithm, federation, rounds=rounds, **settings)
+    if not getattr(chosen, "channels", False):
+        raise IncompatibleError(
+            f"{type(chosen).__name__} carries uploads in the clear: it has no place for privacy={privacy!r}. Use "
+            "engine='local', or leave privacy out."
+        )
     kept = Checkpoint.of(checkpoint)
     folder = None if kept is None else Path(kept.folder)
     plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
-    result = chosen.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
+    carrier: Any = chosen
+    result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
     return result if plan.federation is federation else _at_home(result, plan.original)
 
 

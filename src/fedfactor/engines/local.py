@@ -40,6 +40,7 @@ class LocalEngine:
     workers: int | None = None
 
     simulation: ClassVar[bool] = True
+    channels: ClassVar[bool] = True
 
     def run(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedfactor.core.errors import FedfactorError, IncompatibleError
 from fedfactor.core.federation import Facts, Federation, agree
@@ -14,6 +14,7 @@ from fedfactor.core.run import Run
 from fedfactor.engines.base import AnyCallback, Participation, check_fit
 from fedfactor.engines.watch import Watchers
 from fedfactor.engines.world import World, missing
+from fedfactor.privacy.plan import judge_rows
 from fedfactor.threads import limit_threads, usable_cores
 
 
@@ -45,8 +46,8 @@ class MPIEngine:
         Whether clients may stay away from a round. It takes a message more; without it a client that stays away is an
         error.
     asynchronous : bool, optional
-        Whether uploads are merged one by one as they arrive, with rank 0 as the server and no owners on it. None: as the
-        algorithm is made.
+        Whether uploads are merged one by one as they arrive, with rank 0 as the server and no owners on it. None: as
+        the algorithm is made.
     comm : communicator, optional
         Of mpi4py; by default all ranks.
 
@@ -74,6 +75,8 @@ class MPIEngine:
     asynchronous: bool | None = None
     comm: Any = None
 
+    apart: ClassVar[bool] = True
+
     def run(
         self,
         algorithm: Algorithm,
@@ -84,21 +87,24 @@ class MPIEngine:
         participation: Participation = 1.0,
         checkpoint: Any = None,
         callbacks: Sequence[AnyCallback] = (),
+        channel: Any = None,
     ) -> Run:
         """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
+        if channel is not None:
+            raise IncompatibleError("The MPI engine carries plain uploads only: leave the channel out.")
         MPI = load_mpi()
         world = World(MPI, MPI.COMM_WORLD if self.comm is None else self.comm)
         world.check_size(self.size)
         if self.reduction not in ("allreduce", "ordered"):
             raise ValueError(f"reduction={self.reduction!r} is not known. Use 'allreduce' or 'ordered'.")
         seed = int(world.tell_all(seed))
-        job = self._job(world, algorithm, federation, rounds, seed, participation)
+        job: Any = self._job(world, algorithm, federation, rounds, seed, participation)
         watch = Watchers(callbacks if world.rank == 0 else ())
         run: Run | None = None
         try:
             with limit_threads(job.threads):
                 run = job.run(checkpoint, watch, bool(callbacks))
-            return run
+            return run  # type: ignore[return-value]
         except BaseException as error:
             if world.size > 1:
                 world.abort(job.epitaph(error) + ("" if _plain(error) else f"\n{traceback.format_exc()}"))
@@ -119,7 +125,9 @@ class MPIEngine:
         from fedfactor.engines.mpi_async import AsyncJob
         from fedfactor.engines.mpi_rounds import RoundsJob
 
-        alone = bool(getattr(type(algorithm), "asynchronous", False)) if self.asynchronous is None else self.asynchronous
+        alone = (
+            bool(getattr(type(algorithm), "asynchronous", False)) if self.asynchronous is None else self.asynchronous
+        )
         if alone and not getattr(type(algorithm), "asynchronous", False):
             raise IncompatibleError(f"{type(algorithm).__name__} needs the uploads of all clients together.")
         if alone and world.size == 1 and self.asynchronous is None:
@@ -127,7 +135,7 @@ class MPIEngine:
         own = self._share(world, federation.names, alone)
         openers = {name: federation.opener(name) for name in own}
         mine = Federation(openers, missing_values=federation.missing_values) if own else None
-        meta = _meet(world, mine, algorithm)
+        meta = self._meet(world, mine, algorithm)
         rounds = algorithm.default_rounds if rounds is None else rounds
         if rounds < 1:
             raise ValueError(f"rounds={rounds} must be at least 1.")
@@ -136,11 +144,32 @@ class MPIEngine:
         make = AsyncJob if alone else RoundsJob
         return make(self, world, algorithm, mine, meta, expected, rounds, seed, participation, threads)
 
+    def _meet(self, world: World, mine: Federation | None, algorithm: Algorithm) -> Meta:
+        """Exchange facts about the owners, never their rows, and bring this rank's rows to what was agreed."""
+
+        def facts() -> list[dict[str, Any]]:
+            return [] if mine is None else [asdict(mine.facts(name)) for name in mine.names]
+
+        found = [
+            Facts(**{**each, "features": _tuple(each["features"]), "bounds": _tuple(each["bounds"])})
+            for rank in world.hear_all(_together(world, facts))
+            for each in rank
+        ]
+        found.sort(key=lambda each: each.name)
+        meta = agree(found)
+        if all(each.bounds is None for each in found):
+            rows = {each.name: each.n_rows for each in found}
+            judge_rows(getattr(algorithm, "n_components", 0), rows, simulation=self.trusted)
+        _together(world, lambda: None if mine is None else mine.adopt(found[0], meta, algorithm.domain))
+        return meta
+
     def _share(self, world: World, names: tuple[str, ...], alone: bool) -> tuple[str, ...]:
         """Say which owners are this rank's."""
         workers, first = (world.size - 1, 1) if alone else (world.size, 0)
         if workers < 1:
-            raise IncompatibleError("An asynchronous run needs a rank for the server and one for clients: mpiexec -n 2.")
+            raise IncompatibleError(
+                "An asynchronous run needs a rank for the server and one for clients: mpiexec -n 2."
+            )
         if workers > len(names):
             extra = " besides the server" if alone else ""
             raise IncompatibleError(
@@ -169,23 +198,6 @@ def _together(world: World, work: Callable[[], Any]) -> Any:
     if first is not None:
         raise FedfactorError(f"Rank {first[0]} could not begin. {first[1]}")
     return value
-
-
-def _meet(world: World, mine: Federation | None, algorithm: Algorithm) -> Meta:
-    """Exchange facts about the owners, never their rows, and bring this rank's rows to what was agreed."""
-
-    def facts() -> list[dict[str, Any]]:
-        return [] if mine is None else [asdict(mine.facts(name)) for name in mine.names]
-
-    found = [
-        Facts(**{**each, "features": _tuple(each["features"]), "bounds": _tuple(each["bounds"])})
-        for rank in world.hear_all(_together(world, facts))
-        for each in rank
-    ]
-    found.sort(key=lambda each: each.name)
-    meta = agree(found)
-    _together(world, lambda: None if mine is None else mine.adopt(found[0], meta, algorithm.domain))
-    return meta
 
 
 def _tuple(value: Any) -> Any:

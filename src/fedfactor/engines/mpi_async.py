@@ -62,7 +62,8 @@ class AsyncJob:
             states = self._work(freeze(down))
             told = None
         status, records = self.world.tell_all(told)
-        history = tuple(RoundRecord(**{**r, "participants": tuple(r["participants"])}) for r in records)
+        entries: list[dict[str, Any]] = [{**entry, "participants": tuple(entry["participants"])} for entry in records]
+        history = tuple(RoundRecord(**entry) for entry in entries)
         data = self.world.from_root(to_bytes(down) if self.world.rank == 0 else None)
         return self._finish(states, freeze(receive(data, self.downloads)), status, history)
 
@@ -176,4 +177,5 @@ class AsyncJob:
     def epitaph(self, error: BaseException) -> str:
         """Say where and why the job ended."""
         what = "the server" if self.world.rank == 0 else f"owners {', '.join(self.mine.names if self.mine else ())}"
-        return f"rank {self.world.rank} of {self.world.size} ({what}) failed, so the job ends: {type(error).__name__}: {error}"
+        where = f"rank {self.world.rank} of {self.world.size} ({what})"
+        return f"{where} failed, so the job ends: {type(error).__name__}: {error}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ class RoundsJob:
     def _places(self) -> list[tuple[str, ...]]:
         whole, more = divmod(self.meta.n_clients, self.world.size)
         starts = [rank * whole + min(rank, more) for rank in range(self.world.size + 1)]
-        return [self.meta.clients[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        return [self.meta.clients[a:b] for a, b in pairwise(starts)]
 
     def _received(self, data: bytes, down: Tree) -> Tree:
         if self.world.rank == 0:
@@ -242,13 +243,13 @@ class RoundsJob:
         about = {**environment(self.threads), "ranks": self.world.size, "rank_sent_bytes": self.world.sent}
         assert self.mine is not None
         features = self.mine.feature_names
-        return Run(
-            self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features
-        )
+        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, snapshot.down, about, features)
 
     def epitaph(self, error: BaseException) -> str:
         """Say where and why the job ended, and how it goes on."""
-        where = f"rank {self.world.rank} of {self.world.size} (owners {', '.join(self.own[:3])}{'…' * (len(self.own) > 3)})"
+        where = (
+            f"rank {self.world.rank} of {self.world.size} (owners {', '.join(self.own[:3])}{'…' * (len(self.own) > 3)})"
+        )
         saved = self.kept.last if self.kept else None
         again = f" The same command goes on from round {saved}." if saved else ""
         return f"{where} failed in round {self.now}, so the job ends: {type(error).__name__}: {error}{again}"

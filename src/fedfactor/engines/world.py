@@ -44,7 +44,7 @@ class World:
         if self.size == 1 and told > 1:
             raise WorldError(
                 f"The launcher started {told} processes, but MPI sees only this one: launcher and MPI library do not "
-                f"belong together ({self.MPI.Get_library_version().splitlines()[0]}). Use the mpiexec that was installed "
+                f"belong together ({self.MPI.Get_library_version().splitlines()[0]}). Use the mpiexec that came "
                 "with mpi4py's library, in the bin folder of this Python environment."
             )
         if asked is not None and asked != self.size:
@@ -108,7 +108,9 @@ class World:
             return self._scatter(parts if not isinstance(parts, bytes) else None)
         size = np.array([len(parts) if isinstance(parts, bytes) else 0], np.int64)
         self.comm.Bcast(size, root=0)
-        whole = np.frombuffer(bytearray(parts), np.uint8) if isinstance(parts, bytes) else np.empty(int(size[0]), np.uint8)
+        whole = (
+            np.frombuffer(bytearray(parts), np.uint8) if isinstance(parts, bytes) else np.empty(int(size[0]), np.uint8)
+        )
         self.sent += (int(size[0]) + 16) * (self.rank == 0)
         self.comm.Bcast(whole, root=0)
         return whole.tobytes()

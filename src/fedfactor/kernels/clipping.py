@@ -18,7 +18,16 @@ import scipy.sparse
 from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.products import cross, gram_rows, sums
 
-__all__ = ["ROW_CAP", "ROW_CLIP", "clipped_gradient", "doubles", "noisy_round", "row_squares", "split_rows", "summation_error"]
+__all__ = [
+    "ROW_CAP",
+    "ROW_CLIP",
+    "clipped_gradient",
+    "doubles",
+    "noisy_round",
+    "row_squares",
+    "split_rows",
+    "summation_error",
+]
 
 Array = Any
 
@@ -31,7 +40,9 @@ ROW_CLIP = 0.2
 FIRST_STEP = 5.0
 """Length of the first step along summed row gradients, in units of components per row."""
 
-_UNSURE = 1e-12  # squared norms below come with cancellation; this covers it, so that no factor is too large
+_UNSURE = (
+    1e-12  # squared norms come with cancellation: this, or more for many columns, covers it, so that none is short
+)
 
 
 def doubles(X: Array) -> Array:
@@ -119,7 +130,7 @@ def clipped_gradient(U: Array, X: Array, V: Array, *, bound: float, sweeps: int)
     with np.errstate(invalid="ignore"):
         inner = np.where(usable, scale**2 * squares, 0.0)
     residual = inner - 2 * np.einsum("ij,ij->i", U, B) + np.einsum("ij,ij->i", U @ G, U)
-    norms = _norms(U) * np.sqrt(np.maximum(residual, 0.0) + _UNSURE)
+    norms = _norms(U) * np.sqrt(np.maximum(residual, 0.0) + max(_UNSURE, 16 * 2.0**-53 * sum(V.shape)))
     factor = np.where(usable, np.minimum(1.0, ROW_CLIP / np.maximum(norms, 1e-300)), 0.0)
     weighted = U * factor[:, None]
     return U, (weighted.T @ U) @ V - sums(weighted * np.where(usable, scale, 0.0)[:, None], X)
@@ -146,9 +157,7 @@ def summation_error(n_rows: float, n_components: int, n_features: int) -> float:
     return 2 * steps / (1 - steps) * terms * math.sqrt(n_components * n_features)
 
 
-def noisy_round(
-    sent: Array, mean: Array, D: Array, *, index: int, rows: float
-) -> tuple[np.ndarray, np.ndarray]:
+def noisy_round(sent: Array, mean: Array, D: Array, *, index: int, rows: float) -> tuple[np.ndarray, np.ndarray]:
     """Take a projected gradient step of public length, scale rows to norm 1, and move the running mean of iterates.
 
     Parameters

@@ -88,8 +88,8 @@ def inexact_step(W: Array, G: Array, B: Array, *, solver: Solver, rule: Rule, am
     solver : {"proximal", "gradient"}
         One sweep of proximal coordinate descent, or one projected gradient step.
     rule : {"relative", "absolute"}
-        ``relative``: μ is ``amount`` times the mean of the diagonal of G, and the gradient step is ``amount / ‖G‖₂``, so
-        that scaled data give the same iterates. ``absolute``: μ is ``amount``, and the gradient of the un-halved
+        ``relative``: μ is ``amount`` times the mean of the diagonal of G, and the gradient step is ``amount / ‖G‖₂``,
+        so that scaled data give the same iterates. ``absolute``: μ is ``amount``, and the gradient of the un-halved
         loss is followed for ``amount``, as in the published method.
     amount : float
         From :func:`schedule`.

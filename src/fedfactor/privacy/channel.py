@@ -103,6 +103,26 @@ class PlainSum:
         return self._total
 
 
+class Gathered:
+    """The server sees each upload, after whatever its client did to it."""
+
+    def __init__(self, read: Callable[[Parcel], Tree]) -> None:
+        self.present: list[str] = []
+        self.bytes_up = 0
+        self._read = read
+        self._found: dict[str, Tree] = {}
+
+    def take(self, name: str, parcel: Parcel) -> None:
+        """Keep one upload."""
+        self.present.append(name)
+        self.bytes_up += parcel.values.nbytes + 8 * len(parcel.side)
+        self._found[name] = self._read(parcel)
+
+    def total(self) -> dict[str, Tree]:
+        """Return all uploads by name."""
+        return self._found
+
+
 def check_order(transforms: Sequence[Transform]) -> None:
     """Refuse a channel whose links stand in an order that protects nothing."""
     places = [t.place for t in transforms if t.place]
@@ -149,21 +169,25 @@ class Inbox:
                 raise
             self.rejected.append(name)
             return
-        if type(up).uplink == "gather":
-            raise IncompatibleError(f"{type(up).__name__} must be seen one by one; this channel only combines.")
         parcel, layout = flatten(up, noisy=self._noisy)
         if self._reducer is None:
-            self._open(parcel, layout)
+            self._open(parcel, layout, up.uplink)
+        elif type(up) is not type(self._layout.like):
+            raise ProtocolError(
+                f"Client {name!r} sent {type(up).__name__} in a round of {type(self._layout.like).__name__}."
+            )
         site = Site(name, self._at, len(self._names), self._neutral, self._seed)
         self._reducer.take(name, self._encoded(parcel, site))
 
-    def _open(self, parcel: Parcel, layout: Any) -> None:
+    def _open(self, parcel: Parcel, layout: Any, uplink: str) -> None:
         self._layout = layout
         neutral = self._algorithm.neutral(self._down)
         self._neutral = None if neutral is None else flatten(neutral, noisy=self._noisy)[0].values
         openers = [t for t in self._transforms if t.open is not None]
         size = (parcel.values.size, len(parcel.side))
-        if openers:
+        if uplink == "gather":
+            self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), layout))
+        elif openers:
             self._reducer = openers[-1].open(self._names, self._at, size, self._run, self._seed, self._down, layout)
         else:
             self._reducer = PlainSum(self._names)
@@ -179,6 +203,11 @@ class Inbox:
             self._outbox.keep(site, parcel)
         return parcel
 
+    def _decoded(self, parcel: Parcel, present: Sequence[str]) -> Parcel:
+        for transform in reversed(self._transforms):
+            parcel = transform.decode(parcel, present, self._neutral)
+        return parcel
+
     @property
     def present(self) -> list[str]:
         """Those whose uploads are in."""
@@ -192,10 +221,8 @@ class Inbox:
     @property
     def combined(self) -> Tree:
         """What the server step takes."""
-        parcel = self._reducer.total()
-        for transform in reversed(self._transforms):
-            parcel = transform.decode(parcel, self.present, self._neutral)
-        total = restore(parcel, self._layout)
+        found = self._reducer.total()
+        total = found if isinstance(found, dict) else restore(self._decoded(found, self.present), self._layout)
         for transform in self._transforms:
             transform.heard(total, self._at, self._down)
         return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -95,11 +95,16 @@ def _sort(privacy: Any) -> _Parts:
 
 def judge_clear(algorithm: Algorithm, federation: Federation, *, simulation: bool) -> None:
     """Warn of (or refuse) clients that send uploads in the clear with no more rows than components."""
-    k = getattr(algorithm, "n_components", 0)
-    small = [name for name in federation.names if federation.shard(name).n_rows <= k] if len(federation) > 1 else []
+    rows = {name: federation.shard(name).n_rows for name in federation.names}
+    judge_rows(getattr(algorithm, "n_components", 0), rows, simulation=simulation)
+
+
+def judge_rows(k: int, rows: Mapping[str, int], *, simulation: bool) -> None:
+    """Judge as :func:`judge_clear` does, from the number of rows of each client alone."""
+    small = [name for name, count in rows.items() if count <= k] if len(rows) > 1 else []
     if small:
         finding = (
-            f"{len(small)} of {len(federation)} clients have no more rows than components (the first is {small[0]!r}) "
+            f"{len(small)} of {len(rows)} clients have no more rows than components (the first is {small[0]!r}) "
             "and send their uploads in the clear: their rows can be read from one of them"
         )
         Minimums().judge("small-client", finding, simulation=simulation)
@@ -134,7 +139,7 @@ def make_plan(
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
     work, withheld = federation, np.zeros(0, np.int64)
-    if any(isinstance(t, Robust) for t in parts.transforms):
+    if any(isinstance(t, Robust | PaperNoise) for t in parts.transforms):
         algorithm = _equal_weights(algorithm)
     spec = _upload_spec(algorithm, meta, parts.transforms)
     _check_all(parts.transforms, algorithm, meta, spec)
@@ -173,8 +178,16 @@ def _private_plan(
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
     honest = 1
     if secure is not None:
+        if meta.n_clients < 3:
+            raise IncompatibleError(
+                f"Distributed noise hides in a secure sum, which {meta.n_clients} client(s) cannot make. Use "
+                "dp(..., noise='local'): each then adds the whole noise itself."
+            )
         secure.check(algorithm, meta, {})
-        honest = secure.needed(meta.n_clients) - asked.colluding
+        needed = secure.needed(meta.n_clients)
+        # Each client holds the server to it: in a smaller sum there would be less noise than was paid for.
+        secure = replace(secure, min_clients=needed)
+        honest = needed - asked.colluding
         independent = meta.n_clients - asked.colluding - parts.minimums.coordinator_is_client
         if honest < 1 or independent < 2:
             raise IncompatibleError(
@@ -210,6 +223,8 @@ def _private_plan(
         if asked.unit == "subject":
             assert asked.subject is not None
             work = cap_subjects(federation, asked.subject, asked.cap)
+            if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
+                federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
         algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
         sensitivity = size * (asked.cap if asked.unit == "subject" else 1)
         about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
@@ -316,8 +331,9 @@ def _upload_spec(algorithm: Algorithm, meta: Meta, transforms: Sequence[Transfor
     """Find the one upload that the channel will carry, and refuse uploads that it cannot."""
     uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
     gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
-    if gathered:
-        link = type(transforms[-1]).__name__ if transforms else "This channel"
+    combining = [t for t in transforms if t.place == 3]
+    if gathered and combining:
+        link = type(combining[0]).__name__
         raise IncompatibleError(
             f"{link} hands the server only a combination, but {type(algorithm).__name__} must see each upload "
             f"({gathered[0]}, uplink='gather'). Use a method whose uploads are summed, such as PooledNMF, or leave "

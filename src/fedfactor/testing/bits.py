@@ -123,4 +123,6 @@ def _run(algorithm: Algorithm, owners: Any, rounds: int, folder: Any, interrupt_
             raise _InterruptedRun
 
     engine = LocalEngine(workers=1)
-    return engine.run(algorithm, federation_for(algorithm, owners), rounds=rounds, seed=3, checkpoint=folder, callbacks=(interrupt,))
+    return engine.run(
+        algorithm, federation_for(algorithm, owners), rounds=rounds, seed=3, checkpoint=folder, callbacks=(interrupt,)
+    )

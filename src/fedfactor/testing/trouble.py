@@ -88,7 +88,9 @@ def check_partial_participation(algorithm: Algorithm, data: Data = None) -> None
         return (names[at.index % len(names)],)
 
     for rule in (0.5, in_turn):
-        run = LocalEngine(workers=1).run(Flaky(algorithm, ()), federation_for(algorithm, owners), rounds=6, seed=1, participation=rule)
+        run = LocalEngine(workers=1).run(
+            Flaky(algorithm, ()), federation_for(algorithm, owners), rounds=6, seed=1, participation=rule
+        )
         assert all(len(record.participants) < len(owners) for record in run.history), "everybody came"
         _assert_run(run, f"participation {rule}")
 

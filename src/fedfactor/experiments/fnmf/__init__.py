@@ -1,0 +1,1 @@
+"""Coherent federated NMF: barycenters, drift, clients, noise, private components, and real data."""

@@ -1,0 +1,68 @@
+"""Run the studies, write their tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedfactor.experiments.fnmf import barycenters, figures, real, synthetic
+from fedfactor.experiments.fnmf.cells import Store, write_table
+
+__all__ = ["STUDIES", "reproduce"]
+
+STUDIES: dict[str, Callable[[Store, bool, int], list[dict[str, Any]]]] = {
+    "barycenters": barycenters.study,
+    "drift": synthetic.drift,
+    "trace": synthetic.trace,
+    "convergence": synthetic.convergence,
+    "clients": synthetic.clients,
+    "noise": synthetic.noise,
+    "personal": synthetic.personal,
+    "real": real.study,
+}
+"""Name → study; each gives the rows of its table."""
+
+
+def reproduce(
+    out: str | Path,
+    *,
+    full: bool = False,
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Answer the paper's questions; go on where an earlier run was broken off.
+
+    Parameters
+    ----------
+    out : path
+        Folder for tables (CSV and Markdown), figures and ``cells/``, one file for each figure that was measured.
+    full : bool
+        Sizes like the paper's: hours. The default takes minutes on two cores.
+    seeds : int, optional
+        Seeds for each setting; by default 2, and 5 with `full`.
+    only : sequence of str
+        Names of studies; all of them by default.
+    say : function
+        Is told every figure as it is found.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    unknown = sorted(set(only) - set(STUDIES))
+    if unknown:
+        raise ValueError(f"No study is called {unknown[0]!r}. Known are {', '.join(STUDIES)}.")
+    folder = Path(out)
+    store = Store(folder / "cells", say)
+    seeds = (5 if full else 2) if seeds is None else seeds
+    for name, study in STUDIES.items():
+        if only and name not in only:
+            continue
+        rows = study(store, full, seeds)
+        if rows:
+            write_table(rows, folder / name)
+            figures.draw(name, rows, folder / f"{name}.png")
+    return folder

@@ -1,0 +1,163 @@
+"""What the paper claims of FNMF, small; full counts are in prove/."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor import LocalEngine
+from fedfactor.algorithms import FNMF, FedProxNMF, OneShotNMF
+from fedfactor.core.protocol import Meta, Round
+from fedfactor.experiments.fnmf.blocks import deal_rows, dense_blocks, shared_and_private
+from fedfactor.metrics import cosine_similarity
+
+IPALM = {"local_solver": "ipalm", "tol": 0.0}
+
+
+def sum_rmsd(run):
+    return sum(float(np.sqrt(score.sse / score.n)) for score in run.scores.values())
+
+
+def fit(method, owners, rounds, seed=0):
+    return fedfactor.run(method, owners, rounds=rounds, seed=seed, engine=LocalEngine(workers=1))
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    return deal_rows(dense_blocks(600, 80, 6, noise=0.05, seed=0)[0], 10)
+
+
+@pytest.fixture(scope="module")
+def personal():
+    return shared_and_private(6, 100, 100)
+
+
+@pytest.mark.parametrize("form", ["fixed_point", "progressive", "hierarchical", "client"])
+def test_alignment_keeps_the_central_error_over_many_local_steps(blocks, form):
+    run = fit(FNMF(6, barycenter=form, local_steps=100, **IPALM), blocks, 6)
+    assert sum_rmsd(run) == pytest.approx(0.293, rel=0.05)
+
+
+def test_averaging_without_alignment_does_not(blocks):
+    plain = {"local_steps": 100, "start": "own", "weights": "equal", **IPALM}
+    assert sum_rmsd(fit(FedProxNMF(6, mu=0.0, **plain), blocks, 6)) > 1.5
+    assert sum_rmsd(fit(FedProxNMF(6, mu=10.0, **plain), blocks, 6)) > 0.5
+
+
+def test_client_aligned_ends_where_the_server_barycenter_does(blocks):
+    server, client = (fit(FNMF(6, barycenter=form), blocks, 30) for form in ("fixed_point", "client"))
+    assert client.relative_error == pytest.approx(server.relative_error, rel=1e-3)
+
+
+def test_one_exchange_is_better_aligned_than_averaged(blocks):
+    steps = {"local_steps": 300, "local_solver": "ipalm"}
+    aligned, mean = (fit(OneShotNMF(6, combine=how, **steps), blocks, 1) for how in ("fixed_point", "mean"))
+    assert sum_rmsd(aligned) < 0.5 * sum_rmsd(mean)
+    again = fit(OneShotNMF(6, **steps), blocks, 5)
+    assert again.rounds == 1
+    np.testing.assert_array_equal(again.V, aligned.V)
+
+
+def cosines(planted, found):
+    return cosine_similarity(planted, found).max(axis=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alignment": "lap_rho"},
+        {"alignment": "sinkhorn_rho"},
+        {"alignment": "lap_rho", "barycenter": "progressive"},
+        {"alignment": "lap_rho", "barycenter": "client"},
+        {"alignment": "sinkhorn_rho", "barycenter": "client", "weights": "rows"},
+    ],
+)
+def test_private_components_are_found_and_stay_private(personal, options):
+    X, V, own = personal
+    run = fit(FNMF(6, **options), X, 15)
+    assert run.V.shape == (4, 100)
+    assert cosines(V, run.V).min() > 0.95
+    for name, kept in run.factors.items():
+        assert kept.V_private.shape == (2, 100)
+        assert kept.U_private.shape == (100, 2)
+        assert cosines(own[name], kept.V_private).min() > 0.9
+        assert cosines(own[name], run.V).max() < 0.9  # nothing of it is in what all have
+    assert run.relative_error < 0.1
+
+
+def test_plain_assignment_loses_private_components(personal):
+    X, V, own = personal
+    run = fit(FNMF(6), X, 15)
+    assert cosines(V, run.V).min() > 0.95
+    assert np.mean([cosines(own[name], run.V) > 0.9 for name in X]) < 0.2
+    assert run.relative_error > 0.3
+
+
+def test_a_synchronisation_keeps_private_rows(personal):
+    X, _, _ = personal
+    method = FNMF(6, alignment="lap_rho")
+    meta = Meta(100, tuple(sorted(X)))
+    shards = {name: fedfactor.Shard.of(rows) for name, rows in X.items()}
+    at = Round(0, 0, participants=meta.clients)
+    server, down = method.init_server(meta, at)
+    states = {n: method.init_client(s, meta, Round(0, 0, n)) for n, s in shards.items()}
+    for index in range(4):
+        done = {n: method.client_step(s, states[n], down, Round(0, index, n)) for n, s in shards.items()}
+        states = {n: state for n, (state, _) in done.items()}
+        server, down = method.server_step(
+            server, {n: up for n, (_, up) in done.items()}, Round(0, index, participants=meta.clients)
+        )
+    for name, state in states.items():
+        U, V, private = method._synchronise(shards[name].X, state, down.V, down, first=False)
+        assert private.sum() == 2
+        assert all(any(np.array_equal(row, old) for old in state.V) for row in V[private])
+        np.testing.assert_array_equal(V[~private], down.V[~private])
+        # U follows V: right after the exchange the rows are still explained.
+        before, after = (np.linalg.norm(X[name] - A @ B) for A, B in ((state.U, state.V), (U, V)))
+        assert after < 1.5 * before
+
+
+def test_drift_is_reported_with_and_without_alignment(blocks):
+    run = fit(FNMF(6, local_steps=50, diagnostics=True, **IPALM), blocks, 4)
+    last = run.history[-1].metrics
+    assert {"drift", "plain_drift", "server_similarity", "client_similarity"} <= set(last)
+    assert last["drift"] <= last["plain_drift"] * (1 + 1e-6)
+    assert last["client_similarity"] > 0.9
+    averaged = fit(FedProxNMF(6, mu=0.0, local_steps=50, start="own", diagnostics=True, **IPALM), blocks, 4)
+    assert averaged.history[-1].metrics["drift"] > 5 * last["drift"]
+    assert "drift" not in fit(FNMF(6), blocks, 1).history[-1].metrics
+
+
+def test_it_settles_also_when_clients_stay_away(blocks):
+    full = fit(FNMF(6, gamma=0.1), blocks, 40)
+    assert full.status == "converged"
+    away = fedfactor.run(FNMF(6, gamma=0.1, tol=0.0), blocks, rounds=25, seed=0, participation=0.5)
+    assert away.relative_error == pytest.approx(full.relative_error, rel=0.05)
+
+
+def test_one_client_alone_shares_everything():
+    X, _, _ = dense_blocks(60, 30, 3, seed=1)
+    run = fit(FNMF(3, alignment="lap_rho"), {"only": X}, 5)
+    assert run.V.shape == (3, 30)
+    assert run.factors["only"].V_private is None
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (FNMF(2, alignment="magic"), "alignment='magic' is not known"),
+        (FNMF(2, barycenter="mean"), "barycenter='mean' is not known"),
+        (FNMF(2, gamma=-1.0), "gamma=-1.0 must be at least 0"),
+        (FNMF(2, inertia=0.5), r"inertia=0.5 must be in \[0, 0.5\)"),
+        (FNMF(2, alignment="knn", neighbours=3), "neighbours=3 must not exceed n_components=2"),
+        (FNMF(2, alignment="lap_rho"), "at least 4 features, but there are 3"),
+        (FedProxNMF(2, mu=-1.0), "mu=-1.0 must not be negative"),
+        (FedProxNMF(2, start="mine"), "start='mine' is not known"),
+        (OneShotNMF(2, alignment="lap_rho"), "one exchange has only common ones"),
+        (OneShotNMF(2, local_steps=0), "local_steps=0 must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_work(method, message):
+    with pytest.raises(ValueError, match=message):
+        fit(method, {"a": np.ones((5, 3))}, 1)
