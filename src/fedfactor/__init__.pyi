@@ -1,5 +1,6 @@
 from . import algorithms as algorithms
 from . import estimators as estimators
+from . import privacy as privacy
 from .core.errors import CheckpointError as CheckpointError
 from .core.errors import DataError as DataError
 from .core.errors import FedfactorError as FedfactorError
@@ -21,6 +22,7 @@ from .estimators.boolean_pooled import PooledBMF as PooledBMF
 from .estimators.boolean_relaxed import ELBMF as ELBMF
 from .estimators.boolean_relaxed import PRIMP as PRIMP
 from .estimators.boolean_relaxed import ZhangBMF as ZhangBMF
+from .estimators.deep import FedDMF as FedDMF
 from .estimators.fnmf import FNMF as FNMF
 from .estimators.fnmf import FedProxNMF as FedProxNMF
 from .estimators.fnmf import OneShotNMF as OneShotNMF
@@ -30,5 +32,8 @@ from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
 from .estimators.recommend_iterative import FCF as FCF
 from .estimators.recommend_iterative import FedMF as FedMF
+from .privacy.dp import dp as dp
+from .selection.rank import RankSelection as RankSelection
+from .selection.rank import select_rank as select_rank
 
 __version__: str

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/start.md", "docs/ideas/flow.md"]
+PAGES = ["README.md", "docs/start.md", "docs/ideas/flow.md", "docs/howto/choose_epsilon.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -173,7 +173,7 @@ class TestRefusals:
             ({"engine": LocalEngine("fibres")}, ValueError, "backend='fibres' is not known"),
             ({"engine": LocalEngine(workers=-1)}, ValueError, "workers=-1"),
             ({"engine": LocalEngine(workers=0)}, ValueError, "workers=0"),
-            ({"privacy": "hope"}, IncompatibleError, "not offered"),
+            ({"privacy": "hope"}, ValueError, "'hope' is not known"),
         ],
     )
     def test_options(self, options, error, words):

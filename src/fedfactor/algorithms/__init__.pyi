@@ -1,6 +1,11 @@
+from .async_nmf import AsynSD as AsynSD
+from .async_nmf import AsynSSD as AsynSSD
 from .boolean_votes import BooleanVotes as BooleanVotes
+from .distributed_nmf import DistributedNMF as DistributedNMF
+from .dsanls import DSANLS as DSANLS
 from .fcf import FCF as FCF
 from .fedavg_nmf import FedAvgNMF as FedAvgNMF
+from .feddmf import FedDMF as FedDMF
 from .fedmf import FedMF as FedMF
 from .fedprox_nmf import FedProxNMF as FedProxNMF
 from .fedsplit import FedSPLIT as FedSPLIT
@@ -11,3 +16,5 @@ from .one_shot_nmf import OneShotNMF as OneShotNMF
 from .pooled_bmf import PooledBMF as PooledBMF
 from .pooled_cf import PooledCF as PooledCF
 from .pooled_nmf import PooledNMF as PooledNMF
+from .secure_nmf import SynSD as SynSD
+from .secure_nmf import SynSSD as SynSSD

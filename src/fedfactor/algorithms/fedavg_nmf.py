@@ -155,6 +155,10 @@ class FedAvgNMF(Algorithm):
         sse, total = (nothing if leaf is None else leaf for leaf in (up.sse, up.total))
         return Server(V, state.flat + 1 if still else np.int64(0), sse, total), Factor(V)
 
+    def neutral(self, down: Factor) -> Weighted | None:
+        """Send back what was received: clipping then bounds how far a client moves V, if all weigh the same."""
+        return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
+
     def converged(self, state: Server) -> bool:
         """Tell whether the average stands still."""
         return self.tol > 0 and int(state.flat) >= PATIENCE

@@ -193,6 +193,10 @@ class FedProxNMF(Algorithm):
             seen = as_like(up.agreement, seen) / len(at.participants)
         return Server(V, state.flat + 1 if still else np.int64(0), sse, whole, seen), Factor(V)
 
+    def neutral(self, down: Factor) -> Weighted | None:
+        """Send back what was received: clipping then bounds how far a client moves V, if all weigh the same."""
+        return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
+
     def converged(self, state: Server) -> bool:
         """Tell whether the average stands still."""
         return self.tol > 0 and int(state.flat) >= PATIENCE

@@ -136,9 +136,9 @@ class ProximalAveraging(Algorithm):
         V = as_like(down.V, X) if state.V is None or at.index > 0 else state.V
         V_prev, error = V, 0.0
         for s in range(self.local_steps):
-            U, U_prev, V, V_prev, error = relaxed_steps(
-                X, U, U_prev, V, V_prev, self.pull(self._time(at.index, s)), total
-            )
+            known = total if s == self.local_steps - 1 else None  # the error is told once a round
+            pull = self.pull(self._time(at.index, s))
+            U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known)
         weight = float(shard.n_rows if self.weights == "rows" else shard.n_rows > 0)
         up = Weighted(weight * V, np.float64(weight), np.float64(error), state.total)
         return Local(U, U_prev, state.total, None), up
@@ -157,6 +157,10 @@ class ProximalAveraging(Algorithm):
         nothing = np.float64(np.nan)
         sse, total = (nothing if leaf is None else leaf for leaf in (up.sse, up.total))
         return Server(V, np.float64(moved), np.float64(integrality_gap(V)), sse, total), Factor(V)
+
+    def neutral(self, down: Factor) -> Weighted | None:
+        """Send back what was received: clipping then bounds how far a client moves V, if all weigh the same."""
+        return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
 
     def converged(self, state: Server) -> bool:
         """Tell whether V is Boolean and stands still."""

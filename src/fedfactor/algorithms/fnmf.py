@@ -44,7 +44,7 @@ class Own:
     uplink: ClassVar[Uplink] = "gather"
 
     V: Array
-    weight: Array
+    weight: Array = public()
     sse: Array | None = telemetry(default=None)
     total: Array | None = telemetry(default=None)
     agreement: Array | None = telemetry(default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,10 +10,12 @@ import numpy as np
 from fedfactor.algorithms.felb import BINARY_GAP, boolean_score, check_pull, pull_at
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
 from fedfactor.core.tree import Array, record, telemetry, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean import boolean_refit, hashed_rows, round_half
+from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, split_rows, summation_error
+from fedfactor.kernels.factors import unit_rows
 from fedfactor.kernels.nmf import squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 from fedfactor.kernels.prox import Pull, integrality_gap, prox_step
@@ -35,6 +37,15 @@ class Sums:
     G: Array
     A: Array
     total: Array | None = telemetry(default=None)
+
+
+@record
+class RowGradients:
+    """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    D: Array
 
 
 @record
@@ -89,6 +100,9 @@ class PooledBMF(Algorithm):
         As in FELB.
     tol : float
         Converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.
+    row_clip, row_count : float, optional
+        As in :class:`~fedfactor.algorithms.PooledNMF`, set by :func:`fedfactor.dp`: V is then found as a non-negative
+        factor from clipped row gradients, and split into zeros and ones at the end.
 
     Notes
     -----
@@ -124,6 +138,8 @@ class PooledBMF(Algorithm):
     norm: Literal["frobenius", "spectral"] = "frobenius"
     refit: Literal["boolean", "none"] = "boolean"
     tol: float = 1e-6
+    row_clip: float | None = set_by_privacy()
+    row_count: float | None = set_by_privacy()
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 100
@@ -142,11 +158,15 @@ class PooledBMF(Algorithm):
         """One factor down, the sums up."""
         k, m = self.n_components, meta.n_features
         wide, square = Leaf(meta.dtype, (k, m)), Leaf(meta.dtype, (k, k))
+        if self.row_clip is not None:
+            return {Factor: {"V": wide}, RowGradients: {"D": Leaf("float64", (k, m))}}
         return {Factor: {"V": wide}, Sums: {"G": square, "A": wide, "total": Leaf("float64", ())}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor]:
         """Draw V."""
         V = at.shared_rng("V").random((self.n_components, meta.n_features)).astype(meta.dtype)
+        if self.row_clip is not None:
+            V = unit_rows(V)
         nothing = np.float64(np.nan)
         half, far = np.float64(0.5), np.float64(np.inf)
         return Server(V, V, None, np.int64(meta.n_clients), far, half, nothing, nothing), Factor(V)
@@ -160,17 +180,25 @@ class PooledBMF(Algorithm):
     def _pull(self, index: int, step: int) -> Pull:
         return pull_at(self, index * self.local_steps + step, self.gamma)
 
-    def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Sums]:
+    def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Sums | RowGradients]:
         """Step on U with V fixed, then send what the steps on V depend on."""
         X, U, U_prev = shard.X, state.U, state.U_prev
+        if self.row_clip is not None:
+            start = np.zeros(U.shape) if at.index == 0 else U
+            U, D = clipped_gradient(start, doubles(X), down.V, bound=self.row_clip, sweeps=self.local_steps)
+            return Local(U, U, state.total), RowGradients(D)
         V = as_like(down.V, X)
         G, B = gram_rows(V), cross(X, V)
         for s in range(self.local_steps):
             U, U_prev = prox_step(U, U_prev, G, B, self._pull(at.index, s)), U
         return Local(U, U_prev, state.total), Sums(gram(U), sums(U, X), state.total)
 
-    def server_step(self, state: Server, up: Sums, at: Round) -> tuple[Server, Factor]:
+    def server_step(self, state: Server, up: Sums | RowGradients, at: Round) -> tuple[Server, Factor]:
         """Step on V with the sums fixed."""
+        if isinstance(up, RowGradients):
+            rows = float(self.row_count or 1) * len(at.participants) / int(state.n_clients)
+            sent, mean = noisy_round(state.V_prev, state.V, up.D, index=at.index, rows=rows)
+            return replace(state, V=mean, V_prev=sent), Factor(sent)
         share = len(at.participants) / int(state.n_clients)
         pooled = stand_in(up, share, state.up)
         V, V_prev = as_like(state.V, up.A), as_like(state.V_prev, up.A)
@@ -190,6 +218,16 @@ class PooledBMF(Algorithm):
             total=np.float64(total),
         )
         return server, Factor(V)
+
+    def settle(self, state: Server, down: Factor) -> Factor:
+        """Split a V that noise has blurred into zeros and ones."""
+        return down if self.row_clip is None else Factor(split_rows(state.V))
+
+    def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
+        """Bound what one row can change in the sum of all uploads: the clip, and the rounding of the sum."""
+        if self.row_clip is None:
+            return None
+        return "row", ROW_CLIP + summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
 
     def converged(self, state: Server) -> bool:
         """Tell whether V is Boolean and stands still."""

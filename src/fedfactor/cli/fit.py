@@ -10,8 +10,35 @@ import typer
 
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.place import Place
-from fedfactor.cli.settings import algorithm_names, build, data_files, missing
+from fedfactor.cli.privacy import (
+    Allow,
+    Cap,
+    Clip,
+    Delta,
+    Epsilon,
+    LedgerFile,
+    Privacy,
+    RowBound,
+    Subject,
+    Unit,
+    privacy_of,
+)
+from fedfactor.cli.settings import algorithm_names, build, missing, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
+
+
+class Network(StrEnum):
+    """How messages travel."""
+
+    local = "local"
+    mpi = "mpi"
+
+
+class Reduction(StrEnum):
+    """How MPI adds."""
+
+    allreduce = "allreduce"
+    ordered = "ordered"
 
 
 class Backend(StrEnum):
@@ -46,6 +73,16 @@ Where = Annotated[Backend, typer.Option(help="Run the owners in threads or in pr
 Workers = Annotated[
     int | None, typer.Option(help="Owners at work at a time; by default one per core.", show_default=False)
 ]
+Engine = Annotated[
+    Network, typer.Option(help="Run all owners in this process, or on the ranks of mpiexec -n N fedfactor fit …")
+]
+Ranks = Annotated[
+    int | None,
+    typer.Option(help="Ranks that the MPI job must have; without mpiexec, start that many.", show_default=False),
+]
+Adding = Annotated[
+    Reduction, typer.Option(help="With --engine mpi: add fast, or in name order with the bits of a local run.")
+]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but mistakes.")]
@@ -64,7 +101,20 @@ def fit(
     participation: Share = 1.0,
     backend: Where = Backend.threads,
     workers: Workers = None,
+    engine: Engine = Network.local,
+    ranks: Ranks = None,
+    reduction: Adding = Reduction.allreduce,
     checkpoint_every: Every = 10,
+    privacy: Privacy = "none",
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    unit: Unit = "row",
+    clip: Clip = None,
+    row_bound: RowBound = None,
+    subject: Subject = None,
+    cap: Cap = 1,
+    ledger: LedgerFile = None,
+    allow: Allow = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -78,8 +128,23 @@ def fit(
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
         place = Place(out, checkpoint_every)
-        place.check(overwrite)
+        if engine is Network.local:
+            place.check(overwrite)
+        words = privacy_of(
+            privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
+            ledger=ledger, allow=allow,
+        )  # fmt: skip
+        if words is not None and engine is Network.mpi:
+            raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
         asked = {"missing_values": missing_values, "participation": participation, "rounds": rounds}
+        if engine is Network.mpi:
+            from fedfactor.cli.cluster import fit_on_ranks
+
+            job = {"ranks": ranks, "reduction": reduction.value, "overwrite": overwrite, "quiet": quiet}
+            fit_on_ranks(method, files, place, asked, seed=seed, missing_values=missing(missing_values), **job)
+            return
+        if ranks is not None:
+            raise ValueError("--ranks belongs to --engine mpi; a local run takes --workers.")
         federation = _open(files, missing(missing_values), method)
         if overwrite:
             place.clear()
@@ -90,6 +155,7 @@ def fit(
             rounds=rounds,
             seed=seed,
             participation=participation,
+            privacy=words,
             engine=_engine(backend, workers),
             quiet=quiet,
         )
@@ -101,10 +167,9 @@ def fit(
 
 def _open(files: list[Path], missing_values: float | str | None, method: Any) -> Any:
     """Open every file and check all of them, and whether the method can take them, before any work."""
-    from fedfactor.data.io import open_files
     from fedfactor.engines.base import check_fit
 
-    federation = open_files(data_files(files), missing_values=missing_values)
+    federation = open_parts(files, missing_values)
     check_fit(method, federation.prepare(method.domain))
     return federation
 

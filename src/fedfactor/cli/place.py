@@ -16,6 +16,7 @@ from fedfactor.core.run import Run
 from fedfactor.core.wire import read_header
 from fedfactor.data.results import owner_to_file, write_factors
 from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.engines.generations import progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Place:
     @property
     def unfinished(self) -> bool:
         """Whether a run waits to be taken up again."""
-        return self.checkpoint.file.exists()
+        return self.checkpoint.file.exists() or progress(self.checkpoint.folder) is not None
 
     def check(self, overwrite: bool) -> None:
         """Refuse a folder whose results would be lost. Nothing is touched."""
@@ -58,6 +59,8 @@ class Place:
         if not self.unfinished:
             return None
         file = self.checkpoint.file
+        if not file.exists():
+            return progress(self.checkpoint.folder)
         try:
             about = json.loads(read_header(file.read_bytes(), limit=1 << 30)[1]["about"])
             return int(about["fingerprint"]["seed"]), int(about["next_round"])

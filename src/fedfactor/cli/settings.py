@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedfactor import algorithms
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Algorithm
+from fedfactor.core.protocol import Algorithm, user_fields
 
 
 def command_name(name: str) -> str:
@@ -56,7 +55,7 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
     """
     cls = algorithm_class(name)
     kinds = get_type_hints(cls)
-    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    known = [field.name for field in user_fields(cls)]
     given = {key: value for key, value in common.items() if value is not None}
     for word in settings:
         key, equals, value = word.partition("=")
@@ -132,6 +131,20 @@ def missing(text: str | None) -> float | str | None:
         return float(text)
     except ValueError:
         raise ValueError(f"--missing-values {text!r} is not known. Use nan, a number, unstored or none.") from None
+
+
+def open_parts(files: Sequence[Path], missing_values: float | str | None) -> Any:
+    """Make a federation of files that are opened when first needed, or of a folder with the blocks of a grid."""
+    from fedfactor.data.io import open_files
+    from fedfactor.data.split import is_grid, open_grid
+
+    if any(path.is_dir() and is_grid(path) for path in files):
+        if len(files) > 1:
+            raise DataError("A folder with the blocks of a grid stands for the whole matrix: give it alone.")
+        if missing_values is not None:
+            raise DataError("Blocks of a grid have no missing cells. Leave --missing-values out.")
+        return open_grid(files[0])
+    return open_files(data_files(files), missing_values=missing_values)
 
 
 def data_files(paths: Iterable[Path]) -> list[Path]:

@@ -10,11 +10,13 @@ from fedfactor.cli.console import duration, size
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.run import Run
+from fedfactor.privacy.report import describe
 
 STATUS = {
     "converged": "converged",
     "rounds": "all rounds used, not yet converged",
     "stopped": "stopped on request",
+    "budget": "the privacy budget is spent",
 }
 
 REVEAL = "Uploads reached the server in the clear; without differential privacy, what is made of rows can reveal rows."
@@ -63,7 +65,8 @@ def told(run: Run, federation: Federation) -> Any:
 
     masked = any(federation.shard(name).mask is not None for name in federation.names)
     meta = Meta(federation.n_features, federation.names, str(run.V.dtype).rsplit(".", 1)[-1], masked)
-    return Text(f"\nRows and U stayed with their owners. {' '.join(uploads(run.algorithm, meta))} {REVEAL}")
+    how = REVEAL if run.privacy is None else "\n" + describe(dict(run.privacy))
+    return Text(f"\nRows and U stayed with their owners. {' '.join(uploads(run.algorithm, meta))} {how}")
 
 
 def uploads(algorithm: Algorithm, meta: Meta) -> list[str]:

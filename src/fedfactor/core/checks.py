@@ -161,6 +161,23 @@ def check_features(
     return [position[feature] for feature in reference]
 
 
+def check_tiling(bounds: Sequence[tuple[int, int, int, int] | None], n_features: int) -> None:
+    """Refuse blocks that overlap or leave a part of the matrix out; None stands for an owner of rows alone."""
+    if all(each is None for each in bounds):
+        return
+    found = [each for each in bounds if each is not None]
+    if len(found) < len(bounds):
+        raise DataError("Some owners bring blocks of a grid and some bring rows alone. Bring one kind.")
+    n_rows = max(each[1] for each in found)
+    for what, place, size in (("rows", 0, n_rows), ("columns", 2, n_features)):
+        spans = sorted((each[place], each[place + 1]) for each in found)
+        ends = [0, *(stop for _, stop in spans)]
+        if [start for start, _ in spans] != ends[:-1] or ends[-1] != size:
+            raise DataError(
+                f"The blocks of {what} {spans} do not cover 0 to {size} once. Write them again with fedfactor split."
+            )
+
+
 def check_rank(n_components: int, meta: Meta) -> None:
     """Refuse a rank that the data cannot carry."""
     most = meta.n_features if meta.n_rows is None else min(meta.n_features, meta.n_rows)

@@ -40,3 +40,11 @@ class MissingExtraError(FedfactorError, ImportError):
         return cls(
             f"{why} needs the package {package!r}, which is not installed. Run: pip install 'fedfactor[{extra}]'"
         )
+
+
+class SketchLeakError(FedfactorError, RuntimeError):
+    """A run was stopped before the upload that would let others solve for what had been sketched."""
+
+
+class ExposureWarning(UserWarning):
+    """Enough sketches were published to solve for what was sketched."""

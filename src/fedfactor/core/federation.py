@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import as_matrix, check_features, check_values, dtype_name, is_sparse, library, split_missing
+from fedfactor.core.checks import (
+    as_matrix,
+    check_features,
+    check_tiling,
+    check_values,
+    dtype_name,
+    is_sparse,
+    library,
+    split_missing,
+)
 from fedfactor.core.errors import DataError
 from fedfactor.core.protocol import Domain, Meta
 from fedfactor.core.tree import Array, is_numpy
@@ -28,8 +37,9 @@ class Shard:
         Which cells were observed: all of them (None), those marked True, or only the stored cells of a sparse matrix.
     features : tuple of str, optional
         Column names.
-    holdout : bool array, optional
-        Cells or rows kept aside for :meth:`Algorithm.score`.
+    holdout : bool array like X, or sparse matrix, optional
+        Cells kept aside for :meth:`Algorithm.score`, which then speaks of them alone: True where X holds one, or the
+        stored cells of a matrix that has them. They must not be observed cells.
     """
 
     X: Array
@@ -63,9 +73,26 @@ class Shard:
         return int(self.X.shape[1])
 
     @property
+    def scored(self) -> tuple[Array, Array | str | None]:
+        """The matrix and the mask of the cells that an error is about: those held out, if any, else those observed."""
+        if self.holdout is None:
+            return self.X, self.mask
+        return (self.holdout, "stored") if is_sparse(self.holdout) else (self.X, self.holdout)
+
+    @property
     def dtype(self) -> str:
         """Name of the floating type, such as ``"float32"``."""
         return dtype_name(self.X)
+
+    @property
+    def bounds(self) -> tuple[int, int, int, int] | None:
+        """Where a block of a grid lies in the whole matrix; None for rows alone."""
+        return None
+
+    def cast(self, dtype: str) -> Shard:
+        """Bring the rows to a floating type."""
+        X: Any = self.X.astype(dtype) if is_numpy(self.X) or is_sparse(self.X) else self.X.double()
+        return replace(self, X=X)
 
 
 class Federation:
@@ -161,31 +188,66 @@ class Federation:
             Empty owners, unequal columns, duplicate or clashing names, values outside the domain; nothing has been
             computed then.
         """
-        first = self.names[0]
-        reference = self.shard(first)
+        found = [self.facts(name) for name in self.names]
+        meta = agree(found)
+        self.adopt(found[0], meta, domain)
+        return meta
+
+    def facts(self, name: str) -> Facts:
+        """Open one owner's rows and say what all parties must agree on."""
+        shard = self.shard(name)
+        masked = shard.mask is not None
+        size = (shard.n_rows, shard.n_features)
+        return Facts(name, *size, library(shard.X), shard.dtype, masked, shard.features, shard.bounds)
+
+    def adopt(self, first: Facts, meta: Meta, domain: Domain) -> None:
+        """Bring the owners' rows to the agreed dtype and order of columns, and look at every value."""
         for name in self.names:
             shard = self.shard(name)
-            if shard.n_rows == 0:
-                raise DataError(f"Owner {name!r} has no rows. Leave it out, or give it at least one row.")
-            if shard.n_features != reference.n_features:
-                raise DataError(
-                    f"Owner {name!r} has {shard.n_features} columns but {first!r} has {reference.n_features}. All "
-                    "owners must have the same features in the same columns."
-                )
-            if library(shard.X) != library(reference.X):
-                raise DataError(
-                    f"Owner {name!r} brings {library(shard.X)} data but {first!r} brings {library(reference.X)}: their "
-                    "sums cannot be added. Convert one of them."
-                )
-            order = check_features(name, shard.features, first, reference.features)
+            order = check_features(name, shard.features, first.name, first.features)
             if order is not None:
-                self._open[name] = _reorder(shard, order, reference.features)
-        dtype = "float32" if all(self.shard(name).dtype == "float32" for name in self.names) else "float64"
-        for name in self.names:
-            shard = self._open[name] = _cast(self.shard(name), dtype)
+                if shard.bounds is not None:
+                    raise DataError(f"The columns of node {name!r} are in another order than those of {first.name!r}.")
+                shard = _reorder(shard, order, first.features)
+            shard = self._open[name] = _cast(shard, meta.dtype)
             check_values(name, shard.X, shard.mask, domain)
-        masked = any(self.shard(name).mask is not None for name in self.names)
-        return Meta(self.n_features, self.names, dtype, masked, self.n_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What parties tell each other before a run, so that none of them has to open another's rows."""
+
+    name: str
+    n_rows: int
+    n_features: int
+    library: str
+    dtype: str
+    masked: bool
+    features: tuple[str, ...] | None
+    bounds: tuple[int, int, int, int] | None
+
+
+def agree(found: Sequence[Facts]) -> Meta:
+    """Compare the facts of all owners, in name order, and say what is public; refuse what does not fit together."""
+    first = found[0]
+    for each in found:
+        if each.n_rows == 0:
+            raise DataError(f"Owner {each.name!r} has no rows. Leave it out, or give it at least one row.")
+        if each.n_features != first.n_features:
+            raise DataError(
+                f"Owner {each.name!r} has {each.n_features} columns but {first.name!r} has {first.n_features}. All "
+                "owners must have the same features in the same columns."
+            )
+        if each.library != first.library:
+            raise DataError(
+                f"Owner {each.name!r} brings {each.library} data but {first.name!r} brings {first.library}: their "
+                "sums cannot be added. Convert one of them."
+            )
+        check_features(each.name, each.features, first.name, first.features)
+    check_tiling([each.bounds for each in found], first.n_features)
+    dtype = "float32" if all(each.dtype == "float32" for each in found) else "float64"
+    names, masked = tuple(each.name for each in found), any(each.masked for each in found)
+    return Meta(first.n_features, names, dtype, masked, sum(each.n_rows for each in found))
 
 
 def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | None) -> Shard:
@@ -195,10 +257,7 @@ def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | Non
 
 
 def _cast(shard: Shard, dtype: str) -> Shard:
-    if shard.dtype == dtype:
-        return shard
-    X: Any = shard.X.astype(dtype) if is_numpy(shard.X) or is_sparse(shard.X) else shard.X.double()
-    return Shard(X, shard.mask, shard.features, shard.holdout)
+    return shard if shard.dtype == dtype else shard.cast(dtype)
 
 
 Opener = Callable[[], Any]

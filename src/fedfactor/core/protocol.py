@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import Field, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -136,6 +136,16 @@ class Score:
         return float(np.sqrt(self.sse / self.total)) if float(self.total) > 0 else 0.0
 
 
+def set_by_privacy(default: Any = None) -> Any:
+    """Mark a setting that :func:`fedfactor.dp` makes, and that faces therefore do not offer."""
+    return field(default=default, metadata={"set_by": "privacy"})
+
+
+def user_fields(algorithm: Any) -> list[Field[Any]]:
+    """List the settings of an algorithm that are the user's to choose."""
+    return [each for each in fields(algorithm) if "set_by" not in each.metadata]
+
+
 class Algorithm(ABC):
     """A federated factorization as pure functions over explicit state.
 
@@ -184,6 +194,17 @@ class Algorithm(ABC):
 
     def check(self, meta: Meta) -> None:
         """Raise when the settings cannot serve such data; called before any work."""
+
+    def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
+        """Name the unit and the largest Euclidean change that one such unit can make to the sum of all uploads.
+
+        None when nothing but clipping whole uploads bounds it.
+        """
+        return None
+
+    def neutral(self, down: Tree) -> Tree | None:
+        """Return the upload that says nothing new, from which clipping of whole uploads measures; None means zero."""
+        return None
 
     def settle(self, state: Tree, down: Tree) -> Tree:
         """Return the download that clients finish with; by default the one that was to go out next."""

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from fedfactor.core.protocol import LocalFactors, Score, settings_of
 from fedfactor.core.tree import Array, Tree, tree_sum
 
-Status = Literal["converged", "rounds", "stopped"]
-"""``converged``: the algorithm's own test; ``rounds``: all rounds were used; ``stopped``: a callback asked for it."""
+Status = Literal["converged", "rounds", "stopped", "budget"]
+"""``converged``: the algorithm's own test; ``rounds``: all rounds were used; ``stopped``: a callback asked for it;
+``budget``: the privacy budget allows no further round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,19 @@ class Run:
     down: Tree
     environment: Mapping[str, Any] = field(default_factory=dict[str, Any])
     feature_names: tuple[str, ...] | None = None
+    privacy: Mapping[str, Any] | None = None
 
     @property
     def V(self) -> Array:
         """The shared factor (k × m)."""
-        return next(iter(self.factors.values())).V
+        first = next(iter(self.factors.values()))
+        if first.columns is None or len(self.factors) < len(self.scores):
+            return first.V
+        # Every node kept its own columns of V: put them together.
+        V = np.zeros((first.V.shape[0], sum(kept.V.shape[1] for kept in self.factors.values())), first.V.dtype)
+        for kept in self.factors.values():
+            V[:, kept.columns] = kept.V
+        return V
 
     @property
     def rounds(self) -> int:
@@ -92,13 +103,14 @@ class Run:
             "seed": self.seed,
             "status": self.status,
             "rounds": self.rounds,
-            "clients": len(self.factors),
+            "clients": len(self.scores),
             "relative_error": self.relative_error,
             "worst_client": {"name": name, "relative_error": error},
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "seconds": self.seconds,
             "environment": dict(self.environment),
+            "privacy": self.privacy or {"mode": "none", "epsilon": "inf", "sees": {"server": "every upload"}},
             "history": [asdict(r) for r in self.history],
         }
 

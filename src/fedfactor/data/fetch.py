@@ -1,4 +1,4 @@
-"""Named real data sets, from a folder of local copies or, for two of them, from their public home.
+"""Named real data sets, from a folder of local copies or, for three of them, from their public home.
 
 Set ``FEDFACTOR_DATA`` to the folder. None of these data are shipped with the library.
 """
@@ -101,6 +101,10 @@ _ENTRIES = {
         "movielens-latest-small/ratings.csv.gz",
         "GroupLens, MovieLens latest-small (2018-09): Harper, Konstan (2015), doi:10.1145/2827872",
     ),
+    "movielens_1m": _Entry(
+        "movielens-1m/ratings.dat",
+        "GroupLens, MovieLens 1M (2003): Harper, Konstan (2015), doi:10.1145/2827872",
+    ),
 }
 
 
@@ -152,7 +156,8 @@ def load_dataset(name: str, *, download: bool = False) -> Dataset:
         One of the keys of :func:`available`. ``roles`` is ``roles_americas_small``.
     download : bool, default=False
         Fetch the public original into the data folder when it is not there, and check its SHA-256. Only
-        ``fashion_mnist`` and ``movielens_small``; of the others ``Dataset.source`` says where the original lives.
+        ``fashion_mnist``, ``movielens_small`` and ``movielens_1m``; of the others ``Dataset.source`` says where the
+        original lives.
 
     Returns
     -------
@@ -185,8 +190,8 @@ def load_dataset(name: str, *, download: bool = False) -> Dataset:
             f"The data set {name!r} is not here: {absent[0]} does not exist. Set FEDFACTOR_DATA to a folder that holds "
             f"{absent[0].relative_to(folder)},{fetchable} or get the original: {entry.source}."
         )
-    if name == "movielens_small":
-        X, features = read_ratings(folder)
+    if name.startswith("movielens"):
+        X, features = read_ratings(folder, name)
         return Dataset(X, None, features, name, entry.source)
     X = load_table(folder / entry.file).X
     y, features = _side(folder, entry, entry.y), _side(folder, entry, entry.features)

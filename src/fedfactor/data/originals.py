@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
-import io
 import urllib.request
 import zipfile
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from scipy import sparse
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import write_atomic
 
-__all__ = ["ORIGINALS", "Original", "download_files", "fashion_subset", "read_ratings"]
+__all__ = ["ORIGINALS", "Original", "download_files", "fashion_subset", "read_ratings", "read_times"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +44,14 @@ ORIGINALS: dict[str, tuple[Original, ...]] = {
             "movielens-latest-small/ml-latest-small.zip",
             "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
             "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",
+            16 << 20,
+        ),
+    ),
+    "movielens_1m": (
+        Original(
+            "movielens-1m/ml-1m.zip",
+            "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
+            "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
             16 << 20,
         ),
     ),
@@ -126,40 +132,67 @@ def _read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
-def read_ratings(folder: Path) -> tuple[sparse.csr_array, tuple[str, ...]]:
+def read_ratings(folder: Path, name: str = "movielens_small") -> tuple[sparse.csr_array, tuple[str, ...]]:
     """Read MovieLens ratings as a users × movies matrix; what is not stored was not rated.
 
     Parameters
     ----------
     folder : Path
-        The data folder, with ``ratings.csv.gz`` or the original archive in it.
+        The data folder, with the ratings file or the original archive in it.
+    name : {"movielens_small", "movielens_1m"}
 
     Returns
     -------
-    X : csr_array of shape (610, 9724)
-        Ratings 0.5 to 5, float32. Users and movies in the order of their numbers.
+    X : csr_array of shape (users, movies)
+        Ratings up to 5, float32. Users and movies in the order of their numbers.
     features : tuple of str
         Movie numbers.
     """
-    small = folder / "movielens-latest-small"
-    plain, archive = small / "ratings.csv.gz", folder / ORIGINALS["movielens_small"][0].path
+    rows, columns, movies, ratings, _ = _read_cells(folder, name)
+    shape = (int(rows.max()) + 1, len(movies))
+    return sparse.csr_array(sparse.coo_array((ratings.astype(np.float32), (rows, columns)), shape=shape)), movies
+
+
+def read_times(folder: Path, name: str = "movielens_small") -> sparse.csr_array:
+    """Read when MovieLens ratings were given, in seconds, in the cells of :func:`read_ratings`.
+
+    Parameters
+    ----------
+    folder : Path
+        The data folder, with the ratings file or the original archive in it.
+    name : {"movielens_small", "movielens_1m"}
+
+    Returns
+    -------
+    csr_array of shape (users, movies)
+    """
+    rows, columns, movies, _, times = _read_cells(folder, name)
+    return sparse.csr_array(sparse.coo_array((times, (rows, columns)), shape=(int(rows.max()) + 1, len(movies))))
+
+
+# Where ratings may lie besides the archive, their name in the archive, the separator, and the lines before the first.
+_RATINGS = {
+    "movielens_small": ("movielens-latest-small/ratings.csv.gz", "ml-latest-small/ratings.csv", ",", 1),
+    "movielens_1m": ("movielens-1m/ratings.dat", "ml-1m/ratings.dat", "::", 0),
+}
+
+
+def _read_cells(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], np.ndarray, np.ndarray]:
+    file, member, separator, skip = _RATINGS[name]
+    plain, archive = folder / file, folder / ORIGINALS[name][0].path
     try:
         if plain.is_file():
-            text = gzip.decompress(plain.read_bytes()).decode()
+            content = plain.read_bytes()
+            text = (gzip.decompress(content) if plain.suffix == ".gz" else content).decode()
         else:
-            with zipfile.ZipFile(archive) as file:
-                text = file.read("ml-latest-small/ratings.csv").decode()
-        lines = csv.reader(io.StringIO(text))
-        next(lines)
-        users, movies, ratings = zip(
-            *((int(user), int(movie), float(rating)) for user, movie, rating, _ in lines), strict=True
-        )
+            with zipfile.ZipFile(archive) as packed:
+                text = packed.read(member).decode()
+        cells = [line.split(separator) for line in text.splitlines()[skip:]]
+        users, movies, ratings, times = np.array(cells, dtype=np.float64).T
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(
-            f"The MovieLens ratings in {small} cannot be read ({error}). Copy or fetch them again."
+            f"The MovieLens ratings in {plain.parent} cannot be read ({error}). Copy or fetch them again."
         ) from error
-    movie_names, columns = np.unique(movies, return_inverse=True)
-    user_names, rows = np.unique(users, return_inverse=True)
-    shape = (len(user_names), len(movie_names))
-    X = sparse.coo_array((np.array(ratings, np.float32), (rows, columns)), shape=shape).tocsr()
-    return X, tuple(map(str, movie_names.tolist()))
+    names, columns = np.unique(movies.astype(np.int64), return_inverse=True)
+    _, rows = np.unique(users.astype(np.int64), return_inverse=True)
+    return rows, columns, tuple(map(str, names.tolist())), ratings, times

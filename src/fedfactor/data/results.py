@@ -17,7 +17,7 @@ from safetensors import numpy as safetensors
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
 
-__all__ = ["owner_from_file", "owner_to_file", "read_components", "read_private", "write_factors"]
+__all__ = ["owner_from_file", "owner_to_file", "read_components", "read_private", "write_factors", "write_private"]
 
 _SHARED = 0o644  # every party holds the components anyway; U stays at 0600
 
@@ -64,18 +64,43 @@ def write_factors(
     components = np.asarray(components)
     if features is not None and len(features) != components.shape[-1]:
         raise DataError(f"{len(features)} feature names were given for {components.shape[-1]} columns of components.")
-    files = {owner_to_file(owner): factors for owner, factors in (private or {}).items()}  # names fail before any file
+    out = write_private(out_dir, private or {})
+    names = None if features is None else [str(feature) for feature in features]
+    write_atomic(out / "features.json", _json(names), _SHARED)
+    if run is not None:
+        write_atomic(out / "run.json", _json(run), _SHARED)
+    write_atomic(out / "components.safetensors", _pack({"components": components}), _SHARED)
+    return out
+
+
+def write_private(out_dir: str | os.PathLike[str], private: Mapping[str, Any]) -> Path:
+    """Write what belongs to single owners, and nothing else: the part of a process that holds some of them.
+
+    Parameters
+    ----------
+    out_dir, private
+        As in :func:`write_factors`.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_private(folder, {"north": np.ones((3, 2))})
+    ...     read_private(folder, "north")["U"].shape
+    (3, 2)
+    """
+    files = {owner_to_file(owner): factors for owner, factors in private.items()}  # names fail before any file
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
     if files:
         folder = private_folder(out / "private")
         for name, factors in files.items():
             write_atomic(folder / name, _pack(factors if isinstance(factors, Mapping) else {"U": factors}), 0o600)
-    names = None if features is None else [str(feature) for feature in features]
-    write_atomic(out / "features.json", _json(names), _SHARED)
-    if run is not None:
-        write_atomic(out / "run.json", _json(run), _SHARED)
-    write_atomic(out / "components.safetensors", _pack({"components": components}), _SHARED)
     return out
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm
+from fedfactor.core.protocol import Algorithm, LocalFactors, Score
 from fedfactor.core.run import Run
 from fedfactor.engines.base import AnyCallback, Engine, Participation
+from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.privacy.plan import judge_clear, make_plan
 
 
 def engine_of(engine: str | Engine) -> Engine:
@@ -21,8 +25,13 @@ def engine_of(engine: str | Engine) -> Engine:
         from fedfactor.engines.local import LocalEngine
 
         return LocalEngine()
+    if engine == "mpi":
+        from fedfactor.engines.mpi import MPIEngine, load_mpi
+
+        load_mpi()
+        return MPIEngine()
     raise ValueError(
-        f"engine={engine!r} is not known. Use 'local', or an engine object such as LocalEngine(workers=2)."
+        f"engine={engine!r} is not known. Use 'local', 'mpi', or an engine object such as LocalEngine(workers=2)."
     )
 
 
@@ -52,8 +61,10 @@ def run(
         Rounds at most; by default the algorithm's own.
     seed : int, optional
         Seed of every stream; drawn and kept in ``Run.seed`` when None.
-    privacy : None
-        What protects uploads on their way. Plain sums only: anything else is refused.
+    privacy : str, dp(...), transform, or tuple of these, optional
+        What protects uploads on their way: ``"secure-sum"`` shows the server sums only, :func:`fedfactor.dp` adds noise
+        for a budget, ``"median"``, ``"trimmed-mean"`` and ``"group-median"`` withstand hostile clients. None: every
+        upload is seen in the clear.
     participation : float or function
         Share of clients in each round, or a rule ``(round, names) -> names``.
     checkpoint : path or Checkpoint, optional
@@ -74,16 +85,47 @@ def run(
     >>> result.V.shape, result.rounds
     ((3, 8), 5)
     """
-    if privacy is not None:
-        raise IncompatibleError(f"privacy={privacy!r} is not offered by this version: only None, plain sums, is.")
     if not isinstance(federation, Federation):
         federation = Federation(federation)
-    return engine_of(engine).run(
-        algorithm,
-        federation,
-        rounds=rounds,
-        seed=secrets.randbits(63) if seed is None else int(seed),
-        participation=participation,
-        checkpoint=checkpoint,
-        callbacks=callbacks,
-    )
+    chosen = engine_of(engine)
+    settings: dict[str, Any] = {
+        "seed": secrets.randbits(63) if seed is None else int(seed),
+        "participation": participation,
+        "checkpoint": checkpoint,
+        "callbacks": callbacks,
+    }
+    simulation = bool(getattr(chosen, "simulation", False))
+    if getattr(chosen, "apart", False):  # opening all owners here would defeat such an engine; it judges by itself
+        if privacy is not None:
+            raise IncompatibleError(
+                f"privacy={privacy!r} is not offered where each process holds its own owners only "
+                f"({type(chosen).__name__}): plain sums travel. Use the local engine to simulate it, or None."
+            )
+        return chosen.run(algorithm, federation, rounds=rounds, **settings)
+    if privacy is None:
+        if simulation:  # elsewhere no party may open the rows of another to look
+            judge_clear(algorithm, federation, simulation=True)
+        return chosen.run(algorithm, federation, rounds=rounds, **settings)
+    if not getattr(chosen, "channels", False):
+        raise IncompatibleError(
+            f"{type(chosen).__name__} carries uploads in the clear: it has no place for privacy={privacy!r}. Use "
+            "engine='local', or leave privacy out."
+        )
+    kept = Checkpoint.of(checkpoint)
+    folder = None if kept is None else Path(kept.folder)
+    plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
+    carrier: Any = chosen
+    result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
+    return result if plan.federation is federation else _at_home(result, plan.original)
+
+
+def _at_home(result: Run, federation: Federation) -> Run:
+    """Fit U to all rows and columns: what a run must not share, each owner may still use at home."""
+    factors: dict[str, LocalFactors] = {}
+    scores: dict[str, Score] = {}
+    for name in federation.names:
+        shard, kept = federation.shard(name), result.factors[name]
+        U = result.algorithm.fold_in(shard.X, kept, shard.mask)
+        factors[name] = replace(kept, U=U)
+        scores[name] = result.algorithm.score(shard, factors[name], result.down)
+    return replace(result, factors=factors, scores=scores)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import Spec, check_message
-from fedfactor.engines.base import AnyCallback, Callback, Inbox, Participation, check_fit, downloads, participants
+from fedfactor.engines.base import AnyCallback, Inbox, Participation, check_fit, downloads, participants
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fingerprint
 from fedfactor.engines.crew import Crew, ThreadCrew
+from fedfactor.engines.watch import Watchers
 from fedfactor.threads import limit_threads, usable_cores
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,9 @@ class LocalEngine:
     backend: Literal["threads", "processes"] = "threads"
     workers: int | None = None
 
+    simulation: ClassVar[bool] = True
+    channels: ClassVar[bool] = True
+
     def run(
         self,
         algorithm: Algorithm,
@@ -45,6 +52,7 @@ class LocalEngine:
         participation: Participation = 1.0,
         checkpoint: Any = None,
         callbacks: Sequence[AnyCallback] = (),
+        channel: Channel | None = None,
     ) -> Run:
         """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
         meta = federation.prepare(algorithm.domain)
@@ -55,10 +63,10 @@ class LocalEngine:
         workers, threads = self._share_out(len(federation))
         with limit_threads(threads):
             crew = self._crew(algorithm, federation, meta, workers, threads)
-            watch = _Watchers(callbacks)
+            watch = Watchers(callbacks)
             run: Run | None = None
             try:
-                loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation)
+                loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation, channel)
                 run = loop.run(Checkpoint.of(checkpoint), threads, watch)
                 return run
             finally:
@@ -94,11 +102,13 @@ class _Loop:
     rounds: int
     seed: int
     participation: Participation
+    channel: Channel | None
 
-    def run(self, checkpoint: Checkpoint | None, threads: int, watch: _Watchers) -> Run:
+    def run(self, checkpoint: Checkpoint | None, threads: int, watch: Watchers) -> Run:
         mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
         if checkpoint:
             mark["participation"] = str(getattr(self.participation, "__qualname__", self.participation))
+            mark |= self.channel.fingerprint() if self.channel else {}
         saved = checkpoint.load(mark) if checkpoint else None
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
@@ -109,6 +119,9 @@ class _Loop:
             if snapshot.ended:
                 status = snapshot.ended  # type: ignore[assignment]
                 break
+            if self.channel and not self.channel.affords(snapshot.next_round):
+                status = "budget"
+                break
             snapshot = self._round(snapshot)
             stop = watch.round(snapshot.history[-1])  # watchers hear of the last round too
             if self.algorithm.converged(snapshot.server):
@@ -118,6 +131,8 @@ class _Loop:
             if checkpoint and (snapshot.next_round % checkpoint.every == 0 or snapshot.ended):
                 snapshot = replace(snapshot, clients=self.crew.states())
                 checkpoint.save(snapshot)
+                if self.channel:
+                    self.channel.settled(snapshot.next_round)
         return self._finish(snapshot, status, threads)
 
     def _start(self, mark: dict[str, Any]) -> Snapshot:
@@ -130,7 +145,8 @@ class _Loop:
         index, down = snapshot.next_round, snapshot.down
         at = Round(self.seed, index)
         asked = participants(self.participation, at, self.meta.clients)
-        inbox = Inbox(self.expected)
+        channel = self.channel
+        inbox = Inbox(self.expected) if channel is None else channel.open(self.expected, asked, at, down)
         for name, up in self.crew.step(asked, down, replace(at, participants=asked)):
             if up is not None:
                 inbox.add(name, up)
@@ -138,10 +154,9 @@ class _Loop:
         present = tuple(inbox.present)
         bytes_down = downloads(down, asked)
         if present:  # a round nobody came to leaves everything as it was
+            combined = inbox.combined if channel is None else channel.close(inbox)  # type: ignore[reportArgumentType]
             with limit_threads(usable_cores()):  # the server works alone
-                server, sent = self.algorithm.server_step(
-                    server, freeze(inbox.combined), replace(at, participants=present)
-                )
+                server, sent = self.algorithm.server_step(server, freeze(combined), replace(at, participants=present))
             server, down = freeze(server), self._send(sent)
         seconds = time.perf_counter() - began
         metrics = self.algorithm.report(server)
@@ -166,25 +181,6 @@ class _Loop:
             factors[name], scores[name] = kept, score
         features = self.federation.feature_names
         about = environment(threads)
-        return Run(self.algorithm, self.seed, status, snapshot.history, factors, scores, down, about, features)
-
-
-class _Watchers:
-    """Speaks to all callbacks, whether objects or plain functions."""
-
-    def __init__(self, callbacks: Sequence[AnyCallback]) -> None:
-        self._all = callbacks
-
-    def start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
-        for callback in self._all:
-            if isinstance(callback, Callback):
-                callback.on_start(algorithm, meta, rounds, first)
-
-    def round(self, record: RoundRecord) -> bool:
-        answers = [c.on_round(record) if isinstance(c, Callback) else c(record) for c in self._all]
-        return any(answer is True for answer in answers)
-
-    def end(self, run: Run | None) -> None:
-        for callback in self._all:
-            if isinstance(callback, Callback):
-                callback.on_end(run)
+        privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
+        history = snapshot.history
+        return Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features, privacy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor.core.checks import as_matrix, check_values
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors
+from fedfactor.core.protocol import Algorithm, LocalFactors, user_fields
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
@@ -181,7 +181,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         engine = engine_of(self.engine)
         if not hasattr(engine, "run"):
             raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
-        algorithm = self._method(**{field.name: getattr(self, field.name) for field in fields(self._method)})
+        algorithm = self._method(**{field.name: getattr(self, field.name) for field in user_fields(self._method)})
         return algorithm, engine, _inputs.draw_seed(self.random_state)
 
     def _keep(self, result: Run, federation: Federation) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "prox_step": ("rrrwtttttn", "contract"),
+    "prox_step": ("RRRWsssssn", "contract"),
     "count_bits": ("pbpz", "contract"),
     "refit_bits": ("ppnB", "contract"),
     "cover_scores": ("pppttE", "contract"),
@@ -40,25 +40,41 @@ def prepare(numba) -> None:
 
 
 def prox_step(Y, YG, B, out, eta, kappa, lam, gamma, eps, printed):
-    """``prox(Y − η (Y G − B))`` of two elastic nets around 0 and 1, then the unit box, cell by cell."""
+    """``prox(Y − η (Y G − B))`` of two elastic nets around 0 and 1, then the unit box, cell by cell.
+
+    The plain form has no branch that a compiler could not turn into a choice between two numbers, so that it fills whole
+    vector registers.
+    """
     n, k = Y.shape
+    zero = eta - eta
+    one = zero + 1
+    half = one / 2
+    shrink = one / (one + lam)
+    if gamma > zero or printed:
+        for i in range(n):
+            for q in range(k):
+                z = Y[i, q] - eta * (YG[i, q] - B[i, q])
+                centre = one if z > half else zero
+                if gamma > zero:
+                    near = min(max(one - z if z > half else z, eps), one - eps)
+                    shrink = one / (one + lam / (one - np.exp(-gamma * near)))
+                x = z - centre
+                size = abs(x) - kappa
+                if size < zero and (printed == 0 or x == zero):
+                    size = zero
+                x = (size if x > zero else -size) * shrink + centre
+                out[i, q] = min(max(x, zero), one)
+        return
     for i in range(n):
         for q in range(k):
-            z = np.float64(Y[i, q]) - eta * (np.float64(YG[i, q]) - np.float64(B[i, q]))
-            upper = z > 0.5
-            x = z - 1.0 if upper else z
-            weight = lam
-            if gamma > 0:
-                near = min(max(1.0 - z if upper else z, eps), 1.0 - eps)
-                weight = lam / (1.0 - np.exp(-gamma * near))
-            if x > 0:
-                x = x - kappa if printed else max(x - kappa, 0.0)
-            elif x < 0:
-                x = x + kappa if printed else min(x + kappa, 0.0)
-            x /= 1.0 + weight
-            if upper:
-                x += 1.0
-            out[i, q] = min(max(x, 0.0), 1.0)
+            z = Y[i, q] - eta * (YG[i, q] - B[i, q])
+            centre = one if z > half else zero
+            x = z - centre
+            size = abs(x) - kappa
+            size = size if size > zero else zero
+            x = (size if x > zero else -size) * shrink + centre
+            x = x if x > zero else zero
+            out[i, q] = x if x < one else one
 
 
 def count_bits(X, U, V, out):

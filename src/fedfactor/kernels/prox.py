@@ -191,10 +191,13 @@ def prox_step(W: Array, W_prev: Array, G: Array, B: Array, pull: Pull) -> Array:
         return elastic_prox(
             Z, weight * pull.kappa, weight * pull.lam, gamma=pull.gamma, eps=pull.eps, printed=pull.printed
         )
-    out = np.empty_like(Y, subok=False)
-    B = np.asarray(B, dtype=W.dtype)
-    run(Y, Y @ G, B, out, eta, weight * pull.kappa, weight * pull.lam, pull.gamma, pull.eps, int(pull.printed))
-    return out
+    # A factor that came as a transpose is worked on as it lies in memory; G is symmetric.
+    lies = W.flags.f_contiguous and not W.flags.c_contiguous
+    Y, B = (Y.T, B.T) if lies else (Y, B)
+    Y, B = np.ascontiguousarray(Y), np.ascontiguousarray(B, dtype=W.dtype)
+    YG, out = np.ascontiguousarray(G @ Y if lies else Y @ G, dtype=W.dtype), np.empty(Y.shape, W.dtype)
+    run(Y, YG, B, out, eta, weight * pull.kappa, weight * pull.lam, pull.gamma, pull.eps, int(pull.printed))
+    return out.T if lies else out
 
 
 def integrality_gap(V: Array) -> float:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.checks import is_sparse
-from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Round
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.local import LocalEngine
-from fedfactor.testing.data import small_data, variants
+from fedfactor.testing.data import federation_for, small_data, variants
 from fedfactor.testing.drive import combine, differences, drive, freeze_down
 
 Data = Mapping[str, Any] | None
@@ -123,4 +123,6 @@ def _run(algorithm: Algorithm, owners: Any, rounds: int, folder: Any, interrupt_
             raise _InterruptedRun
 
     engine = LocalEngine(workers=1)
-    return engine.run(algorithm, Federation(owners), rounds=rounds, seed=3, checkpoint=folder, callbacks=(interrupt,))
+    return engine.run(
+        algorithm, federation_for(algorithm, owners), rounds=rounds, seed=3, checkpoint=folder, callbacks=(interrupt,)
+    )

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fedfactor.core.protocol import Algorithm, Domain
+from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.grid import GridShard, grid_federation
+from fedfactor.core.protocol import Algorithm, Domain, Meta
 
 N_FEATURES = 13
 ROWS = {"east": 37, "north": 41, "west": 53}
@@ -63,6 +65,30 @@ def with_holes(owners: Mapping[str, Any]) -> dict[str, Any]:
             X[rng.random(X.shape) < 0.2] = np.nan
         found[name] = X
     return found
+
+
+def federation_for(algorithm: Algorithm, owners: Mapping[str, Any], missing_values: Any = None) -> Federation:
+    """Make the federation that an algorithm works on: owners of rows, or nodes with rows and columns of one matrix.
+
+    Examples
+    --------
+    >>> from fedfactor.algorithms import DSANLS
+    >>> federation_for(DSANLS(2), small_data()).shard("east").bounds
+    (0, 37, 0, 5)
+    """
+    if getattr(algorithm, "layout", "rows") != "grid":
+        return Federation(owners, missing_values=missing_values)
+    names = sorted(owners)
+    stack = sparse.vstack if any(sparse.issparse(X) for X in owners.values()) else np.vstack
+    return grid_federation(stack([owners[name] for name in names]), {name: owners[name].shape[0] for name in names})
+
+
+def empty_shard(algorithm: Algorithm, meta: Meta) -> Shard:
+    """Make the shard of an owner who has nothing."""
+    rows = np.zeros((0, meta.n_features), dtype=meta.dtype)
+    if getattr(algorithm, "layout", "rows") != "grid":
+        return Shard(rows)
+    return GridShard(rows, columns=np.zeros((meta.n_rows or 0, 0), dtype=meta.dtype))
 
 
 def partitions(X: Any) -> dict[str, dict[str, Any]]:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.checks import is_sparse
-from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, download_for
 from fedfactor.core.tree import Tree, freeze, leaves, tree_sum
+from fedfactor.testing.data import federation_for
 
 Keep = Callable[[Tree], Tree]
 
@@ -113,7 +114,7 @@ def combine(ups: Mapping[str, Tree], meta: Meta) -> Tree:
 def open_all(algorithm: Algorithm, owners: Mapping[str, Any]) -> tuple[Meta, dict[str, Shard]]:
     """Open owners as an engine does, then make all their arrays read-only."""
     missing = np.nan if any(_has_nan(rows) for rows in owners.values()) else None
-    federation = Federation(owners, missing_values=missing)
+    federation = federation_for(algorithm, owners, missing)
     meta = federation.prepare(algorithm.domain)
     return meta, {name: read_only(federation.shard(name)) for name in meta.clients}
 
@@ -131,7 +132,7 @@ def read_only(shard: Shard) -> Shard:
     if isinstance(mask, np.ndarray):
         mask = mask.copy()
         mask.flags.writeable = False
-    return Shard(X, mask, shard.features, shard.holdout)
+    return replace(shard, X=X, mask=mask)
 
 
 def freeze_down(down: Tree) -> Tree:

@@ -46,6 +46,11 @@ class Flaky(Algorithm):
         """Whether cells may be missing."""
         return self.inner.handles_missing
 
+    @property
+    def layout(self) -> str:
+        """Whether owners hold rows, or blocks of a grid."""
+        return getattr(self.inner, "layout", "rows")
+
     def check(self, meta: Meta) -> None:
         """Refuse what the algorithm refuses."""
         self.inner.check(meta)
@@ -72,6 +77,10 @@ class Flaky(Algorithm):
     def server_step(self, state: Tree, up: Tree, at: Round) -> tuple[Tree, Tree]:
         """Combine what came."""
         return self.inner.server_step(state, up, at)
+
+    def settle(self, state: Tree, down: Tree) -> Tree:
+        """Settle as the algorithm does."""
+        return self.inner.settle(state, down)
 
     def finish(self, shard: Shard, state: Tree, down: Tree) -> LocalFactors:
         """Finish as the algorithm does."""

@@ -10,7 +10,7 @@ import numpy as np
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.engines.local import LocalEngine
-from fedfactor.testing.data import partitions, small_data, variants, with_holes
+from fedfactor.testing.data import federation_for, partitions, small_data, variants, with_holes
 from fedfactor.testing.drive import apart, differences, drive
 
 Data = Mapping[str, Any] | None
@@ -40,7 +40,9 @@ def check_mapping_order(algorithm: Algorithm, data: Data = None) -> None:
     """The order of the mapping of owners changes nothing, to the last bit."""
     owners = dict(small_data(algorithm.domain) if data is None else data)
     runs = [
-        LocalEngine().run(algorithm, Federation({name: owners[name] for name in order}), rounds=3, seed=2)
+        LocalEngine().run(
+            algorithm, federation_for(algorithm, {name: owners[name] for name in order}), rounds=3, seed=2
+        )
         for order in (list(owners), list(owners)[::-1])
     ]
     for name, kept in runs[0].factors.items():

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, Round, download_for
 from fedfactor.core.tree import freeze, leaves, tree_sum
 from fedfactor.core.wire import check_message
 from fedfactor.engines.local import LocalEngine
-from fedfactor.testing.data import small_data
+from fedfactor.testing.data import empty_shard, federation_for, small_data
 from fedfactor.testing.drive import Trace, combine, drive, freeze_down, read_only
 from fedfactor.testing.flaky import Flaky
 
@@ -36,8 +35,7 @@ def _assert_finite(trace: Trace, what: str) -> None:
 def check_empty_shard(algorithm: Algorithm, data: Data = None) -> None:
     """A client without rows (all of them held out, say) sends zeros or less, not NaN, and spoils nothing."""
     trace = drive(algorithm, _owners(algorithm, data), rounds=1)
-    width = trace.meta.n_features
-    shard = read_only(Shard(np.zeros((0, width), dtype=trace.meta.dtype)))
+    shard = read_only(empty_shard(algorithm, trace.meta))
     at = Round(5, 0, "nobody", participants=(*trace.meta.clients, "nobody"))
     state = freeze(algorithm.init_client(shard, trace.meta, at))
     down = next(iter(trace.downs[0].values()))
@@ -74,7 +72,7 @@ def check_drop_outs(algorithm: Algorithm, data: Data = None) -> None:
     owners = _owners(algorithm, data)
     names = sorted(owners)
     absent = ((0, names[0]), (1, names[-1]), (2, "*"), (4, names[0]))
-    run = LocalEngine(workers=1).run(Flaky(algorithm, absent), Federation(owners), rounds=6, seed=1)
+    run = LocalEngine(workers=1).run(Flaky(algorithm, absent), federation_for(algorithm, owners), rounds=6, seed=1)
     came = [record.participants for record in run.history]
     expected = [tuple(n for n in names if (t, n) not in absent and (t, "*") not in absent) for t in range(6)]
     assert came == expected, f"participants are {came}, not {expected}"
@@ -90,7 +88,9 @@ def check_partial_participation(algorithm: Algorithm, data: Data = None) -> None
         return (names[at.index % len(names)],)
 
     for rule in (0.5, in_turn):
-        run = LocalEngine(workers=1).run(Flaky(algorithm, ()), Federation(owners), rounds=6, seed=1, participation=rule)
+        run = LocalEngine(workers=1).run(
+            Flaky(algorithm, ()), federation_for(algorithm, owners), rounds=6, seed=1, participation=rule
+        )
         assert all(len(record.participants) < len(owners) for record in run.history), "everybody came"
         _assert_run(run, f"participation {rule}")
 

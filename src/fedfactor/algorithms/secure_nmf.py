@@ -1,0 +1,382 @@
+"""Syn-SD and Syn-SSD: parties of one matrix take local steps and average the common factor, or sketches of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.algorithms._secure import (
+    Inner,
+    Local,
+    check_inner,
+    first_common,
+    first_local,
+    measure,
+    private_rows,
+    refit,
+)
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.tree import Array, Tree, public, record, telemetry
+from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.common import match_common
+from fedfactor.kernels.factors import refit_rows
+from fedfactor.kernels.nmf import squared_error
+from fedfactor.kernels.products import as_like, gram, sums
+from fedfactor.kernels.sketch import Sketch, draw_sketch, sketch_block, sketch_columns, sketch_stream, sketch_width
+
+
+@record
+class Common:
+    """Down: the mean V of all parties."""
+
+    V: Array
+
+
+@record
+class Own:
+    """Up: a party's V, one for the count, and the error of the V that it received."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    V: Array
+    n: Array = public()
+    sse: Array | None = telemetry(default=None)
+    total: Array | None = telemetry(default=None)
+
+
+@record
+class Stepped:
+    """Down: the mean V of all parties, and how many inner steps they have taken."""
+
+    V: Array
+    step: Array = public()
+
+
+@record
+class OwnSketch:
+    """Up: a party's V seen through the sketch that all parties share, and one for the count."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    B: Array
+    n: Array = public()
+
+
+@record
+class CommonSketch:
+    """Down: the mean of the sketched V, the inner steps so far, and the round in which the sketch was drawn."""
+
+    B: Array
+    step: Array = public()
+    drawn: Array = public()
+
+
+@record
+class Between:
+    """Stays home: private U, the party's own V, the last common one, and ‖X‖²."""
+
+    U: Array
+    V: Array
+    common: Array
+    total: Array
+
+
+@record
+class Server:
+    """The last mean, how many inner steps the parties have taken, and the error of that mean."""
+
+    V: Array
+    step: Array
+    sse: Array
+    total: Array
+
+
+def _error(up: Own) -> tuple[Array, Array]:
+    known = up.sse is not None and up.total is not None
+    return (up.sse, up.total) if known else (np.float64(np.nan), np.float64(np.nan))
+
+
+def _report(state: Server) -> dict[str, float]:
+    return {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
+
+
+@dataclass(frozen=True, slots=True)
+class SynSD(Algorithm):
+    r"""Synchronous NMF of parties that hold parts of one matrix and average the common factor.
+
+    .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c \tfrac12\|X_c - U_c V\|^2
+
+    Each party takes ``local_steps`` alternating proximal steps on its own part, puts its components into the order and
+    the lengths of the common ones, and sends its V; the mean goes back. The published method is stated for parties
+    that hold *columns* of M and share U: with :math:`X_c = M_{:J_c}^\top` it is this one.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k.
+    local_steps : int
+        Alternations between two exchanges (T₂ of the paper).
+    align : bool
+        Match components before averaging. Without it the mean mixes unlike components and the run stalls.
+    solver : {"proximal", "gradient"}
+        Proximal coordinate descent, or projected gradient steps that shrink.
+    rule : {"relative", "absolute"}
+        Whether the schedule is measured against the data, or is in their units as in the published code.
+    start, growth : float, optional
+        Proximal weight ``start + growth t``, or gradient step ``start / (1 + growth t)``, t counting alternations.
+    init : {"scaled", "unit", "small"}
+        Factors drawn so that U V has the mean of the data, or uniform on [0, 1] or [0, 0.01].
+
+    Notes
+    -----
+    Up and down per party and round: k m numbers. Rows and U are not sent; V is a function of them and says something
+    about them. With two parties each can subtract its own V from the mean and has the other's.
+
+    References
+    ----------
+    .. [1] Y. Qian, C. Tan, D. Ding, H. Li, N. Mamoulis, "Fast and secure distributed nonnegative matrix factorization",
+       IEEE TKDE 2020. doi:10.1109/TKDE.2020.2985964
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((60, 3)) @ rng.random((3, 20))
+    >>> run = fedfactor.run(SynSD(3), {"a": X[:20], "b": X[20:]}, rounds=20, seed=0)
+    >>> run.V.shape, run.relative_error < 0.05
+    ((3, 20), True)
+    """
+
+    n_components: int
+    local_steps: int = 10
+    align: bool = True
+    solver: Literal["proximal", "gradient"] = "proximal"
+    rule: Literal["relative", "absolute"] = "relative"
+    start: float | None = None
+    growth: float | None = None
+    init: Literal["scaled", "unit", "small"] = "scaled"
+
+    default_rounds: ClassVar[int] = 100
+
+    @classmethod
+    def published(cls, n_components: int, *, start: float = 100.0, growth: float = 10.0) -> SynSD:
+        """Return the settings of the published code: no alignment, ``μ_t = 100 + 10 t``, factors in [0, 0.01].
+
+        Examples
+        --------
+        >>> SynSD.published(5).align
+        False
+        """
+        return cls(n_components, align=False, rule="absolute", start=start, growth=growth, init="small")
+
+    def check(self, meta: Meta) -> None:
+        """Refuse settings that cannot work."""
+        check_inner(self, meta)
+
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """One V each way."""
+        wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        return {Common: {"V": wide}, Own: {"V": wide, "n": number, "sse": number, "total": number}}
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Common]:
+        """Draw the V that all parties start from."""
+        V = first_common(self.n_components, meta, at, self.init)
+        nothing = np.float64(np.nan)
+        return Server(V, np.int64(0), nothing, nothing), Common(V)
+
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
+        """Draw U."""
+        return first_local(self.n_components, shard, meta, at, self.init)
+
+    def client_step(self, shard: Shard, state: Local, down: Common, at: Round) -> tuple[Local, Own]:
+        """Alternate on one's own rows, match, send V."""
+        inner, X = Inner(self.solver, self.rule, self.start, self.growth), shard.X
+        common = as_like(down.V, X)
+        U, V = state.U, common
+        sse = squared_error(float(state.total), sums(U, X), gram(U), common)
+        for t in range(int(state.steps), int(state.steps) + self.local_steps):
+            V = inner.common(X, U, V, t)
+            U = inner.private(X, U, V, t)
+        if self.align:
+            U, V = match_common(U, V, common)
+        state = Local(U, V, state.steps + self.local_steps, state.total)
+        return state, Own(V, np.float64(1), np.float64(sse), state.total)
+
+    def server_step(self, state: Server, up: Own, at: Round) -> tuple[Server, Common]:
+        """Average."""
+        V = up.V / float(up.n)
+        return Server(V, state.step + self.local_steps, *_error(up)), Common(V)
+
+    def report(self, state: Server) -> dict[str, float]:
+        """Tell the relative error of the V that the parties received, with the U they had."""
+        return _report(state)
+
+    def finish(self, shard: Shard, state: Local, down: Common) -> LocalFactors:
+        """Solve U for the final V."""
+        return refit(shard, state.U, down.V)
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Solve U for new rows."""
+        return refit_rows(None, X, as_like(factors.V, X), mask)
+
+    def score(self, shard: Shard, state: Local | LocalFactors, down: Common) -> Score:
+        """Measure the error over all cells."""
+        return measure(shard, state if isinstance(state, LocalFactors) else self.finish(shard, state, down))
+
+
+@dataclass(frozen=True, slots=True)
+class SynSSD(Algorithm):
+    r"""Syn-SD with sketches: parties exchange in every inner step, but little.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k.
+    sketch : {"uv", "u", "v"}
+        Named after the factors of the paper, whose U is the common factor (V here) and whose V is private (U here).
+        ``"u"``: the private factor is updated through a sketch of the common one; its mean (k d numbers) travels in
+        every inner step and the whole V once in ``local_steps``. ``"v"``: the common factor is updated through a
+        private sketch of each party's rows; the whole V travels in every inner step, as in the published code.
+        ``"uv"``: both, with two streams.
+    kind : {"subsampling", "gaussian", "count", "srht"}
+    ratio : float
+        Width of a sketch as a share of what it replaces, at least three times the rank.
+    local_steps : int
+        Inner steps between two means of the whole V (T₂ of the paper).
+    align : bool
+        Match components before a mean of the whole V.
+    solver, rule, start, growth, init
+        As in :class:`SynSD`.
+
+    Notes
+    -----
+    A round is one inner step. Sent up per party in T₂ rounds: ``"u"`` and ``"uv"`` k (m + T₂ d), ``"v"`` k m T₂.
+
+    References
+    ----------
+    .. [1] Y. Qian, C. Tan, D. Ding, H. Li, N. Mamoulis, "Fast and secure distributed nonnegative matrix factorization",
+       IEEE TKDE 2020. doi:10.1109/TKDE.2020.2985964
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((60, 3)) @ rng.random((3, 40))
+    >>> run = fedfactor.run(SynSSD(3, ratio=0.3), {"a": X[:20], "b": X[20:]}, rounds=200, seed=0)
+    >>> run.V.shape, run.relative_error < 0.05
+    ((3, 40), True)
+    """
+
+    n_components: int
+    sketch: Literal["uv", "u", "v"] = "uv"
+    kind: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling"
+    ratio: float = 0.1
+    local_steps: int = 10
+    align: bool = True
+    solver: Literal["proximal", "gradient"] = "proximal"
+    rule: Literal["relative", "absolute"] = "relative"
+    start: float | None = None
+    growth: float | None = None
+    init: Literal["scaled", "unit", "small"] = "scaled"
+
+    default_rounds: ClassVar[int] = 1000
+
+    @classmethod
+    def published(cls, n_components: int, sketch: Literal["uv", "u", "v"] = "uv", *, ratio: float = 0.1) -> SynSSD:
+        """Return the settings of the published code: no alignment, ``μ_t = 1 + 0.1 t``, factors in [0, 0.01].
+
+        Examples
+        --------
+        >>> SynSSD.published(5, "v").sketch
+        'v'
+        """
+        return cls(n_components, sketch, ratio=ratio, align=False, rule="absolute", start=1.0, growth=0.1, init="small")
+
+    def check(self, meta: Meta) -> None:
+        """Refuse settings that cannot work."""
+        check_inner(self, meta)
+        if self.sketch not in ("u", "v", "uv"):
+            raise ValueError(f"sketch={self.sketch!r} is not known. Use 'u', 'v' or 'uv'.")
+
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """V each way, and sketches of it."""
+        k, number = self.n_components, Leaf("float64", ())
+        wide = Leaf(meta.dtype, (k, meta.n_features))
+        found: dict[type, Spec] = {
+            Stepped: {"V": wide, "step": Leaf("int64", ())},
+            Own: {"V": wide, "n": number, "sse": number, "total": number},
+        }
+        if self.sketch != "v":
+            whole = Leaf("int64", ())
+            thin = Leaf(meta.dtype, (k, sketch_width(meta.n_features, self.ratio, k)))
+            found |= {OwnSketch: {"B": thin, "n": number}, CommonSketch: {"B": thin, "step": whole, "drawn": whole}}
+        return found
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Stepped]:
+        """Draw the V that all parties start from."""
+        V = first_common(self.n_components, meta, at, self.init)
+        nothing = np.float64(np.nan)
+        return Server(V, np.int64(0), nothing, nothing), Stepped(V, np.int64(0))
+
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Between:
+        """Draw U."""
+        first = first_local(self.n_components, shard, meta, at, self.init)
+        return Between(first.U, first.V, first.V, first.total)
+
+    def client_step(self, shard: Shard, state: Between, down: Tree, at: Round) -> tuple[Between, Tree]:
+        """Take in what came, move V, and send it: sketched, or whole when the inner steps are done."""
+        inner, X, t = Inner(self.solver, self.rule, self.start, self.growth), shard.X, int(down.step)
+        U, V, common = state.U, state.V, state.common
+        if isinstance(down, CommonSketch):
+            S = self._shared(shard.n_features, at, int(down.drawn))
+            U = inner.private(sketch_columns(X, S), U, as_like(down.B, X), t)
+        else:
+            V = common = as_like(down.V, X)
+            U = inner.private(X, U, V, t) if t else U
+        moved = inner.common(X, U, V, t, self._private(shard.n_rows, at))
+        if self.sketch == "v" or (t + 1) % self.local_steps == 0:
+            sse = squared_error(float(state.total), sums(U, X), gram(U), V)
+            U, V = match_common(U, moved, common) if self.align else (U, moved)
+            return Between(U, V, common, state.total), Own(V, np.float64(1), np.float64(sse), state.total)
+        B = sketch_block(moved, self._shared(shard.n_features, at, at.index))
+        return Between(U, moved, common, state.total), OwnSketch(B, np.float64(1))
+
+    def _shared(self, m: int, at: Round, drawn: int) -> Sketch:
+        width = sketch_width(m, self.ratio, self.n_components)
+        return draw_sketch(self.kind, m, width, sketch_stream(at.seed, "common", drawn))
+
+    def _private(self, n_rows: int, at: Round) -> Sketch | None:
+        if "v" not in self.sketch:
+            return None
+        return private_rows(self.kind, n_rows, self.ratio, self.n_components, at, "rows")
+
+    def server_step(self, state: Server, up: Tree, at: Round) -> tuple[Server, Tree]:
+        """Average what came."""
+        step = state.step + 1
+        if isinstance(up, OwnSketch):
+            return replace(state, step=step), CommonSketch(up.B / float(up.n), step, np.int64(at.index))
+        V = up.V / float(up.n)
+        return Server(V, step, *_error(up)), Stepped(V, step)
+
+    def settle(self, state: Server, down: Tree) -> Stepped:
+        """Let parties finish with the last whole mean."""
+        return Stepped(state.V, state.step)
+
+    def report(self, state: Server) -> dict[str, float]:
+        """Tell the relative error when a whole V was sent last."""
+        return _report(state)
+
+    def finish(self, shard: Shard, state: Between, down: Stepped) -> LocalFactors:
+        """Solve U for the last mean."""
+        return refit(shard, state.U, down.V)
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Solve U for new rows."""
+        return refit_rows(None, X, as_like(factors.V, X), mask)
+
+    def score(self, shard: Shard, state: Between | LocalFactors, down: Tree) -> Score:
+        """Measure the error over all cells."""
+        return measure(shard, state if isinstance(state, LocalFactors) else self.finish(shard, state, down))

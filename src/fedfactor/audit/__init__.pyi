@@ -1,0 +1,31 @@
+from .canaries import epsilon_lower_bound as epsilon_lower_bound
+from .canaries import plant_canaries as plant_canaries
+from .canaries import score_canaries as score_canaries
+from .findings import Finding as Finding
+from .membership import membership_figures as membership_figures
+from .membership import residual_scores as residual_scores
+from .others import factor_inference as factor_inference
+from .others import sketch_recovery as sketch_recovery
+from .reconstruction import binary_rows_in_span as binary_rows_in_span
+from .reconstruction import reconstruction_rate as reconstruction_rate
+from .report import AuditReport as AuditReport
+from .run_audit import audit as audit
+from .sums import differencing_error as differencing_error
+from .sums import singleton_exposure as singleton_exposure
+
+__all__ = [
+    "AuditReport",
+    "Finding",
+    "audit",
+    "binary_rows_in_span",
+    "differencing_error",
+    "epsilon_lower_bound",
+    "factor_inference",
+    "membership_figures",
+    "plant_canaries",
+    "reconstruction_rate",
+    "residual_scores",
+    "score_canaries",
+    "singleton_exposure",
+    "sketch_recovery",
+]

@@ -1,0 +1,81 @@
+"""Reading binary rows out of an upload: they lie in the space that its rows span."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import qr
+
+__all__ = ["binary_rows_in_span", "reconstruction_rate"]
+
+MOST_RANK = 18
+"""Largest dimension that is searched: every further one doubles the work."""
+
+
+def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
+    """Find 0/1 vectors in the span of the rows of some matrices, without those that are sums of smaller ones.
+
+    Parameters
+    ----------
+    *blocks : arrays, shape (any, m)
+        What the attacker holds: an upload, and whatever else contributed to it and is public.
+    tol : float
+        How near to 0 or 1 every entry must be.
+
+    Returns
+    -------
+    array, shape (found, m), of 0 and 1
+
+    Notes
+    -----
+    A vector in an r-dimensional space is fixed by r well-chosen entries, so all 2^r patterns of those are tried. A
+    space of more than 18 dimensions is left alone, which is what enough rows, or noise, make of it.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 0, 1, 0], [0, 1, 1, 0]])
+    >>> binary_rows_in_span(np.array([[2.0, 1.0], [1.0, 3.0]]) @ X)
+    array([[0, 1, 1, 0],
+           [1, 0, 1, 0]], dtype=int8)
+    """
+    stacked = np.vstack(blocks)
+    _, sizes, right = np.linalg.svd(stacked, full_matrices=False)
+    rank = int((sizes > sizes[0] * 1e-9).sum()) if sizes.size and sizes[0] > 0 else 0
+    if not 0 < rank <= MOST_RANK:
+        return np.zeros((0, stacked.shape[1]), np.int8)
+    basis = right[:rank]
+    pivots = qr(basis, pivoting=True, mode="r")[1][:rank]
+    spread = np.linalg.inv(basis[:, pivots]) @ basis
+    found: set[bytes] = set()
+    for start in range(0, 1 << rank, 4096):
+        numbers = np.arange(start, min(1 << rank, start + 4096))
+        rows = ((numbers[:, None] >> np.arange(rank)) & 1).astype(float) @ spread
+        near = (np.minimum(np.abs(rows), np.abs(rows - 1)) < tol).all(axis=1)
+        found |= {np.rint(row).astype(np.int8).tobytes() for row in rows[near] if row.max() > 0.5}
+    return _without_sums(
+        sorted((np.frombuffer(row, np.int8) for row in found), key=lambda row: (row.sum(), row.tobytes()))
+    )
+
+
+def _without_sums(rows: list[np.ndarray]) -> np.ndarray:
+    """Drop candidates that are sums of smaller ones: unions of disjoint rows lie in the span too."""
+    kept: list[np.ndarray] = []
+    for row in rows:
+        inside = [other for other in kept if (other <= row).all()]
+        if not inside or (np.sum(inside, axis=0) != row).any():
+            kept.append(row)
+    return np.array(kept, np.int8) if kept else np.zeros((0, 0), np.int8)
+
+
+def reconstruction_rate(rows: np.ndarray, found: np.ndarray) -> dict[str, Any]:
+    """Count how many distinct rows were found exactly, and how many false ones came with them.
+
+    Examples
+    --------
+    >>> reconstruction_rate(np.array([[1, 0], [0, 1]]), np.array([[1, 0]]))
+    {'rows': 2, 'recovered': 1, 'false': 0}
+    """
+    truth = {np.asarray(row, np.int8).tobytes() for row in rows}
+    guess = {np.asarray(row, np.int8).tobytes() for row in found}
+    return {"rows": len(truth), "recovered": len(truth & guess), "false": len(guess - truth)}

@@ -1,0 +1,87 @@
+"""An audit on paper: JSON for machines, one page for people."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedfactor.audit.findings import Finding, Verdict, verdict_of
+from fedfactor.core.files import write_atomic
+
+__all__ = ["AuditReport"]
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Privacy audit</title><style>
+body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}}
+table{{border-collapse:collapse;width:100%}}
+td,th{{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}}
+.REFUTED{{color:#a30000;font-weight:700}}.consistent{{color:#1b5e20}}code{{font-size:.9em}}</style>
+<h1>Privacy audit: <span class="{verdict}">{verdict}</span></h1>
+<p>{about}</p><p><strong>consistent</strong> means that these attacks did not contradict the claim. It never means
+safe: a better attack may exist.</p>
+<table><tr><th>Attack</th><th>Attacker</th><th>Claim</th><th>Verdict</th><th>Figures</th></tr>
+{rows}</table><h2>What is claimed</h2><pre>{claim}</pre></html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """All findings about one configuration."""
+
+    about: dict[str, Any]
+    findings: list[Finding]
+    claim: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """``"consistent"`` or ``"REFUTED"``; never "safe"."""
+        return verdict_of(self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        data = {"verdict": self.verdict, **asdict(self)}
+        return _plain(data)
+
+    def write(self, folder: str | Path) -> None:
+        """Write ``audit.json`` and ``audit.html``."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(
+            folder / "audit.json", json.dumps(self.to_dict(), indent=2, ensure_ascii=False).encode(), mode=0o644
+        )
+        write_atomic(folder / "audit.html", self.to_html().encode(), mode=0o644)
+
+    def to_html(self) -> str:
+        """Return one self-contained page."""
+        rows = []
+        for each in self.findings:
+            figures = "<br>".join(f"{html.escape(k)}: {html.escape(_short(v))}" for k, v in each.figures.items())
+            note = f"<br><em>{html.escape(each.note)}</em>" if each.note else ""
+            cells = (html.escape(each.attack), html.escape(each.attacker), html.escape(each.claim))
+            verdict = f'<span class="{each.verdict}">{each.verdict}</span>'
+            rows.append(f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}<td>{verdict}</td><td>{figures}{note}</td></tr>")
+        about = html.escape(", ".join(f"{key}: {_short(value)}" for key, value in self.about.items()))
+        claim = html.escape(json.dumps(_plain(self.claim), indent=2, ensure_ascii=False))
+        return _PAGE.format(verdict=self.verdict, about=about, rows="\n".join(rows), claim=claim)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_short(v) for v in value) + "]"
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Turn numbers that JSON does not know into words."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return value.item() if hasattr(value, "item") else value

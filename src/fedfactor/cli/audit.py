@@ -1,0 +1,53 @@
+"""``fedfactor audit``: attack a configuration on the data it is meant for."""
+
+from __future__ import annotations
+
+import typer
+
+from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.fit import Algorithm, Files, Missing, Out, Rank, Rounds, Set
+from fedfactor.cli.privacy import Allow, Clip, Delta, Epsilon, Privacy, RowBound, Unit, privacy_of
+from fedfactor.cli.settings import build, data_files, missing
+
+
+def audit(
+    files: Files,
+    rank: Rank,
+    out: Out,
+    algorithm: Algorithm = "pooled-nmf",
+    rounds: Rounds = None,
+    settings: Set = None,
+    missing_values: Missing = None,
+    privacy: Privacy = "none",
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    unit: Unit = "row",
+    clip: Clip = None,
+    row_bound: RowBound = None,
+    allow: Allow = None,
+    seed: int = 0,
+    canaries: int = 1000,
+    debug: Debug = False,
+) -> None:
+    """Attack a configuration and write audit.json and audit.html; ends with 1 when a claim is REFUTED.
+
+    Rows from uploads and sums, membership, columns that one row fills, differences of sums, and a lower bound on ε from
+    planted rows. "consistent" means that these attacks found nothing, never that the configuration is safe.
+    """
+    with polite(debug):
+        from fedfactor.audit import audit as attack
+        from fedfactor.data.io import open_files
+
+        method = build(algorithm, {"n_components": rank}, settings or ())
+        federation = open_files(data_files(files), missing_values=missing(missing_values))
+        words = privacy_of(
+            privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, allow=allow
+        )
+        report = attack(method, federation, privacy=words, rounds=rounds, seed=seed, canaries=canaries)
+        report.write(out)
+    screen = console()
+    for finding in report.findings:
+        screen.print(f"{finding.verdict:10} {finding.attack}: {finding.figures}", soft_wrap=True, markup=False)
+    screen.print(f"{report.verdict}. The page is {out / 'audit.html'}", soft_wrap=True, markup=False)
+    if report.verdict == "REFUTED":
+        raise typer.Exit(1)

@@ -1,0 +1,153 @@
+"""``fedfactor fit --engine mpi``: the same command on every rank; rank 0 speaks, each rank writes what is its own."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from fedfactor.cli.console import duration, size
+from fedfactor.cli.place import Place, own_arrays
+from fedfactor.cli.settings import open_parts
+from fedfactor.cli.words import STATUS, resumed
+from fedfactor.core.errors import MissingExtraError
+from fedfactor.core.run import Run
+from fedfactor.core.wire import from_bytes, to_bytes
+from fedfactor.data.results import write_factors, write_private
+from fedfactor.engines.callbacks import watcher
+from fedfactor.engines.launch import run as run_on
+from fedfactor.engines.world import LAUNCHERS, World
+
+
+def fit_on_ranks(
+    method: Any,
+    files: Sequence[Path],
+    place: Place,
+    asked: Mapping[str, Any],
+    *,
+    seed: int | None,
+    missing_values: float | str | None,
+    ranks: int | None,
+    reduction: str,
+    overwrite: bool,
+    quiet: bool,
+) -> None:
+    """Run this rank's part of the command, or start the ranks when no launcher has."""
+    if ranks is not None and ranks > 1 and not any(name in os.environ for name in LAUNCHERS):
+        _start(ranks, place)
+    from fedfactor.engines.mpi import MPIEngine, load_mpi
+
+    MPI = load_mpi()
+    world = World(MPI, MPI.COMM_WORLD)
+    world.check_size(ranks)
+    quiet = quiet or world.rank != 0
+    saved = _on_root(world, lambda: _ready(place, overwrite))
+    if saved:
+        seed = saved[0] if seed is None else seed
+        if not quiet:
+            typer.echo(resumed(place.out, saved[1]), err=True)
+    engine = MPIEngine(size=world.size, reduction=reduction)  # type: ignore[arg-type]
+    federation = open_parts(files, missing_values)
+    options = {"rounds": asked["rounds"], "participation": asked["participation"]}
+    watch = watcher(int(not quiet))
+    run = run_on(
+        method, federation, engine=engine, seed=seed, checkpoint=_kept(method, place), callbacks=watch, **options
+    )
+    _write(world, place, run, asked)
+    memory = world.hear_all(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    if not quiet:
+        typer.echo(_summary(run, place.out, memory))
+
+
+def _kept(method: Any, place: Place) -> Any:
+    return None if getattr(type(method), "asynchronous", False) else place.checkpoint
+
+
+def _ready(place: Place, overwrite: bool) -> tuple[int, int] | None:
+    place.check(overwrite)
+    if overwrite:
+        place.clear()
+    return place.saved()
+
+
+def _on_root(world: World, work: Callable[[], Any]) -> Any:
+    """Do something on rank 0 alone; a mistake there is told once and ends every rank."""
+    found: Any = None
+    mistake = ""
+    if world.rank == 0:
+        try:
+            found = work()
+        except (ValueError, OSError, RuntimeError) as error:
+            mistake = str(error)
+    found, mistake = world.tell_all([found, mistake])
+    if mistake:
+        if world.rank == 0:
+            typer.echo(f"Error: {mistake}", err=True)
+        raise typer.Exit(2)
+    return found
+
+
+def _write(world: World, place: Place, run: Run, asked: Mapping[str, Any]) -> None:
+    """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
+    private = {name: own_arrays(kept) for name, kept in run.factors.items() if name}
+    write_private(place.out, private)
+    V = _components(world, run)
+    world.comm.Barrier()
+    if world.rank == 0:
+        owners = {name: {"relative_error": score.relative_error} for name, score in run.scores.items()}
+        record = {**run.summary(), "asked": dict(asked), "owners": owners}
+        write_factors(place.out, V, features=run.feature_names, run=record)
+        place.clear()
+
+
+def _components(world: World, run: Run) -> Any:
+    """Return V on rank 0; put it together from the ranks' columns where no rank has all of it."""
+    kept = next(iter(run.factors.values()))
+    if kept.columns is None:
+        return kept.V
+    mine = {name: {"V": each.V, "columns": each.columns} for name, each in run.factors.items()}
+    blocks = [block for data in world.to_root(to_bytes(mine)) for block in from_bytes(data).values()]
+    if not blocks:
+        return None
+    V = np.zeros((kept.V.shape[0], sum(block["columns"].size for block in blocks)), kept.V.dtype)
+    for block in blocks:
+        V[:, block["columns"]] = block["V"]
+    return V
+
+
+def _summary(run: Run, out: Path, memory: Sequence[int]) -> str:
+    worst, error = run.worst_client
+    sent = run.environment["rank_sent_bytes"]
+    lines = {
+        "algorithm": f"{type(run.algorithm).__name__}, rank {run.V.shape[0]}, seed {run.seed}",
+        "ranks": f"{len(memory)}, {len(run.scores)} owners",
+        "relative error": f"{run.relative_error:.5f} (worst owner {worst}: {error:.5f})",
+        "rounds": f"{run.rounds}, {STATUS[run.status]}",
+        "rank 0 sent": f"{size(sent)} in {duration(run.seconds)}",
+        "memory, most": ", ".join(f"rank {rank} {size(peak)}" for rank, peak in enumerate(memory)),
+        "results": f"{out}",
+    }
+    return "\n".join(f"{name:15} {value}" for name, value in lines.items())
+
+
+def _start(ranks: int, place: Place) -> None:
+    """Start the same command under the launcher of this Python environment, and end with it."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if launcher is None:
+        raise MissingExtraError.named("mpich", "mpi", "Starting several ranks")
+    command = [launcher, "-n", str(ranks), sys.executable, "-m", "fedfactor", *sys.argv[1:]]
+    code = subprocess.run(command, check=False).returncode
+    if code not in (0, 2):
+        saved = place.saved()
+        again = f" The same command goes on from round {saved[1]}." if saved else ""
+        typer.echo(f"Error: a rank ended, so the whole job was ended (code {code}).{again}", err=True)
+    raise typer.Exit(code)

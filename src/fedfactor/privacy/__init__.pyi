@@ -1,0 +1,35 @@
+from .accounting import calibrate as calibrate
+from .accounting import epsilon_of as epsilon_of
+from .dp import dp as dp
+from .entropy import Entropy as Entropy
+from .ledger import BudgetError as BudgetError
+from .ledger import Ledger as Ledger
+from .listen import Listener as Listener
+from .noise import Clip as Clip
+from .noise import Gaussian as Gaussian
+from .paper import PaperNoise as PaperNoise
+from .policy import Minimums as Minimums
+from .policy import PrivacyWarning as PrivacyWarning
+from .policy import RefusedError as RefusedError
+from .report import describe as describe
+from .robust import Robust as Robust
+from .secure_sum import SecureSum as SecureSum
+
+__all__ = [
+    "BudgetError",
+    "Clip",
+    "Entropy",
+    "Gaussian",
+    "Ledger",
+    "Listener",
+    "Minimums",
+    "PaperNoise",
+    "PrivacyWarning",
+    "RefusedError",
+    "Robust",
+    "SecureSum",
+    "calibrate",
+    "describe",
+    "dp",
+    "epsilon_of",
+]

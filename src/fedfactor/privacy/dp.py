@@ -1,0 +1,133 @@
+"""Differential privacy in the words of a user: a budget, a unit, and what is public."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedfactor.privacy.accounting import Accountant
+from fedfactor.privacy.ledger import Ledger, Unit
+
+__all__ = ["DP", "dp"]
+
+
+@dataclass(frozen=True, slots=True)
+class DP:
+    """Settings made by :func:`dp`."""
+
+    epsilon: float
+    delta: float
+    unit: Unit
+    clip: float | None
+    row_bound: float | None
+    rows: float | None
+    subject: str | Mapping[str, Any] | None
+    cap: int
+    noise: Literal["distributed", "local"]
+    colluding: int
+    sampling: float
+    accountant: Accountant
+    noise_multiplier: float | None
+    ledger: Ledger | str | os.PathLike[str] | None
+    noise_seed: int | None
+
+
+def dp(
+    epsilon: float,
+    delta: float = 1e-5,
+    *,
+    unit: Unit = "row",
+    clip: float | None = None,
+    row_bound: float | None = None,
+    rows: float | None = None,
+    subject: str | Mapping[str, Any] | None = None,
+    cap: int = 1,
+    noise: Literal["distributed", "local"] = "distributed",
+    colluding: int = 0,
+    sampling: float = 1.0,
+    accountant: Accountant = "rdp",
+    noise_multiplier: float | None = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+    noise_seed: int | None = None,
+) -> DP:
+    r"""Ask for (ε, δ)-differential privacy of a whole run.
+
+    Whatever the server and the public learn in all rounds together, its distribution changes by at most a factor
+    :math:`e^\varepsilon` (and δ) when one unit is added to, or removed from, the data.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget of the whole run. δ should be well below one over the number of units.
+    unit : {"row", "client", "subject"}
+        Whom it protects: one row; one client with all its rows; or one subject with up to `cap` rows. A row is often a
+        visit, a cell or a session: it is a person only if every person has one row.
+    clip : float, optional
+        For ``unit="client"``: the largest norm of a client's upload, measured from the one that says nothing new.
+        Chosen without looking at the data.
+    row_bound : float, optional
+        A public bound on the norm of a row; longer rows are cut. When None, it is estimated with noise, from 5 % of
+        the budget.
+    rows : float, optional
+        Public number of rows of all clients. When None, estimated together with the bound.
+    subject : str or mapping, optional
+        For ``unit="subject"``: the column that names subjects, or client name → ids in row order.
+    cap : int
+        Rows of one subject that count. A subject known to several clients must be counted into it.
+    noise : {"distributed", "local"}
+        ``"distributed"``: each client adds a part, under a secure sum. ``"local"``: each client adds the whole noise
+        itself, and nothing else is assumed of the server; √clients times noisier.
+    colluding : int
+        Clients who may tell the server their noise: the others make up for it.
+    sampling : float
+        For ``unit="client"``: chance with which each client takes part in a round, by a secret coin.
+    accountant : {"rdp", "pld"}
+        What the noise is calibrated with: the certified bound, or the tight figure.
+    noise_multiplier : float, optional
+        Fix the noise instead of calibrating it; the run then stops when ε is spent.
+    ledger : Ledger or path, optional
+        The books of the data set, across runs.
+    noise_seed : int, optional
+        Draw noise from a seed, to repeat an experiment. The guarantee is void: the ledger calls the run a simulation.
+
+    Returns
+    -------
+    DP
+
+    Examples
+    --------
+    >>> import fedfactor
+    >>> fedfactor.dp(epsilon=1, delta=1e-6, unit="row").epsilon
+    1.0
+    """
+    made = DP(
+        float(epsilon), float(delta), unit, clip, row_bound, rows, subject, cap, noise, colluding, float(sampling),
+        accountant, noise_multiplier, ledger, noise_seed,
+    )  # fmt: skip
+    _check(made)
+    return made
+
+
+def _check(made: DP) -> None:
+    if not (0 < made.epsilon < math.inf and 0 < made.delta < 1):
+        raise ValueError(f"dp needs 0 < epsilon < inf and 0 < delta < 1, got {made.epsilon}, {made.delta}.")
+    if made.unit not in ("row", "client", "subject"):
+        raise ValueError(f"unit={made.unit!r} is not known. Use 'row', 'client' or 'subject'.")
+    if made.noise not in ("distributed", "local"):
+        raise ValueError(f"noise={made.noise!r} is not known. Use 'distributed' or 'local'.")
+    if made.accountant not in ("rdp", "pld"):
+        raise ValueError(f"accountant={made.accountant!r} is not known. Use 'rdp' or 'pld'.")
+    if (made.unit == "client") != (made.clip is not None):
+        raise ValueError("clip bounds whole uploads: give it with unit='client', and only then.")
+    if (made.unit == "subject") != (made.subject is not None):
+        raise ValueError("subject names whose rows belong together: give it with unit='subject', and only then.")
+    if not 0 < made.sampling <= 1 or (made.sampling < 1 and (made.unit != "client" or made.noise == "local")):
+        raise ValueError(
+            "sampling must lie in (0, 1], and below 1 needs unit='client' under a secure sum: only there can nobody "
+            "tell who stayed away."
+        )
+    if made.colluding < 0:
+        raise ValueError(f"colluding={made.colluding} must not be negative.")

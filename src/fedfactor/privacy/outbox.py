@@ -1,0 +1,53 @@
+"""Noised uploads, kept until the run has moved on: what went out once goes out again, byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.wire import from_bytes, to_bytes
+from fedfactor.privacy.channel import Site
+from fedfactor.privacy.parcel import Parcel
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """A folder of parcels by round and client.
+
+    Drawing noise a second time for the same round would hand out two noisy copies of one value, and their mean has
+    less noise than was paid for.
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self._folder = private_folder(Path(folder) / "outbox")
+        self._run = run
+
+    def _file(self, site: Site) -> Path:
+        name = hashlib.sha256(f"{self._run}\0{site.name}".encode()).hexdigest()[:16]
+        return self._folder / f"{site.at.index:06d}-{name}.safetensors"
+
+    def find(self, site: Site) -> Parcel | None:
+        """Return what this client sent in this round, if it did."""
+        file = self._file(site)
+        if not file.exists():
+            return None
+        tree = from_bytes(file.read_bytes())
+        grid = tree.get("grid")
+        return Parcel(tree["values"], tuple(tree["side"].tolist()), None if grid is None else float(grid))
+
+    def keep(self, site: Site, parcel: Parcel) -> None:
+        """Write a parcel down; returns when it is on the disk."""
+        tree = {"values": parcel.values, "side": np.array(parcel.side)}
+        if parcel.grid is not None:
+            tree["grid"] = np.float64(parcel.grid)
+        write_atomic(self._file(site), to_bytes(tree))
+
+    def forget(self, before: int) -> None:
+        """Delete what rounds before this one sent: a checkpoint has them behind it."""
+        for file in self._folder.glob("*.safetensors"):
+            if int(file.name[:6]) < before:
+                file.unlink(missing_ok=True)

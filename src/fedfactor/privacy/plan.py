@@ -1,0 +1,356 @@
+"""From a user's words to a channel: what is set, what is checked, and what is refused before round 0."""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.federation import Federation
+from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.wire import Spec
+from fedfactor.privacy.accounting import calibrate
+from fedfactor.privacy.channel import Transform, check_order
+from fedfactor.privacy.columns import rare_columns
+from fedfactor.privacy.dp import DP
+from fedfactor.privacy.ledger import Entry, Ledger
+from fedfactor.privacy.noise import Clip, Gaussian
+from fedfactor.privacy.paper import PaperNoise
+from fedfactor.privacy.policy import Minimums
+from fedfactor.privacy.robust import Robust
+from fedfactor.privacy.secure_sum import SecureSum
+from fedfactor.privacy.session import Books, Channel
+from fedfactor.privacy.subjects import cap_subjects
+from fedfactor.privacy.survey import SENSITIVITY, row_survey
+
+__all__ = ["Plan", "judge_clear", "make_plan"]
+
+SURVEY_SHARE = 0.05
+"""Share of the budget that pays for what must be known before round 0."""
+
+ROW_ROUNDS, CLIENT_ROUNDS = 30, 10
+"""Rounds of a private run unless the user says otherwise: each further round makes all of them noisier."""
+
+NOISY_THRESHOLD = 0.9
+"""Share of clients that a noisy sum waits for: those beyond it may drop out, and the others add noise for them."""
+
+WORDS = {
+    "secure-sum": SecureSum(),
+    "median": Robust("median"),
+    "trimmed-mean": Robust("trimmed-mean"),
+    "group-median": Robust("group-median"),
+}
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is really run: perhaps other settings, other data, another number of rounds, and a channel."""
+
+    algorithm: Algorithm
+    federation: Federation
+    rounds: int
+    channel: Channel
+    original: Federation
+
+
+@dataclass(slots=True)
+class _Parts:
+    dp: DP | None
+    transforms: list[Transform]
+    minimums: Minimums
+    ledger: Ledger | None
+
+
+def _sort(privacy: Any) -> _Parts:
+    """Tell the parts of a user's words apart."""
+    found = _Parts(None, [], Minimums(), None)
+    for part in privacy if isinstance(privacy, (tuple, list)) else (privacy,):
+        if isinstance(part, str):
+            if part not in WORDS:
+                raise ValueError(f"privacy={part!r} is not known. Use {', '.join(map(repr, WORDS))}, or dp(...).")
+            found.transforms.append(WORDS[part])
+        elif isinstance(part, DP):
+            found.dp = part
+        elif isinstance(part, Transform):
+            found.transforms.append(part)
+        elif isinstance(part, Minimums):
+            found.minimums = part
+        elif isinstance(part, Ledger):
+            found.ledger = part
+        else:
+            raise IncompatibleError(
+                f"privacy holds {part!r}, which is no transform. Use 'secure-sum', dp(...), or a tuple of transforms."
+            )
+    found.minimums.check()
+    return found
+
+
+def judge_clear(algorithm: Algorithm, federation: Federation, *, simulation: bool) -> None:
+    """Warn of (or refuse) clients that send uploads in the clear with no more rows than components."""
+    rows = {name: federation.shard(name).n_rows for name in federation.names}
+    judge_rows(getattr(algorithm, "n_components", 0), rows, simulation=simulation)
+
+
+def judge_rows(k: int, rows: Mapping[str, int], *, simulation: bool) -> None:
+    """Judge as :func:`judge_clear` does, from the number of rows of each client alone."""
+    small = [name for name, count in rows.items() if count <= k] if len(rows) > 1 else []
+    if small:
+        finding = (
+            f"{len(small)} of {len(rows)} clients have no more rows than components (the first is {small[0]!r}) "
+            "and send their uploads in the clear: their rows can be read from one of them"
+        )
+        Minimums().judge("small-client", finding, simulation=simulation)
+
+
+def make_plan(
+    privacy: Any,
+    algorithm: Algorithm,
+    federation: Federation,
+    rounds: int | None,
+    *,
+    simulation: bool,
+    folder: Path | None = None,
+) -> Plan:
+    """Turn ``privacy=`` into a plan, or refuse.
+
+    Parameters
+    ----------
+    privacy : str, DP, Transform, Minimums, Ledger, or a tuple of these
+    algorithm : Algorithm
+    federation : Federation
+    rounds : int, optional
+    simulation : bool
+        Whether all parties are this one process: minimums then warn instead of refusing.
+    folder : Path, optional
+        Where the run is kept: its name, its books and its noised uploads then outlive a crash.
+    """
+    parts = _sort(privacy)
+    meta = federation.prepare(algorithm.domain)
+    run = _run_name(folder)
+    secure = next((t for t in parts.transforms if isinstance(t, SecureSum)), None)
+    if parts.dp is not None:
+        return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
+    work, withheld = federation, np.zeros(0, np.int64)
+    if any(isinstance(t, Robust | PaperNoise) for t in parts.transforms):
+        algorithm = _equal_weights(algorithm)
+    spec = _upload_spec(algorithm, meta, parts.transforms)
+    _check_all(parts.transforms, algorithm, meta, spec)
+    if secure is not None and not any(t.noisy for t in parts.transforms):
+        rows = {name: federation.shard(name).n_rows for name in federation.names}
+        parts.minimums.judge_clients(rows, getattr(algorithm, "n_components", 1), simulation=simulation)
+        work, withheld = rare_columns(federation, parts.minimums, secure, run.encode(), simulation=simulation)
+    books = Books(_ledgers(parts.ledger), _entry(parts.transforms, algorithm, run))
+    about = {"withheld_columns": int(withheld.size)}
+    channel = Channel(
+        tuple(parts.transforms), parts.minimums, books, run, None, algorithm, meta, about, simulation, folder
+    )
+    return Plan(algorithm, work, rounds or algorithm.default_rounds, channel, federation)
+
+
+def _private_plan(
+    parts: _Parts,
+    asked: DP,
+    secure: SecureSum | None,
+    algorithm: Algorithm,
+    federation: Federation,
+    meta: Meta,
+    rounds: int | None,
+    run: str,
+    simulation: bool,
+    folder: Path | None,
+) -> Plan:
+    """Set the noise for a whole run, paying first for what must be known."""
+    others = [t for t in parts.transforms if not isinstance(t, SecureSum)]
+    if any(t.place for t in others):
+        raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
+    if asked.noise == "local" and secure is not None:
+        raise IncompatibleError("noise='local' assumes no secure sum. Use noise='distributed', or leave it out.")
+    if asked.noise == "distributed" and secure is None:
+        secure = SecureSum(threshold=NOISY_THRESHOLD)
+    rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
+    honest = 1
+    if secure is not None:
+        if meta.n_clients < 3:
+            raise IncompatibleError(
+                f"Distributed noise hides in a secure sum, which {meta.n_clients} client(s) cannot make. Use "
+                "dp(..., noise='local'): each then adds the whole noise itself."
+            )
+        secure.check(algorithm, meta, {})
+        needed = secure.needed(meta.n_clients)
+        # Each client holds the server to it: in a smaller sum there would be less noise than was paid for.
+        secure = replace(secure, min_clients=needed)
+        honest = needed - asked.colluding
+        independent = meta.n_clients - asked.colluding - parts.minimums.coordinator_is_client
+        if honest < 1 or independent < 2:
+            raise IncompatibleError(
+                f"With {asked.colluding} colluding clients of {meta.n_clients}, nobody is left whose noise counts. Use "
+                "noise='local'."
+            )
+    survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
+    share = SURVEY_SHARE if survey else 0.0
+    z = asked.noise_multiplier or calibrate(
+        asked.epsilon, asked.delta, rounds / (1 - share), sampling=asked.sampling, accountant=asked.accountant
+    )
+    own = None if folder is None else folder / "ledger.jsonl"
+    ledgers = [Ledger(own, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)]
+    ledgers += _ledgers(parts.ledger, asked)
+    entry = Entry(
+        run,
+        0,
+        z,
+        asked.unit,
+        asked.sampling,
+        algorithm=type(algorithm).__name__,
+        simulation=asked.noise_seed is not None,
+    )
+    books = Books(ledgers, entry)
+    books.check_first()
+    work, sensitivity, about = federation, 0.0, {"survey_share": share}
+    if asked.unit == "client":
+        algorithm = _equal_weights(algorithm)
+        bounds: list[Transform] = [Clip(float(asked.clip or 0))]
+        sensitivity = float(asked.clip or 0)
+    else:
+        bounds = []
+        if asked.unit == "subject":
+            assert asked.subject is not None
+            work = cap_subjects(federation, asked.subject, asked.cap)
+            if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
+                federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
+        algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
+        sensitivity = size * (asked.cap if asked.unit == "subject" else 1)
+        about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
+    gaussian = Gaussian(
+        z, sensitivity, whole=asked.unit == "client", share=asked.noise, honest=honest, sampling=asked.sampling
+    )
+    transforms = (*others, *bounds, gaussian, *(() if secure is None else (secure,)))
+    _check_all(transforms, algorithm, meta, _upload_spec(algorithm, meta, transforms))
+    channel = Channel(transforms, parts.minimums, books, run, asked, algorithm, meta, about, simulation, folder)
+    return Plan(algorithm, work, rounds, channel, federation)
+
+
+def _bounded(
+    asked: DP,
+    algorithm: Algorithm,
+    federation: Federation,
+    meta: Meta,
+    secure: SecureSum | None,
+    honest: int,
+    z: float,
+    rounds: int,
+    share: float,
+    books: Books,
+    run: str,
+    folder: Path | None,
+) -> tuple[Algorithm, float]:
+    """Give the algorithm its row bound, from the user or from a survey that the budget pays for."""
+    names = {f.name for f in fields(algorithm)}  # type: ignore[arg-type]
+    if "row_clip" not in names:
+        raise IncompatibleError(
+            f"{type(algorithm).__name__} has no bound on what one row can change, so no noise could protect a row. Use "
+            "PooledNMF or PooledBMF, or unit='client'."
+        )
+    if meta.masked:
+        raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
+    # Settings that do not go together are refused here, before anything is released.
+    replace(algorithm, row_clip=1.0, row_count=1.0).check(meta)  # type: ignore[type-var]
+    bound, rows = asked.row_bound, asked.rows
+    if share:
+        # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.
+        ratio = z * math.sqrt((1 - share) / (share * rounds))
+        group = asked.cap if asked.unit == "subject" else 1
+        noise = Gaussian(ratio, SENSITIVITY * group, whole=False, share=asked.noise, honest=honest)
+        books.debit(-1, replace(books.entry, round=-1, noise_multiplier=ratio, sampling=1.0, what="survey"))
+        kept = None if folder is None else folder / "survey.json"
+        if kept is not None and kept.exists():  # a run taken up again: the noise is not drawn a second time
+            seen_rows, seen_bound = json.loads(kept.read_text())
+        else:
+            seen_rows, seen_bound = row_survey(federation, noise, secure, run.encode(), asked.noise_seed)
+            if kept is not None:
+                write_atomic(kept, json.dumps([seen_rows, seen_bound]).encode())
+        bound, rows = bound or seen_bound, rows or seen_rows
+    changes: dict[str, Any] = {"row_clip": float(bound or 1), "row_count": float(rows or 1)}
+    if "tol" in names:
+        changes["tol"] = 0.0
+    algorithm = replace(algorithm, **changes)  # type: ignore[type-var]
+    found = algorithm.sensitivity(meta)
+    if found is None or found[0] != "row":
+        raise IncompatibleError(f"{type(algorithm).__name__} states no row-level sensitivity.")
+    return algorithm, found[1]
+
+
+def _run_name(folder: Path | None) -> str:
+    """Name a run; one that is kept in a folder finds its name there again."""
+    if folder is None:
+        return secrets.token_hex(8)
+    mark = private_folder(folder) / "run-id"
+    if not mark.exists():
+        write_atomic(mark, secrets.token_hex(8).encode())
+    return mark.read_text().strip()
+
+
+def _equal_weights(algorithm: Algorithm) -> Algorithm:
+    """Let clients count alike: a weight by rows would let one client count for more than its bound."""
+    if getattr(algorithm, "weights", None) == "rows":
+        return replace(algorithm, weights="equal")  # type: ignore[type-var]
+    return algorithm
+
+
+def _ledgers(own: Ledger | None, asked: DP | None = None) -> list[Ledger]:
+    found = [own] if own is not None else []
+    if asked is not None and asked.ledger is not None:
+        given = asked.ledger
+        unit = asked.unit
+        found.append(given if isinstance(given, Ledger) else Ledger(given, delta=asked.delta, unit=unit))
+    return found
+
+
+def _entry(transforms: Sequence[Transform], algorithm: Algorithm, run: str) -> Entry:
+    """Describe a round of a channel the user built: noise counts only if its sensitivity is bounded."""
+    about: dict[str, Any] = {"run": run, "round": 0, "algorithm": type(algorithm).__name__}
+    noise = next((t for t in transforms if t.noisy), None)
+    if isinstance(noise, Gaussian):
+        unit = "client" if noise.whole else "row"
+        clipped = any(isinstance(t, Clip) and t.norm <= noise.sensitivity for t in transforms)
+        proven = clipped if noise.whole else getattr(algorithm, "row_clip", None) is not None
+        return Entry(
+            noise_multiplier=noise.noise_multiplier, unit=unit, sampling=noise.sampling, proven=proven, **about
+        )
+    if isinstance(noise, PaperNoise):
+        return Entry(noise_multiplier=0.0, unit="client", proven=False, what=noise.label, **about)
+    return Entry(noise_multiplier=0.0, unit="client", proven=True, **about)
+
+
+def _upload_spec(algorithm: Algorithm, meta: Meta, transforms: Sequence[Transform]) -> Spec:
+    """Find the one upload that the channel will carry, and refuse uploads that it cannot."""
+    uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
+    gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
+    combining = [t for t in transforms if t.place == 3]
+    if gathered and combining:
+        link = type(combining[0]).__name__
+        raise IncompatibleError(
+            f"{link} hands the server only a combination, but {type(algorithm).__name__} must see each upload "
+            f"({gathered[0]}, uplink='gather'). Use a method whose uploads are summed, such as PooledNMF, or leave "
+            "privacy out."
+        )
+    return next(iter(uploads.values()))
+
+
+def _check_all(transforms: Sequence[Transform], algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
+    check_order(transforms)
+    for transform in transforms:
+        transform.check(algorithm, meta, spec)
+    for noise in transforms:
+        if isinstance(noise, Gaussian) and noise.share == "distributed":
+            if not any(isinstance(t, SecureSum) for t in transforms):
+                raise IncompatibleError(
+                    "Distributed noise protects only a sum that nobody can take apart: add SecureSum, or share='local'."
+                )

@@ -1,0 +1,135 @@
+"""Combining uploads so that a few hostile ones do not decide: a choice against the secure sum, and said so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.protocol import Algorithm, Meta, Round
+from fedfactor.core.tree import Tree, leaves, to_numpy
+from fedfactor.core.wire import Spec
+from fedfactor.privacy.channel import Transform
+from fedfactor.privacy.parcel import Layout, Parcel
+
+__all__ = ["Robust"]
+
+
+@dataclass(frozen=True, slots=True)
+class Robust(Transform):
+    """Replace the sum of N uploads by N times a robust centre of them.
+
+    Parameters
+    ----------
+    rule : {"median", "trimmed-mean", "group-median"}
+        Per entry: the median; the mean without the largest and smallest `trim` share; the median of the means of
+        `groups` random groups.
+    trim : float
+        Share cut at either end by the trimmed mean.
+    groups : int
+        Number of groups.
+    align : bool
+        Before combining, match the rows of a factor to the factor that was sent down, by cosine.
+
+    Notes
+    -----
+    The server sees every upload (each group's sum, for ``"group-median"``). Uploads that are not finite or not of the
+    announced shape are left out. Clients count alike, whatever their rows. Fewer than half of the clients (of the
+    groups) may be hostile, fewer than `trim` for the trimmed mean. Meant for methods that average factors (FedAvgNMF,
+    FELB): the sums of PooledNMF differ from client to client for good reasons, and a median of them is biased.
+    """
+
+    rule: Literal["median", "trimmed-mean", "group-median"] = "median"
+    trim: float = 0.25
+    groups: int = 7
+    align: bool = True
+    place: ClassVar[int] = 3
+    forgiving: ClassVar[bool] = True
+
+    def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
+        """Refuse rules that cannot work here."""
+        if self.rule not in ("median", "trimmed-mean", "group-median"):
+            raise ValueError(f"rule={self.rule!r} is not known. Use 'median', 'trimmed-mean' or 'group-median'.")
+        if not 0 <= self.trim < 0.5:
+            raise ValueError(f"trim={self.trim} must lie in [0, 0.5).")
+        least = 2 * self.groups if self.rule == "group-median" else 3
+        if meta.n_clients < least:
+            raise IncompatibleError(f"{self.rule} needs at least {least} clients, there are {meta.n_clients}.")
+
+    def open(
+        self,
+        names: Sequence[str],
+        at: Round,
+        size: tuple[int, int],
+        run: bytes,
+        seed: int | None,
+        down: Tree,
+        layout: Layout,
+    ) -> RobustSum:
+        """Begin one round."""
+        return RobustSum(self, at, down, layout)
+
+
+class RobustSum:
+    """Keeps all uploads of a round, then combines them."""
+
+    def __init__(self, settings: Robust, at: Round, down: Tree, layout: Layout) -> None:
+        self._settings, self._at = settings, at
+        self._anchors = _anchors(down, layout) if settings.align else []
+        self.present: list[str] = []
+        self.bytes_up = 0
+        self._parcels: list[Parcel] = []
+
+    def take(self, name: str, parcel: Parcel) -> None:
+        """Keep one upload, its factor's rows in the order of the factor sent down."""
+        self.present.append(name)
+        self.bytes_up += parcel.values.nbytes + 8 * len(parcel.side)
+        values = parcel.floats
+        for start, stop, reference in self._anchors:
+            values = values.copy()
+            values[start:stop] = _matched(values[start:stop].reshape(reference.shape), reference).ravel()
+        self._parcels.append(Parcel(values, parcel.side))
+
+    def total(self) -> Parcel:
+        """Return N times the centre."""
+        n = len(self._parcels)
+        stacked = np.stack([np.concatenate([p.values, p.side]) for p in self._parcels])
+        centre = n * self._centre(stacked)
+        split = self._parcels[0].values.size
+        return Parcel(centre[:split], tuple(centre[split:].tolist()))
+
+    def _centre(self, stacked: np.ndarray) -> np.ndarray:
+        settings, n = self._settings, len(stacked)
+        if settings.rule == "median":
+            return np.median(stacked, axis=0)
+        if settings.rule == "trimmed-mean":
+            cut = min(int(np.ceil(settings.trim * n)), (n - 1) // 2)
+            return np.sort(stacked, axis=0)[cut : n - cut].mean(axis=0)
+        order = self._at.shared_rng("groups").permutation(n)
+        means = [stacked[part].mean(axis=0) for part in np.array_split(order, min(settings.groups, n))]
+        return np.median(means, axis=0)
+
+
+def _anchors(down: Tree, layout: Layout) -> list[tuple[int, int, np.ndarray]]:
+    """Find leaves of the upload that a factor of the same name and shape was sent down for."""
+    sent = {path: to_numpy(leaf) for path, leaf in leaves(down)} if not hasattr(down, "items") else {}
+    found, position = [], 0
+    shapes: dict[str, Any] = {path: np.shape(leaf) for path, leaf in leaves(layout.like)}
+    for path in layout.private:
+        size = int(np.prod(shapes[path], dtype=np.int64))
+        if path in sent and sent[path].shape == shapes[path] and len(shapes[path]) == 2:
+            found.append((position, position + size, np.asarray(sent[path], np.float64)))
+        position += size
+    return found
+
+
+def _matched(V: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    from scipy.optimize import linear_sum_assignment
+
+    def unit(A: np.ndarray) -> np.ndarray:
+        return A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-300)
+
+    return V[linear_sum_assignment(-(unit(reference) @ unit(V).T))[1]]

@@ -1,0 +1,175 @@
+"""The secure sum as a link of a channel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.protocol import Algorithm, Meta, Round
+from fedfactor.core.tree import Tree
+from fedfactor.core.wire import Spec
+from fedfactor.privacy.channel import Transform
+from fedfactor.privacy.entropy import Entropy
+from fedfactor.privacy.parcel import Layout, Parcel
+from fedfactor.privacy.primitives import Identity
+from fedfactor.privacy.ring import from_wide, join, quantise
+from fedfactor.privacy.secagg import SecureClient, SecureServer, least_threshold
+
+__all__ = ["SecureSum", "sum_securely"]
+
+
+@dataclass(frozen=True, slots=True)
+class SecureSum(Transform):
+    """Show the server the sum of uploads, and no single one.
+
+    Parameters
+    ----------
+    min_clients : int
+        Fewest clients in a sum; each client holds the server to it. Below it the round is left, with nothing revealed.
+    threshold : float
+        Share of the clients, above one half, whose help unmasks a sum: as many may be lost in a round as are beyond it,
+        and fewer colluding clients cannot help the server to a single upload.
+    fractional_bits : int
+        Precision of exact sums, ``2^-fractional_bits``; with noise its grid is used instead.
+    allow_dropouts : bool
+        Go on when clients drop out in a run without noise. Two sums of different cohorts differ by what the missing
+        client sends, so this is refused by default.
+
+    Notes
+    -----
+    *Holds* against a server that follows the protocol and looks at all it gets, with the help of fewer clients than the
+    threshold. Keys are signed, a client reveals at most one of the two shares of a peer, and a list of survivors needs
+    the threshold of signatures, so a server that lies can end a round but not open it. *Does not hold*: what the sum
+    itself says (a column that one row fills shows that row's part; see the minimums), what can be told from sums of
+    different cohorts, a client that sends nonsense, a threshold of clients who collude with the server, and the clock.
+
+    References
+    ----------
+    .. [1] K. Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017.
+       doi:10.1145/3133956.3133982
+    """
+
+    min_clients: int = 3
+    threshold: float = 2 / 3
+    fractional_bits: int = 32
+    allow_dropouts: bool = False
+    place: ClassVar[int] = 3
+
+    def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
+        """Refuse thresholds that protect nothing."""
+        if not 0.5 < self.threshold <= 1:
+            raise ValueError(f"threshold={self.threshold} must lie in (0.5, 1].")
+        if not 1 <= self.fractional_bits <= 52:
+            raise ValueError(f"fractional_bits={self.fractional_bits} must lie between 1 and 52.")
+        if meta.n_clients < max(2, self.min_clients):
+            raise IncompatibleError(
+                f"A secure sum of {meta.n_clients} clients: the minimum is {max(2, self.min_clients)}, because with "
+                "two, each can subtract its own part and read the other's. Bring more clients in, or say "
+                "SecureSum(min_clients=2)."
+            )
+
+    def needed(self, n_clients: int) -> int:
+        """Count the clients without whom a sum is left."""
+        wanted = math.ceil(self.threshold * n_clients - 1e-9)
+        return min(n_clients, max(wanted, least_threshold(n_clients), self.min_clients))
+
+    def open(
+        self,
+        names: Sequence[str],
+        at: Round,
+        size: tuple[int, int],
+        run: bytes,
+        seed: int | None,
+        down: Tree,
+        layout: Layout,
+    ) -> MaskedSum:
+        """Begin one round among these clients."""
+        return MaskedSum(self, names, at, size, run, seed)
+
+
+class MaskedSum:
+    """One secure sum with every party in this process: each sees only what the protocol hands it."""
+
+    def __init__(
+        self,
+        settings: SecureSum,
+        names: Sequence[str],
+        at: Round,
+        size: tuple[int, int],
+        run: bytes,
+        seed: int | None,
+    ) -> None:
+        self._settings, self._names = settings, tuple(names)
+        self._shape = (size[0] + 2 * size[1], size[1])
+        self.bytes_up, self.bytes_down = 0, 0
+        self._grid: float | None = None
+        needed = settings.needed(len(names))
+        self._clients = _clients(self._names, settings.min_clients, seed, at.index)
+        about = (run, at.index, self._names, needed, self._shape)
+        adverts = {name: client.advertise(*about) for name, client in self._clients.items()}
+        sealed = {name: client.share(adverts) for name, client in self._clients.items()}
+        self._sealed = {to: {by: sealed[by][to] for by in names if by != to} for to in names}
+        self._server = SecureServer(*about)
+        self._server.register(adverts, sealed)
+        self.bytes_up += len(names) * 128 + sum(len(part) for parts in sealed.values() for part in parts.values())
+
+    @property
+    def present(self) -> list[str]:
+        """Those whose masked parts arrived."""
+        return self._server.survivors
+
+    def take(self, name: str, parcel: Parcel) -> None:
+        """Let a client mask its integers, and the server add them."""
+        values = parcel.values
+        if parcel.grid is None:
+            values = quantise(values, self._settings.fractional_bits, len(self._names))
+        self._grid = parcel.grid
+        masked = self._clients[name].mask(self._sealed[name], join(values, parcel.side))
+        self.bytes_up += masked.nbytes
+        self._server.take(name, masked)
+
+    def total(self) -> Parcel:
+        """Unmask the sum with the help of those who are still there."""
+        listed = self._server.listed()
+        dropped = self._server.dropped
+        signatures = {name: self._clients[name].agree(listed) for name in listed}
+        answers = {name: self._clients[name].unmask(listed, dropped, signatures) for name in listed}
+        self.bytes_up += sum(64 + 66 * (len(a.seeds) + len(a.keys)) for a in answers.values())
+        words = self._server.total(answers)
+        split = words.size - 2 * self._shape[1]
+        values, side = words[:split].view(np.int64), tuple(from_wide(words[split:]))
+        grid = self._grid if self._grid is not None else math.ldexp(1.0, -self._settings.fractional_bits)
+        return Parcel(values, side, grid)
+
+
+def _clients(names: Sequence[str], least: int, seed: int | None, index: int) -> dict[str, SecureClient]:
+    """Stand in for the clients of a simulation; identity keys are known to all, as a registry would make them."""
+    identities = {name: Identity() for name in names}
+    registry = {name: identity.public for name, identity in identities.items()}
+    found: dict[str, SecureClient] = {}
+    for name in names:
+        entropy = Entropy() if seed is None else Entropy.seeded(seed, name, index, "secagg")
+        found[name] = SecureClient(name, identities[name], registry, least, entropy)
+    return found
+
+
+def sum_securely(vectors: Mapping[str, np.ndarray], settings: SecureSum, run: bytes, index: int = -1) -> np.ndarray:
+    """Add integer vectors of all clients under masks, as for counts before a run.
+
+    Examples
+    --------
+    >>> parts = {name: np.array([1, -2]) for name in "abc"}
+    >>> sum_securely(parts, SecureSum(), b"example")
+    array([ 3, -6])
+    """
+    names = sorted(vectors)
+    size = next(iter(vectors.values())).size
+    masked = MaskedSum(settings, names, Round(0, index), (size, 0), run, None)
+    for name in names:
+        masked.take(name, Parcel(np.asarray(vectors[name], np.int64), (), 1.0))
+    return masked.total().values

@@ -1,0 +1,75 @@
+"""Rows that belong to the same subject: a cap on how many of them count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation, Shard
+
+__all__ = ["cap_subjects"]
+
+
+def cap_subjects(federation: Federation, subject: str | Mapping[str, Any], cap: int) -> Federation:
+    """Return the federation with at most `cap` rows per subject and client; further rows are set to zero.
+
+    Parameters
+    ----------
+    federation : Federation
+        Whose rows.
+    subject : str or mapping of client name to ids
+        A column whose values name the subject (it is then left at zero in what is factored), or ids per client in row
+        order.
+    cap : int
+        Rows of one subject that count, the first ones of each client.
+
+    Notes
+    -----
+    Which rows count depends on that subject's own rows only, so one subject changes a sum by at most `cap` rows *per
+    client that knows it*. A subject known to several clients must be counted into the cap.
+    """
+    if cap != int(cap) or cap < 1:
+        raise ValueError(f"cap={cap} must be a whole number of at least 1.")
+    return Federation({name: _capped(name, federation.shard(name), subject, int(cap)) for name in federation.names})
+
+
+def _capped(name: str, shard: Shard, subject: str | Mapping[str, Any], cap: int) -> Shard:
+    X: Any = shard.X
+    keep_columns = np.ones(shard.n_features)
+    if isinstance(subject, str):
+        if shard.features is None or subject not in shard.features:
+            raise DataError(
+                f"Owner {name!r} has no column {subject!r} to name subjects. Name one that all owners have."
+            )
+        column = shard.features.index(subject)
+        keep_columns[column] = 0
+        cells = X[:, [column]]
+        ids = np.asarray(cells.toarray() if scipy.sparse.issparse(cells) else cells).ravel()
+    else:
+        ids = np.asarray(subject[name])
+    if ids.shape != (shard.n_rows,):
+        raise DataError(f"Owner {name!r} has {shard.n_rows} rows but {ids.size} subject ids. Give one id per row.")
+    keep_rows = (_rank_within(ids) < cap).astype(np.float64)
+    if scipy.sparse.issparse(X):
+        kept: Any = scipy.sparse.diags_array(keep_rows) @ X @ scipy.sparse.diags_array(keep_columns)
+        kept = scipy.sparse.csr_array(kept).astype(X.dtype)
+        kept.eliminate_zeros()
+    else:
+        kept = np.asarray(X) * keep_rows[:, None].astype(X.dtype) * keep_columns[None].astype(X.dtype)
+    return Shard(kept, shard.mask, shard.features, shard.holdout)
+
+
+def _rank_within(ids: np.ndarray) -> np.ndarray:
+    """Number the rows of each subject from 0, in row order."""
+    _, codes = np.unique(ids, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    lengths = np.diff(np.append(starts, ids.size))
+    rank = np.empty(ids.size, np.int64)
+    rank[order] = np.arange(ids.size) - np.repeat(starts, lengths)
+    return rank

@@ -1,0 +1,260 @@
+"""Settings of recommenders, chosen by validation inside the training ratings; nothing else is ever looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from fedfactor.core.errors import DataError, MissingExtraError
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm
+from fedfactor.engines.launch import run
+from fedfactor.kernels.cnmf import Penalty, cnmf, starting_factors
+from fedfactor.kernels.rating_stats import hold_out
+from fedfactor.kernels.ratings import predict_cells
+
+__all__ = ["RANGES", "Tuned", "choose_recommender", "rating_folds", "tune_cnmf", "tune_owners"]
+
+RANGES = {
+    "alpha": (0.04, 0.08),
+    "beta": (0.04, 0.08),
+    "gamma": (0.01, 0.04),
+    "delta": (0.01, 0.04),
+    "eta_user": (0.002, 0.009),
+    "eta_item": (0.002, 0.009),
+}
+"""Where settings are looked for, on a logarithmic scale; those of the FedSPLIT paper."""
+
+
+class Tuned(NamedTuple):
+    """What tuning found: settings, their mean error on held-out ratings, and how many trials it took."""
+
+    settings: dict[str, Any]
+    error: float
+    trials: int
+
+
+def rating_folds(R: Any, folds: int, seed: int) -> Iterator[tuple[sparse.csr_array, sparse.csr_array]]:
+    """Yield (kept, held out) for each fold: a random fifth, less what would leave a user without a rating.
+
+    Items may lose all their ratings: in a small group most have one, and the ratings to come are of such items, too.
+
+    Examples
+    --------
+    >>> [held.nnz for _, held in rating_folds(sparse.csr_array(np.ones((5, 6))), 3, 0)]
+    [6, 6, 6]
+    """
+    for fold in range(folds):
+        yield hold_out(R, 0.2, np.random.default_rng([21, seed, fold]), keep_items=False)
+
+
+def tune_cnmf(
+    R: Any,
+    *,
+    mu: float | None = None,
+    most_components: int = 20,
+    trials: int = 20,
+    folds: int = 5,
+    iterations: int = 100,
+    seconds: float | None = None,
+    scale: tuple[float, float] = (1, 5),
+    seed: int = 0,
+    progress: bool = False,
+) -> Tuned:
+    """Tune CNMF on one matrix of ratings with Optuna.
+
+    Parameters
+    ----------
+    R : CSR matrix of shape (n, m)
+        Training ratings.
+    mu : float, optional
+        Mean rating that the model is given; by default that of `R`.
+    most_components : int
+        Ranks from 2 (1, if this is 1) to this are tried.
+    trials : int
+        Settings that are tried; the defaults are the first.
+    folds : int
+        Random fifths that are held out for each of them.
+    iterations : int
+        Of CNMF, for each fold.
+    seconds : float, optional
+        Start no further trial after this time.
+    scale : (low, high)
+        Predictions are clipped to it.
+    seed : int
+    progress : bool
+        Show a bar.
+
+    Returns
+    -------
+    Tuned
+        ``settings`` has ``n_components`` and the names of ``RANGES``.
+
+    Examples
+    --------
+    >>> R = sparse.random_array((20, 30), density=0.4, format="csr", rng=np.random.default_rng(0))
+    >>> R.data[:] = np.rint(1 + 4 * R.data)
+    >>> tune_cnmf(R, trials=2, folds=2, iterations=5, most_components=3).trials
+    2
+    """
+    optuna = _optuna()
+    mu = float(R.data.mean()) if mu is None else mu
+    parts = [part for part in rating_folds(R, folds, seed) if part[1].nnz]
+    if not parts:
+        raise DataError("There are too few ratings to hold any out. Tune on more, or use the defaults.")
+
+    def objective(trial: Any) -> float:
+        found = {name: trial.suggest_float(name, *ends, log=True) for name, ends in RANGES.items()}
+        k = trial.suggest_int("n_components", min(2, most_components), most_components)
+        return float(np.mean([_error(kept, held, k, mu, Penalty(**found), iterations, scale) for kept, held in parts]))
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    first = {name: getattr(Penalty(), name) for name in RANGES}
+    study.enqueue_trial({**first, "n_components": min(6, most_components)})
+    study.optimize(objective, n_trials=trials, timeout=seconds, show_progress_bar=progress)
+    return Tuned(dict(study.best_params), float(study.best_value), len(study.trials))
+
+
+def tune_owners(
+    owners: Mapping[str, Any],
+    *,
+    mu: float,
+    rank_of: Callable[[int], int] = lambda n: max(1, min(n, 21) - 1),
+    seconds: float | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> dict[str, Tuned]:
+    """Tune each owner's CNMF on its own ratings, as owners would at home.
+
+    Parameters
+    ----------
+    owners : mapping of name to CSR matrix
+    mu : float
+        The mean rating that all owners were told.
+    rank_of : callable
+        The highest rank for a number of users; by default that of the paper.
+    seconds : float, optional
+        For all owners together, in equal shares.
+    progress : bool
+        Show a bar over owners.
+    **options
+        As in :func:`tune_cnmf`.
+
+    Returns
+    -------
+    dict of str to Tuned
+        :func:`as_overrides` makes settings of :class:`~fedfactor.algorithms.FedSPLIT` of it.
+    """
+    found: dict[str, Tuned] = {}
+    began = time.monotonic()
+    for done, name in enumerate(_watched(sorted(owners), progress)):
+        share = None if seconds is None else (seconds - (time.monotonic() - began)) / (len(owners) - done)
+        most = rank_of(owners[name].shape[0])
+        limit = None if share is None else max(share, 0.0)
+        found[name] = tune_cnmf(owners[name], mu=mu, most_components=most, seconds=limit, **options)
+    return found
+
+
+def as_overrides(found: Mapping[str, Tuned]) -> tuple[Any, ...]:
+    """Write tuned settings as FedSPLIT's ``overrides``.
+
+    Examples
+    --------
+    >>> as_overrides({"a": Tuned({"n_components": 3, "alpha": 0.05}, 1.0, 4)})
+    (('a', (('alpha', 0.05), ('local_components', 3))),)
+    """
+    rename = {"n_components": "local_components"}
+    return tuple(
+        (name, tuple(sorted((rename.get(key, key), value) for key, value in tuned.settings.items())))
+        for name, tuned in sorted(found.items())
+    )
+
+
+def choose_recommender(
+    candidates: Mapping[Any, Algorithm] | Sequence[Algorithm],
+    owners: Mapping[str, Any],
+    *,
+    folds: int = 1,
+    scale: tuple[float, float] = (1, 5),
+    seed: int = 0,
+) -> tuple[Any, dict[Any, float]]:
+    """Run each candidate on four fifths of every owner's ratings and keep the one that predicts the rest best.
+
+    Parameters
+    ----------
+    candidates : mapping of label to algorithm, or sequence of algorithms
+    owners : mapping of name to CSR matrix
+        Training ratings.
+    folds : int
+        How often a random fifth is held out.
+    scale : (low, high)
+        Predictions are clipped to it.
+    seed : int
+
+    Returns
+    -------
+    best : label
+        Of the best candidate (its position in a sequence).
+    errors : dict of label to float
+        Root mean square errors, mean over owners and folds.
+
+    Notes
+    -----
+    In a real federation each owner holds out its own fifth and sends one number, its error; these add up.
+    """
+    named = dict(candidates) if isinstance(candidates, Mapping) else dict(enumerate(candidates))
+    errors: dict[Any, list[float]] = {label: [] for label in named}
+    for fold in range(folds):
+        # A stream of its own for each owner, in name order: the split does not depend on who else is there.
+        parts = {
+            name: hold_out(R, 0.2, np.random.default_rng([22, seed, fold, place]), keep_items=False)
+            for place, (name, R) in enumerate(sorted(owners.items()))
+        }
+        for label, algorithm in named.items():
+            federation = Federation({name: kept for name, (kept, _) in parts.items()}, missing_values="unstored")
+            result = run(algorithm, federation, seed=seed)
+            errors[label].append(
+                _owners_error(result.factors, {name: held for name, (_, held) in parts.items()}, scale)
+            )
+    means = {label: float(np.mean(values)) for label, values in errors.items()}
+    return min(means, key=lambda label: means[label]), means
+
+
+def _owners_error(factors: Mapping[str, Any], held: Mapping[str, Any], scale: tuple[float, float]) -> float:
+    found = []
+    for name, kept in factors.items():
+        T = held[name].tocoo()
+        if T.nnz:
+            fitted = np.clip(np.einsum("pk,pk->p", kept.U[T.row], kept.V.T[T.col]), *scale)
+            found.append(float(np.sqrt(np.mean(np.square(fitted - T.data)))))
+    return float(np.mean(found))
+
+
+def _error(kept: Any, held: Any, k: int, mu: float, penalty: Penalty, iterations: int, scale: Any) -> float:
+    U, V = starting_factors(*kept.shape, k, np.random.default_rng(23), dtype=kept.dtype)
+    model = cnmf(kept, U, V, mu, penalty=penalty, iterations=iterations)
+    T = held.tocoo()
+    fitted = np.clip(predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col), *scale)
+    return float(np.sqrt(np.mean(np.square(fitted - T.data))))
+
+
+def _watched(names: list[str], progress: bool) -> Iterator[str]:
+    if not progress:
+        yield from names
+        return
+    from rich.progress import track
+
+    yield from track(names, description="tuning owners")
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtraError.named("optuna", "tune", "Tuning") from None
+    return optuna

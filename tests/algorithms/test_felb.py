@@ -1,0 +1,136 @@
+"""What the FELB paper claims, and where the printed form falls short."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor.algorithms import FALB, FELB
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Meta, Round
+from fedfactor.experiments.felb.tiles import even_tiles
+from fedfactor.metrics import boolean_metrics
+
+
+def loss_of(run, owners):
+    return boolean_metrics(owners, {name: kept.U for name, kept in run.factors.items()}, run.V).loss
+
+
+@pytest.mark.parametrize("algorithm", [FELB(5), FALB(5)], ids=["felb", "falb"])
+def test_recovers_planted_tiles_under_noise(algorithm):
+    data = even_tiles(1000, 200, 5, 10, flips=0.05, seed=0)
+    run = fedfactor.run(algorithm, data.owners, seed=0)
+    assert loss_of(run, data.owners) < data.floor + 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flips", [0.0, 0.05])
+def test_the_letter_of_the_paper_is_worse(flips):
+    recovered = {}
+    for name, algorithm in {"sound": FELB(5), "paper": FELB.paper(5)}.items():
+        hits = 0
+        for seed in range(8):
+            data = even_tiles(1000, 200, 5, 10, flips=flips, seed=seed)
+            hits += loss_of(fedfactor.run(algorithm, data.owners, seed=1000 + seed), data.owners) < data.floor + 0.02
+        recovered[name] = hits
+    assert recovered["sound"] >= 7
+    assert recovered["paper"] <= recovered["sound"] - 2
+
+
+@pytest.mark.parametrize("algorithm", [FELB(4), FELB.paper(4), FALB(4), FELB(4, refit="none", init="shared")])
+def test_factors_are_binary_and_reproduce_the_reported_loss(algorithm):
+    data = even_tiles(200, 60, 4, 5, flips=0.1, seed=1)
+    run = fedfactor.run(algorithm, data.owners, rounds=20, seed=3)
+    wrong = ones = 0
+    for name, kept in run.factors.items():
+        assert set(np.unique(kept.U)) | set(np.unique(kept.V)) <= {0.0, 1.0}
+        # An OR of ANDs in Python's own words, no product of ours.
+        for x, u in zip(data.owners[name], kept.U, strict=True):
+            row = np.logical_or.reduce(
+                [v.astype(bool) for on, v in zip(u, kept.V, strict=True) if on] or [np.zeros(60, bool)]
+            )
+            wrong += int((row != x.astype(bool)).sum())
+        ones += int(data.owners[name].sum())
+    assert wrong == float(run.score.sse)
+    assert ones == float(run.score.total)
+
+
+def test_v_tends_to_binary():
+    data = even_tiles(300, 60, 3, 5, seed=0)
+    gaps = [one.metrics["integrality_gap"] for one in fedfactor.run(FELB(3, rate=1.01), data.owners, seed=0).history]
+    assert gaps[-1] < 1e-3 < gaps[0]
+    run = fedfactor.run(FELB(3, rate=1.05), data.owners, seed=0)
+    assert run.status == "converged"
+    assert run.rounds < 100
+    assert fedfactor.run(FELB(3, rate=1.05, tol=0.0), data.owners, seed=0).status == "rounds"
+
+
+def test_server_averages_and_then_draws_to_zero_and_one():
+    algorithm = FELB(1, kappa=0.1, lam=0.0, local_steps=1)
+    meta = Meta(3, ("a", "b"))
+    server, _ = algorithm.init_server(meta, Round(0, 0))
+    from fedfactor.algorithms.felb import Weighted
+
+    up = Weighted(np.array([[0.2, 1.0, 1.8]]), np.float64(2), np.float64(0), np.float64(1))
+    _, down = algorithm.server_step(server, up, Round(0, 0, participants=("a", "b")))
+    np.testing.assert_allclose(down.V, [[0.0, 0.4, 1.0]])
+
+
+def test_weights():
+    rows = {"big": np.ones((30, 4)), "small": np.zeros((10, 4))}
+    federation = Federation(rows)
+    meta = federation.prepare("binary")
+    for weights, expected in (("equal", (1.0, 1.0)), ("rows", (30.0, 10.0))):
+        algorithm = FELB(1, weights=weights, local_steps=1)
+        _, down = algorithm.init_server(meta, Round(0, 0))
+        found = []
+        for name in meta.clients:
+            at = Round(0, 0, name)
+            state = algorithm.init_client(federation.shard(name), meta, at)
+            found.append(float(algorithm.client_step(federation.shard(name), state, down, at)[1].weight))
+        assert tuple(found) == expected
+
+
+def test_presets():
+    paper = FELB.paper(3, rate=1.01)
+    assert (paper.scale_prox, paper.prox, paper.step, paper.refit, paper.rate) == (
+        False,
+        "printed",
+        "elbmf",
+        "none",
+        1.01,
+    )
+    assert FALB.paper(3).gamma == 10.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beta": 0.5}, r"beta=0.5 must lie in \[0, 0.5\)"),
+        ({"rate": 0.9}, "rate=0.9 must be at least 1"),
+        ({"kappa": -1.0}, "must not be negative"),
+        ({"local_steps": 0}, "local_steps=0"),
+        ({"init": "magic"}, "init='magic' is not known. Use one of independent, shared"),
+        ({"n_components": 9}, "n_components=9 must be a whole number from 1 to 4"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        fedfactor.run(FELB(**{"n_components": 2, **settings}), {"a": np.eye(4)}, rounds=1, seed=0)
+
+
+def test_falb_settings_and_values_other_than_zero_and_one():
+    with pytest.raises(ValueError, match=r"gamma=0\.0 must be positive"):
+        fedfactor.run(FALB(2, gamma=0.0), {"a": np.eye(4)}, rounds=1, seed=0)
+    with pytest.raises(ValueError, match=r"values other than 0 and 1 \(up to 2\)"):
+        fedfactor.run(FELB(2), {"a": 2 * np.eye(4)}, rounds=1, seed=0)
+    federation = Federation({"a": np.array([[1.0, np.nan], [0.0, 1.0]])}, missing_values=np.nan)
+    with pytest.raises(IncompatibleError, match="needs complete rows"):
+        fedfactor.run(FELB(1), federation, rounds=1, seed=0)
+
+
+def test_long_runs_do_not_overflow():
+    run = fedfactor.run(FELB(2, rate=2.0, tol=0.0), {"a": np.eye(6), "b": np.eye(6)}, rounds=150, seed=0)
+    assert np.isfinite(run.V).all()

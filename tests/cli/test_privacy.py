@@ -1,0 +1,61 @@
+"""Privacy words on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedfactor.cli import app
+
+pytest.importorskip("cryptography")
+pytest.importorskip("dp_accounting")
+
+
+@pytest.fixture
+def owners(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "owners"
+    folder.mkdir()
+    for i in range(4):
+        np.save(folder / f"o{i}.npy", rng.random((120, 3)) @ rng.random((3, 10)))
+    return folder
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_fit_with_noise_and_books_across_runs(owners, tmp_path):
+    for name in ("one", "two"):
+        result = call("fit", owners, "-k", 3, "-o", tmp_path / name, "--rounds", 3, "--privacy", "dp", "--epsilon", 2,
+                      "--ledger", tmp_path / "books.jsonl")  # fmt: skip
+        assert result.exit_code == 0, result.output
+    assert "ε = 2" in result.output
+    about = json.loads((tmp_path / "two" / "run.json").read_text())["privacy"]
+    assert about["epsilon"] <= 2 < about["data_set_epsilon"]
+    assert len((tmp_path / "books.jsonl").read_text().splitlines()) == 8
+
+
+def test_fit_under_a_secure_sum(owners, tmp_path):
+    result = call("fit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 3, "--privacy", "secure-sum")
+    assert result.exit_code == 0, result.output
+    assert "no single one" in result.output
+
+
+def test_audit_ends_with_its_verdict(owners, tmp_path):
+    result = call("audit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 3, "--privacy", "secure-sum")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out" / "audit.html").exists()
+    result = call("audit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 3, "--privacy", "secure-sum",
+                  "--allow", "changed-cohort", "--allow", "rare-columns")  # fmt: skip
+    assert result.exit_code == 1, result.output
+    assert "REFUTED" in result.output
+
+
+def test_words_that_are_not_known(owners, tmp_path):
+    result = call("fit", owners, "-k", 3, "-o", tmp_path / "out", "--privacy", "hope")
+    assert result.exit_code == 2
+    assert "'hope' is not known" in result.output

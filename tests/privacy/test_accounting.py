@@ -1,0 +1,64 @@
+"""The books against exact figures, and the bounds in the right order."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fedfactor.privacy.accounting import Release, analytic_epsilon, calibrate, epsilon_of
+
+dp_accounting = pytest.importorskip("dp_accounting")
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "sigma"), [(1, 1e-5, 3.7306), (0.5, 1e-5, 7.0318), (10, 1e-5, 0.4999)])
+def test_the_analytic_gaussian_has_its_known_values(epsilon, delta, sigma):
+    assert analytic_epsilon(1 / sigma, delta) == pytest.approx(epsilon, rel=2e-4)
+    assert calibrate(float(epsilon), delta, 1, accountant="pld") == pytest.approx(sigma, rel=1e-4)
+
+
+@pytest.mark.parametrize("rounds", [1, 10, 100])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_tight_books_agree_with_an_independent_implementation(rounds, epsilon):
+    from dp_accounting.pld import accountant, common
+
+    theirs = accountant.get_smallest_gaussian_noise(common.DifferentialPrivacyParameters(epsilon, 1e-5), rounds, 1)
+    assert calibrate(epsilon, 1e-5, rounds, accountant="pld") == pytest.approx(theirs, rel=1e-3)
+    assert epsilon_of([Release(theirs)] * rounds, 1e-5, "pld") == pytest.approx(epsilon, rel=1e-3)
+
+
+def test_numerical_privacy_loss_agrees_with_the_analytic_figure_to_a_thousandth():
+    books = dp_accounting.pld.PLDAccountant()
+    books.compose(dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(10.0), 100))
+    assert epsilon_of([Release(10.0)] * 100, 1e-5, "pld") == pytest.approx(books.get_epsilon(1e-5), rel=1e-3)
+
+
+@pytest.mark.parametrize(("z", "sampling", "rounds"), [(1.0, 0.01, 100), (2.0, 0.1, 50), (10.0, 1.0, 100)])
+def test_the_certified_bound_lies_above_the_tight_figure(z, sampling, rounds):
+    releases = [Release(z, sampling)] * rounds
+    certified, tight = epsilon_of(releases, 1e-5, "rdp"), epsilon_of(releases, 1e-5, "pld")
+    assert tight <= certified <= 2 * tight
+
+
+def test_calibrated_noise_keeps_the_budget_and_not_much_more():
+    for accountant in ("rdp", "pld"):
+        z = calibrate(1.0, 1e-5, 30, accountant=accountant)
+        spent = epsilon_of([Release(z)] * 30, 1e-5, accountant)
+        assert 0.999 < spent <= 1.0
+    z = calibrate(1.0, 1e-5, 50, sampling=0.1)
+    assert 0.99 < epsilon_of([Release(z, 0.1)] * 50, 1e-5) <= 1.0
+
+
+def test_releases_without_noise_cost_everything():
+    assert epsilon_of([Release(5.0), Release(0.0)], 1e-5) == math.inf
+    assert epsilon_of([], 1e-5) == 0
+
+
+def test_the_papers_calibration_composes_to_the_figures_in_the_docs():
+    from fedfactor.privacy import PaperNoise
+
+    per_release = PaperNoise("gaussian", 1.0, 1e-5, sensitivity=math.sqrt(5000))
+    assert per_release.true_epsilon(5000, 1) <= 1
+    assert per_release.true_epsilon(5000, 100) == pytest.approx(10.39, abs=0.01)
+    assert PaperNoise("gaussian", 1.0, 0.05, sensitivity=50).true_epsilon(5000, 100) == pytest.approx(23.8, abs=0.1)
+    assert PaperNoise("laplace", 1.0, sensitivity=500).true_epsilon(5000, 1) == 10

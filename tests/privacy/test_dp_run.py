@@ -1,0 +1,301 @@
+"""Whole runs with noise: what is paid, what is dropped, what is refused, and what a crash may not do."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor.algorithms import FELB, FedAvgNMF, PooledBMF, PooledNMF
+from fedfactor.core.errors import DataError, IncompatibleError
+from fedfactor.privacy import BudgetError, Clip, Gaussian, Ledger, Listener, PaperNoise, SecureSum, calibrate, describe
+from fedfactor.privacy.secagg import AbortError
+
+pytest.importorskip("dp_accounting")
+pytest.importorskip("cryptography")
+
+
+def owners(n_clients=5, rows=60, features=12, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n_clients * rows, 3)) @ rng.random((3, features))
+    return {f"c{i}": part for i, part in enumerate(np.split(X, n_clients))}
+
+
+PUBLIC = {"row_bound": 3.0, "rows": 300}
+
+
+class TestRowLevel:
+    def test_the_budget_is_that_of_the_whole_run(self):
+        run = fedfactor.run(PooledNMF(3), owners(), rounds=8, seed=0, privacy=fedfactor.dp(1.0, **PUBLIC))
+        about = run.privacy
+        assert about["epsilon_tight"] < 1 < 1.0001 > about["epsilon"] > 0.999
+        assert about["noise_multiplier"] == pytest.approx(calibrate(1.0, 1e-5, 8))
+        assert (about["unit"], about["delta"], about["noise_is"]) == ("row", 1e-5, "distributed")
+        assert "a person with several rows" in describe(about)
+        assert run.rounds == 8
+
+    def test_the_server_hears_gradients_with_the_noise_that_was_paid_for(self):
+        heard = Listener()
+        big = fedfactor.dp(1.0, noise_multiplier=50.0, row_bound=3.0, rows=300)
+        fedfactor.run(PooledNMF(3), owners(), rounds=1, seed=0, privacy=(heard, fedfactor.dp(1e4, **PUBLIC)))
+        exact = heard.rounds[0][1].D
+        heard.rounds.clear()
+        noises = []
+        for _ in range(40):
+            fedfactor.run(PooledNMF(3), owners(), rounds=1, seed=0, privacy=(heard, big))
+            noises.append(heard.rounds.pop()[1].D - exact)
+        # Five clients, all needed at 90 %: the noise of the sum is what the ledger says.
+        spread = np.std(noises)
+        expected = 50.0 * 0.2
+        assert spread == pytest.approx(expected, rel=4 / np.sqrt(2 * np.size(noises)))
+
+    def test_no_loss_is_released(self):
+        run = fedfactor.run(PooledNMF(3), owners(), rounds=3, seed=0, privacy=fedfactor.dp(1.0, **PUBLIC))
+        assert all(record.metrics == {} for record in run.history)
+
+    def test_what_is_not_public_is_estimated_and_paid_for(self):
+        data = owners(rows=400)
+        run = fedfactor.run(PooledNMF(3), data, rounds=5, seed=0, privacy=fedfactor.dp(2.0))
+        lengths = np.concatenate([np.linalg.norm(X, axis=1) for X in data.values()])
+        assert run.privacy["rows"] == pytest.approx(2000, abs=200)
+        assert np.quantile(lengths, 0.7) < run.privacy["row_bound"] < 1.3 * lengths.max()
+        assert 1.99 < run.privacy["epsilon"] <= 2
+        assert run.privacy["noise_multiplier"] > calibrate(2.0, 1e-5, 5)
+
+    def test_local_noise_needs_no_secure_sum_and_is_louder(self):
+        heard = Listener()
+        for share in ("distributed", "local"):
+            privacy = fedfactor.dp(0.01, noise=share, **PUBLIC)  # so that noise is all there is
+            fedfactor.run(PooledNMF(3), owners(), rounds=1, seed=0, privacy=(heard, privacy))
+        near, far = (np.std(total.D) for _, total, _ in heard.rounds)
+        assert far > 1.5 * near
+
+    def test_boolean_rows(self):
+        X = np.kron(np.eye(2), np.ones((300, 6)))
+        parts = np.array_split(np.random.default_rng(0).permutation(X), 5)
+        run = fedfactor.run(PooledBMF(2), parts, seed=0, privacy=fedfactor.dp(4.0, row_bound=2.5, rows=600))
+        assert np.isin(run.V, (0, 1)).all()
+        assert run.relative_error < 0.2
+
+    def test_a_seeded_run_is_called_a_simulation(self):
+        one, two = (
+            fedfactor.run(PooledNMF(3), owners(), rounds=2, seed=0, privacy=fedfactor.dp(1.0, noise_seed=1, **PUBLIC))
+            for _ in range(2)
+        )
+        np.testing.assert_array_equal(one.V, two.V)
+        assert one.privacy["void"]
+        assert any("from a seed" in why for why in one.privacy["simulation"])
+        secret = [
+            fedfactor.run(PooledNMF(3), owners(), rounds=2, seed=0, privacy=fedfactor.dp(1.0, **PUBLIC))
+            for _ in range(2)
+        ]
+        assert (secret[0].V != secret[1].V).any()
+        assert not secret[0].privacy["void"]
+
+
+class TestOtherUnits:
+    def test_client_level_noise_and_equal_weights(self):
+        privacy = fedfactor.dp(8.0, unit="client", clip=0.5)
+        run = fedfactor.run(FedAvgNMF(3, weights="rows"), owners(8), rounds=3, seed=0, privacy=privacy)
+        assert run.algorithm.weights == "equal"
+        assert run.privacy["unit"] == "client"
+        assert run.rounds == 3
+
+    def test_a_wide_clip_without_noise_is_plain_averaging(self):
+        channel = (Clip(100.0), SecureSum())
+        noisy = fedfactor.run(FedAvgNMF(3, weights="equal", tol=0), owners(8), rounds=4, seed=0, privacy=channel)
+        plain = fedfactor.run(FedAvgNMF(3, weights="equal", tol=0), owners(8), rounds=4, seed=0)
+        np.testing.assert_allclose(noisy.V, plain.V, rtol=1e-6, atol=1e-6)
+
+    @pytest.mark.slow
+    def test_secret_sampling_of_clients_costs_less_noise(self):
+        privacy = fedfactor.dp(2.0, unit="client", clip=0.5, sampling=0.5)
+        run = fedfactor.run(FELB(2), _binary(8), rounds=5, seed=0, privacy=privacy)
+        assert run.privacy["noise_multiplier"] < calibrate(2.0, 1e-5, 5)
+        assert run.privacy["epsilon"] <= 2
+
+    def test_a_subject_with_many_rows_counts_up_to_its_cap(self):
+        data = owners()
+        ids = {name: np.arange(len(X)) // 10 for name, X in data.items()}
+        row = fedfactor.dp(0.01, **PUBLIC)
+        subject = fedfactor.dp(0.01, unit="subject", subject=ids, cap=4, **PUBLIC)
+        heard = Listener()
+        run = fedfactor.run(PooledNMF(3), data, rounds=1, seed=0, privacy=(heard, subject))
+        fedfactor.run(PooledNMF(3), data, rounds=1, seed=0, privacy=(heard, row))
+        assert run.privacy["unit"] == "subject"
+        assert np.std(heard.rounds[0][1].D) > 2 * np.std(heard.rounds[1][1].D)
+        assert run.factors["c0"].U.shape == (60, 3)
+        assert (run.factors["c0"].U.sum(axis=1) > 0).all()
+
+    def test_subjects_named_by_a_column_of_the_frame(self):
+        pandas = pytest.importorskip("pandas")
+        rng = np.random.default_rng(0)
+        frames = {
+            name: pandas.DataFrame({"patient": np.arange(40) // 4 + 1.0, **{f"f{j}": rng.random(40) for j in range(5)}})
+            for name in "abc"
+        }
+        privacy = fedfactor.dp(4.0, unit="subject", subject="patient", cap=2, row_bound=2.0, rows=120)
+        run = fedfactor.run(PooledNMF(2), frames, rounds=3, seed=0, privacy=privacy)
+        assert run.factors["a"].U.shape == (40, 2)
+        measured = sum((frame.drop(columns="patient") ** 2).to_numpy().sum() for frame in frames.values())
+        assert float(run.score.total) == pytest.approx(measured)  # a name is no measurement
+        strange = fedfactor.dp(4.0, unit="subject", subject="nobody", row_bound=2.0, rows=120)
+        with pytest.raises(DataError, match="no column 'nobody'"):
+            fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=strange)
+        short = fedfactor.dp(1.0, unit="subject", subject={n: [1, 2, 3] for n in "abc"}, row_bound=2.0, rows=9)
+        with pytest.raises(DataError, match="40 rows but 3 subject ids"):
+            fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=short)
+
+
+def _binary(n):
+    rng = np.random.default_rng(0)
+    return {str(i): (rng.random((30, 8)) < 0.4) * 1.0 for i in range(n)}
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"epsilon": 0}, "0 < epsilon"),
+            ({"epsilon": 1, "delta": 2}, "0 < delta"),
+            ({"epsilon": 1, "unit": "person"}, "unit='person' is not known"),
+            ({"epsilon": 1, "unit": "client"}, "clip bounds whole uploads"),
+            ({"epsilon": 1, "unit": "subject"}, "subject names whose rows"),
+            ({"epsilon": 1, "sampling": 0.5}, "sampling must lie"),
+            ({"epsilon": 1, "noise": "some"}, "noise='some' is not known"),
+        ],
+    )
+    def test_words(self, options, words):
+        with pytest.raises(ValueError, match=words):
+            fedfactor.dp(**options)
+
+    def test_methods_without_a_row_bound(self):
+        with pytest.raises(IncompatibleError, match="has no bound on what one row can change"):
+            fedfactor.run(FedAvgNMF(3), owners(), privacy=fedfactor.dp(1.0))
+
+    def test_missing_cells(self):
+        data = {name: np.where(X > 0.9, np.nan, X) for name, X in owners().items()}
+        federation = fedfactor.Federation(data, missing_values=np.nan)
+        with pytest.raises(IncompatibleError, match="bounds whole rows"):
+            fedfactor.run(PooledNMF(3), federation, privacy=fedfactor.dp(1.0))
+
+    def test_more_noise_links(self):
+        with pytest.raises(IncompatibleError, match="brings its own bounds"):
+            fedfactor.run(PooledNMF(3), owners(), privacy=(fedfactor.dp(1.0), Clip(1.0)))
+
+    def test_everybody_colludes(self):
+        with pytest.raises(IncompatibleError, match="nobody is left whose noise counts"):
+            fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(1.0, colluding=5))
+
+    def test_too_few_clients_to_share_the_noise(self):
+        with pytest.raises(IncompatibleError, match="noise='local'"):
+            fedfactor.run(PooledNMF(3), owners(2), privacy=fedfactor.dp(1.0, **PUBLIC))
+        alone = fedfactor.run(PooledNMF(3), owners(1), rounds=2, privacy=fedfactor.dp(1.0, noise="local", **PUBLIC))
+        assert alone.privacy["epsilon"] <= 1
+
+    def test_a_cohort_too_small_for_the_noise_that_was_paid_for(self):
+        with pytest.raises(AbortError, match="its minimum is 5"):
+            fedfactor.run(PooledNMF(3), owners(), rounds=2, participation=0.6, privacy=fedfactor.dp(1.0, **PUBLIC))
+
+    def test_local_noise_under_a_secure_sum(self):
+        with pytest.raises(IncompatibleError, match="assumes no secure sum"):
+            fedfactor.run(PooledNMF(3), owners(), privacy=(fedfactor.dp(1.0, noise="local"), "secure-sum"))
+
+
+class TestLedger:
+    def test_a_run_stops_when_its_budget_is_spent(self):
+        z = calibrate(1.0, 1e-5, 4)
+        run = fedfactor.run(
+            PooledNMF(3), owners(), rounds=9, seed=0, privacy=fedfactor.dp(1.0, noise_multiplier=z, **PUBLIC)
+        )
+        assert (run.rounds, run.status) == (4, "budget")
+        assert run.privacy["epsilon"] <= 1
+
+    def test_the_books_of_a_data_set_run_across_runs(self, tmp_path):
+        books = tmp_path / "patients.jsonl"
+        for _ in range(2):
+            fedfactor.run(PooledNMF(3), owners(), rounds=3, privacy=fedfactor.dp(1.0, ledger=books, **PUBLIC))
+        ledger = Ledger(books)
+        assert len(ledger.entries()) == 6
+        assert 1.2 < ledger.epsilon(1e-5) < 2
+        tight = Ledger(books, epsilon=ledger.epsilon(1e-5) + 0.15)
+        third = fedfactor.run(PooledNMF(3), owners(), rounds=3, privacy=(fedfactor.dp(1.0, **PUBLIC), tight))
+        assert third.status == "budget"
+        assert third.rounds < 3
+        with pytest.raises(BudgetError, match="Not even one round"):
+            fedfactor.run(PooledNMF(3), owners(), rounds=3, privacy=(fedfactor.dp(1.0, **PUBLIC), tight))
+
+    def test_a_release_without_noise_or_proof_is_infinite(self):
+        for channel in (
+            ("secure-sum",),
+            (PaperNoise("gaussian", 1.0),),
+            (Gaussian(5.0, 1.0, whole=True, share="local"),),  # nothing bounds the upload
+        ):
+            ledger = Ledger()
+            fedfactor.run(FedAvgNMF(3), owners(), rounds=2, privacy=(*channel, ledger))
+            assert ledger.epsilon(1e-5) == math.inf
+
+    def test_a_bounded_channel_of_one_s_own_is_finite(self):
+        ledger = Ledger(unit="client")
+        channel = (Clip(1.0), Gaussian(5.0, 1.0, whole=True, share="local"), ledger)
+        fedfactor.run(FedAvgNMF(3, weights="equal"), owners(), rounds=2, privacy=channel)
+        assert 0 < ledger.epsilon(1e-5) < 2
+
+    def test_row_noise_says_nothing_about_clients(self):
+        by_row, by_client = Ledger(unit="row"), Ledger(unit="client")
+        fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=(fedfactor.dp(1.0, **PUBLIC), by_client))
+        assert by_client.epsilon(1e-5) == math.inf
+        privacy = fedfactor.dp(1.0, unit="client", clip=1.0)
+        fedfactor.run(FedAvgNMF(3), owners(), rounds=2, privacy=(privacy, by_row))
+        assert by_row.epsilon(1e-5) <= 1
+
+    def test_a_torn_last_line_never_happened(self, tmp_path):
+        books = tmp_path / "books.jsonl"
+        fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=fedfactor.dp(1.0, ledger=books, **PUBLIC))
+        whole = books.read_bytes()
+        books.write_bytes(whole + whole.split(b"\n")[0][:40])
+        assert len(Ledger(books).entries()) == 2
+        fedfactor.run(PooledNMF(3), owners(), rounds=1, privacy=fedfactor.dp(1.0, ledger=books, **PUBLIC))
+        assert len(Ledger(books).entries()) == 3
+
+    def test_a_crash_redraws_no_noise_and_spends_nothing_twice(self, tmp_path):
+        heard, books = Listener(), tmp_path / "books.jsonl"
+        privacy = (heard, fedfactor.dp(1.0, ledger=books))
+        options = {"rounds": 6, "seed": 0, "privacy": privacy, "checkpoint": fedfactor_checkpoint(tmp_path / "run", 10)}
+
+        def crash(record):
+            if record.index == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fedfactor.run(PooledNMF(3), owners(rows=400), callbacks=[crash], **options)
+        assert len(heard.rounds) == 4
+        spent = Ledger(books).epsilon(1e-5)
+        fedfactor.run(PooledNMF(3), owners(rows=400), **options)
+        first, again = heard.rounds[:4], heard.rounds[4:8]
+        for (_, before, _), (_, after, _) in zip(first, again, strict=True):
+            np.testing.assert_array_equal(before.D, after.D)
+        lines = [json.loads(line) for line in books.read_text().splitlines()]
+        assert sorted((line["round"], line["what"]) for line in lines) == [
+            (-1, "survey"),
+            *((i, "sum") for i in range(6)),
+        ]
+        assert spent < Ledger(books).epsilon(1e-5) <= 1
+
+
+def fedfactor_checkpoint(folder, every):
+    from fedfactor.engines.checkpoint import Checkpoint
+
+    return Checkpoint(folder, every)
+
+
+def test_an_estimator_takes_the_same_words():
+    X = np.concatenate(list(owners().values()))
+    model = fedfactor.PooledNMF(3, n_clients=5, rounds=3, random_state=0, privacy=fedfactor.dp(1.0, **PUBLIC)).fit(X)
+    assert model.components_.shape == (3, 12)
+    assert model.run_.privacy["epsilon"] <= 1
+    secure = fedfactor.PooledNMF(3, n_clients=5, rounds=3, random_state=0, privacy=SecureSum()).fit(X)
+    assert secure.run_.privacy["mode"] == "secure-sum"

@@ -1,0 +1,73 @@
+"""Tuning looks at held-out training ratings only, keeps to its budget, and finds what is planted."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from fedfactor import DataError
+from fedfactor.algorithms import FedSPLIT, PooledCF
+from fedfactor.selection import choose_recommender, rating_folds, tune_cnmf, tune_joint_rank, tune_owners
+from fedfactor.selection.ratings import RANGES, as_overrides
+
+
+def ratings(n=40, m=30, seed=0):
+    rng = np.random.default_rng([8, seed])
+    X = np.clip(3 + rng.normal(size=(n, 1)) + rng.normal(size=(1, m)) + 0.3 * rng.normal(size=(n, m)), 1, 5)
+    return sparse.csr_array(np.where(rng.random((n, m)) < 0.5, X, 0))
+
+
+def test_tuning_stays_in_its_ranges_and_repeats():
+    pytest.importorskip("optuna")
+    one, two = (tune_cnmf(ratings(), trials=4, folds=2, iterations=10, most_components=4, seed=1) for _ in range(2))
+    assert one == two
+    assert one.trials == 4
+    for name, (low, high) in RANGES.items():
+        assert low <= one.settings[name] <= high
+    assert 2 <= one.settings["n_components"] <= 4
+
+
+def test_tuning_keeps_to_its_budget():
+    pytest.importorskip("optuna")
+    began = time.monotonic()
+    found = tune_cnmf(ratings(), trials=10_000, folds=2, iterations=20, seconds=0.5)
+    assert time.monotonic() - began < 20
+    assert 1 <= found.trials < 10_000
+
+
+def test_owners_tune_at_home_and_fedsplit_takes_it():
+    pytest.importorskip("optuna")
+    R = ratings()
+    owners = {"a": R[:5], "b": R[5:]}
+    found = tune_owners(owners, mu=3.0, trials=2, folds=1, iterations=5)
+    assert found["a"].settings["n_components"] <= 4
+    algorithm = FedSPLIT(2, rank_rule="paper", local_components=20, overrides=as_overrides(found))
+    best, errors = choose_recommender([algorithm, PooledCF(2)], owners)
+    assert best in (0, 1)
+    assert all(np.isfinite(list(errors.values())))
+
+
+def test_folds_hold_out_a_fifth():
+    R = ratings()
+    for kept, held in rating_folds(R, 3, 0):
+        assert kept.nnz + held.nnz == R.nnz
+        assert held.nnz == round(0.2 * R.nnz)
+
+
+def test_too_few_ratings_are_refused():
+    pytest.importorskip("optuna")
+    with pytest.raises(DataError, match="too few"):
+        tune_cnmf(sparse.csr_array(np.eye(3)), trials=1)
+
+
+def test_the_planted_rank_of_a_stack_is_found():
+    rng = np.random.default_rng(1)
+    S = rng.random((30, 4)) @ rng.random((4, 60)) + 0.02 * rng.random((30, 60))
+    best, errors = tune_joint_rank(S, (2, 4, 8), folds=2)
+    assert best == 4
+    assert errors[2] > errors[4]
+    with pytest.raises(ValueError, match="None of the ranks"):
+        tune_joint_rank(S[:1], (2, 4))
