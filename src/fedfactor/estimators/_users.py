@@ -82,10 +82,13 @@ class UserTable:
 
     def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Return columns of the best items, and their scores."""
+        return best_items(self.U[rows], self.V, self.seen[rows], self._number(n), skip_seen=exclude_seen)
+
+    def _number(self, n: Any) -> int:
         m = self.V.shape[1]
         if not isinstance(n, (int, np.integer)) or not 1 <= n <= m:
             raise DataError(f"n={n!r} must be a whole number from 1 to {m}, the number of items.")
-        return best_items(self.U[rows], self.V, self.seen[rows], int(n), skip_seen=exclude_seen)
+        return int(n)
 
 
 def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.products import over_rows
 
-__all__ = ["best_items"]
+__all__ = ["best_by_blocks", "best_items"]
 
 Array = Any
 
@@ -47,7 +48,7 @@ def best_items(U: Array, V: Array, seen: Array, n: int, *, skip_seen: bool = Tru
     kind = seen.indices.dtype
     run = kernel("best_items", V.dtype, kind) if n <= _LONG and V.shape[0] else None
     if run is None:
-        return _by_blocks(U, V, seen, n, skip_seen)
+        return best_by_blocks(lambda some: U[some] @ V, seen, n, skip_seen=skip_seen)
     U, V = np.ascontiguousarray(U, V.dtype), np.ascontiguousarray(V)
     indptr = np.asarray(seen.indptr, kind)
     found, scores = np.zeros(len(U) * n, np.int64), np.full((len(U), n), -np.inf, V.dtype)
@@ -61,15 +62,34 @@ def best_items(U: Array, V: Array, seen: Array, n: int, *, skip_seen: bool = Tru
     return found.reshape(len(U), n), scores
 
 
-def _by_blocks(U: Array, V: Array, seen: Array, n: int, skip_seen: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same a few users at a time: without numba, and for long lists."""
-    m = V.shape[1]
-    found, scores = np.empty((len(U), n), np.int64), np.empty((len(U), n), V.dtype)
-    for start in range(0, len(U), max(1, _CELLS // m)):
+def best_by_blocks(
+    scores_of: Callable[[slice], np.ndarray], seen: Array, n: int, *, skip_seen: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Do the same for any scores, a few users at a time: for networks, without numba, and for long lists.
+
+    Parameters
+    ----------
+    scores_of : callable
+        Returns a new array with the scores of all items for a slice of the users.
+    seen, n, skip_seen
+        As for :func:`best_items`.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> seen = scipy.sparse.csr_array(np.array([[0.0, 1.0, 0.0]]))
+    >>> best_by_blocks(lambda some: np.array([[1.0, 3.0, 2.0]])[some], seen, 2)
+    (array([[2, 0]]), array([[2., 1.]]))
+    """
+    users, m = seen.shape
+    found, scores = np.empty((users, n), np.int64), None
+    for start in range(0, users, max(1, _CELLS // m)):
         some = slice(start, start + max(1, _CELLS // m))
-        block, cells = U[some] @ V, seen[some]
+        block, cells = scores_of(some), seen[some]
+        if scores is None:
+            scores = np.empty((users, n), block.dtype)
         if skip_seen:
             block[np.repeat(np.arange(len(block)), np.diff(cells.indptr)), cells.indices] = -np.inf
         order = np.argsort(-block, axis=1, kind="stable")[:, :n]
         found[some], scores[some] = order, np.take_along_axis(block, order, axis=1)
-    return found, scores
+    return found, np.empty((0, n)) if scores is None else scores
