@@ -48,7 +48,10 @@ if what in ("kill", "raise", "go on", "whole"):
 elif what == "bytes":
     k, n, m, T = 3, 80, 30, 40
     run = fedfactor.run(
-        DSANLS(k, ratio=0.5, iterations=T, leak="ignore", collect=False), grid_federation(X, 2), engine=MPIEngine(), seed=0
+        DSANLS(k, ratio=0.5, iterations=T, leak="ignore", collect=False),
+        grid_federation(X, 2),
+        engine=MPIEngine(),
+        seed=0,
     )
     # Besides the sums: the start, the agreement on the data, one byte a round for the end, and the scores.
     say(sent=run.environment["rank_sent_bytes"], up=run.bytes_up, per_iteration=8 * k * (15 + 40))
