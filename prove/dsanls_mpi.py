@@ -28,7 +28,7 @@ def claim():
         holds &= max(exact.values()) == 0 and max(double.values()) < 1e-6
         holds &= all(each["same_history"] and each["every_owner_once"] for each in found.values())
     counted = json.loads(mpiexec(2, JOBS / "job_run.py", "bytes", "-").stdout)
-    k, n, m, T = 3, 80, 30, 40
+    k, n, m, T = 3, 400, 300, 40
     figures["bytes a rank handed to MPI in 40 iterations"] = counted["sent"]
     figures["k (d + d') numbers for each of them, in bytes"] = T * counted["per_iteration"]
     figures["k (n + m) numbers would be"] = T * 8 * k * (n + m)

@@ -1,7 +1,7 @@
 """Time to a fixed error on Fashion-MNIST: DSANLS and distributed HALS on two ranks, scikit-learn in one process.
 
 Two ranks on two cores, one thread each; scikit-learn has both cores. Rank 20, single precision. The error to reach is
-2 % above that of 100 rounds of HALS. Whatever the ratios turn out to be; the claim holds when all of them were measured.
+5 % above that of 50 rounds of HALS. Whatever the ratios turn out to be; the claim holds when all of them were measured.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def scikit(X, target):
 def claim():
     if not available()["fashion_mnist"]:
         raise FileNotFoundError("Fashion-MNIST is not here: set FEDFACTOR_DATA to the folder that holds it.")
-    usual = {"data": "fashion", "k": K, "ratio": 0.1, "ranks": 2, "iterations": 150, "seed": 0, "full": True}
-    usual["marks"] = [mark for mark in MARKS if mark <= 150]
+    usual = {"data": "fashion", "k": K, "ratio": 0.1, "ranks": 2, "iterations": 100, "seed": 0, "full": True}
+    usual["marks"] = [mark for mark in MARKS if mark <= 100]
     names = ("rows hals", "grid hals", "DSANLS subsampling proximal", "DSANLS gaussian proximal")
     curves = {name: _measure({**usual, "method": name}) for name in names}
     hals = curves["rows hals"]
-    target = 1.02 * hals["errors"][hals["marks"].index(100)]
+    target = 1.05 * hals["errors"][hals["marks"].index(50)]
     seconds = {name: reached(curve["seconds"], curve["errors"], target) for name, curve in curves.items()}
     alone, sweeps = scikit(load("fashion", True), target)
     seconds["scikit-learn, one process, two threads"] = alone
@@ -51,7 +51,7 @@ def claim():
     ratios = {name: None if value is None else round(base / value, 2) for name, value in seconds.items()}
     return {
         "target relative error": round(target, 5),
-        "seconds to reach it (null: not within 150 iterations)": {
+        "seconds to reach it (null: not within 100 iterations)": {
             n: v if v is None else round(v, 2) for n, v in seconds.items()
         },
         "times as fast as distributed HALS on rows": ratios,
