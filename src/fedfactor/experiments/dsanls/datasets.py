@@ -22,7 +22,7 @@ NAMES = {
 
 
 def planted(n: int = 200, m: int = 300, k: int = 8, seed: int = 0) -> np.ndarray:
-    """Draw a matrix of rank k with 60 % zeros in its factors and a little noise; its floor is a relative error of 0.0286.
+    """Draw a matrix of rank k with 60 % zeros in its factors and a little noise; its floor is an error of 0.0286.
 
     Examples
     --------

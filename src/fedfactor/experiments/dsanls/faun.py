@@ -18,7 +18,7 @@ from fedfactor.algorithms.distributed_nmf import one_step
 from fedfactor.core.grid import even_bounds
 from fedfactor.kernels.products import cross, gram, gram_rows, squared_norm, sums
 
-__all__ = ["Curve", "grid_of", "grid_nmf"]
+__all__ = ["Curve", "grid_nmf", "grid_of"]
 
 
 @dataclass(frozen=True, slots=True)

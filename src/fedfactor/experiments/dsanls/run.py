@@ -145,7 +145,7 @@ def _on_ranks(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def _error_after(cell: dict[str, Any], iterations: int) -> float:
-    """Run the first iterations again in this process: streams depend on the seed alone, so the iterates are the same."""
+    """Run the first iterations again in this process: streams depend on the seed, so the iterates are the same."""
     from fedfactor.algorithms import DSANLS
     from fedfactor.core.grid import grid_federation
     from fedfactor.engines.launch import run
