@@ -22,6 +22,7 @@ from .estimators.boolean_pooled import PooledBMF as PooledBMF
 from .estimators.boolean_relaxed import ELBMF as ELBMF
 from .estimators.boolean_relaxed import PRIMP as PRIMP
 from .estimators.boolean_relaxed import ZhangBMF as ZhangBMF
+from .estimators.deep import FedDMF as FedDMF
 from .estimators.distributed import DSANLS as DSANLS
 from .estimators.fnmf import FNMF as FNMF
 from .estimators.fnmf import FedProxNMF as FedProxNMF
@@ -37,5 +38,7 @@ from .estimators.secure import AsynSSD as AsynSSD
 from .estimators.secure import SynSD as SynSD
 from .estimators.secure import SynSSD as SynSSD
 from .privacy.dp import dp as dp
+from .selection.rank import RankSelection as RankSelection
+from .selection.rank import select_rank as select_rank
 
 __version__: str

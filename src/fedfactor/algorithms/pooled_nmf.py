@@ -2,125 +2,96 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fedfactor.algorithms import pooled_start
+from fedfactor.algorithms.pace import Pace, cohort, stand_in
+from fedfactor.algorithms.pooled_messages import (
+    CountSums,
+    Factor,
+    Local,
+    MaskedSums,
+    RowGradients,
+    Server,
+    Sums,
+    Upload,
+)
+from fedfactor.algorithms.pooled_settings import check_settings, pay_of_U, pay_of_V, weight_of
+from fedfactor.algorithms.pooled_start import FIRST_STEPS, Alone, Components, Wide, WideSums
+from fedfactor.algorithms.pooled_steps import ahead, descend, lengths
+from fedfactor.algorithms.pooled_uploads import column_lengths, divergence_sums, paid, square_sums
 from fedfactor.core.checks import check_rank
-from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
-from fedfactor.core.tree import Array, record, telemetry, tree_map
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, set_by_privacy
+from fedfactor.core.tree import Array, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
-from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, refit_rows, row_norms, unit_rows
-from fedfactor.kernels.majorise import masked_step
-from fedfactor.kernels.masked import masked_sums, observed_squared_norm
-from fedfactor.kernels.nmf import solve_rows, squared_error
-from fedfactor.kernels.products import as_like, gram, squared_norm, sums
-
-FIRST_STEPS = 20
-"""Sweeps on U in its first round, when it starts from zero."""
+from fedfactor.kernels.counts import count_error, count_rows
+from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, row_norms, stacked, unit_rows
+from fedfactor.kernels.masked import observed_squared_norm
+from fedfactor.kernels.private import fit_with_private
+from fedfactor.kernels.products import as_like, squared_norm
+from fedfactor.kernels.scales import row_sums
 
 PATIENCE = 3
 """Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
 
-
-@record
-class Factor:
-    """Down: the shared factor, rows of norm 1."""
-
-    V: Array
-
-
-@record
-class Sums:
-    """Up: all that the best V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` so that the server can tell the loss."""
-
-    uplink: ClassVar[Uplink] = "sum"
-
-    G: Array
-    A: Array
-    total: Array | None = telemetry(default=None)
-
-
-@record
-class MaskedSums:
-    """Up, when cells are missing: ``UᵀU``, ``Uᵀ(M ∗ X)``, ``Uᵀ(M ∗ UV)``, squared error and norm of observed cells."""
-
-    uplink: ClassVar[Uplink] = "sum"
-
-    G: Array
-    N: Array
-    D: Array
-    sse: Array | None = telemetry(default=None)
-    total: Array | None = telemetry(default=None)
-
-
-@record
-class RowGradients:
-    """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
-
-    uplink: ClassVar[Uplink] = "sum"
-
-    D: Array
-
-
-Upload = Sums | MaskedSums | RowGradients
-
-
-@record
-class Local:
-    """Stays home: U, ``‖X‖²`` over observed cells, and whether anybody in the federation has missing cells."""
-
-    U: Array
-    total: Array
-    masked: Array
-
-
-@record
-class Server:
-    """The server's memory: the last V, its momentum, the last sums, and what the loss was."""
-
-    V: Array
-    sent: Array
-    up: Sums | MaskedSums | None
-    cohort: Array
-    n_clients: Array
-    beta: Array
-    beta_most: Array
-    loss: Array
-    total: Array
-    flat: Array
+COUNT_STEPS = 100
+"""Multiplicative steps on U for a final V, when the loss is that of counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PooledNMF(Algorithm):
     r"""Non-negative factorization as if all rows lay in one place.
 
-    .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c \tfrac12 \|X_c - U_c V\|^2
+    .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c w_c \Big(\tfrac12 \|X_c - U_c V\|^2
+        + \alpha_U m \,\mathrm{pay}(U_c)\Big) + \alpha_V n \,\mathrm{pay}(V),
+        \quad \mathrm{pay}(F) = \rho \textstyle\sum F + \tfrac{1 - \rho}{2} \|F\|^2
 
     For a fixed V each client's :math:`U_c` is its own business; for fixed :math:`U_c` the best V depends on the data
     only through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c U_c^\top X_c`. The server sees those sums, takes
     the coordinate-descent step on V that pooled data would take, and extrapolates; when the loss rises it drops the
     extrapolation. With missing cells the sums are those of a gradient, see
-    :func:`~fedfactor.kernels.majorise.masked_step`.
+    :func:`~fedfactor.kernels.majorise.masked_step`; for counts those of a multiplicative step.
 
     Parameters
     ----------
     n_components : int
         Rank k.
     local_steps : int
-        Sweeps of coordinate descent over U in each round.
+        Sweeps over U in each round.
     server_steps : int
-        Sweeps over V in each round.
+        Sweeps over V in each round (for counts there is one step).
     momentum : bool
         Extrapolate V, with restarts.
     tol : float
         The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all
         rounds.
+    loss : {"frobenius", "kullback-leibler"}
+        Squared error, or the divergence :math:`\sum x \log(x / uv) - x + uv`, which suits counts.
+    start : {"auto", "wide", "random", "stacked"}
+        ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V is
+        drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a gather).
+        ``"auto"``: wide for the squared loss on complete rows without private components, else random.
+    alpha_U, alpha_V : float, float or "same"
+        Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0`` the
+        rows of V have norm 1 (scikit-learn lets them grow).
+    l1_ratio : float
+        The share ρ of L1 in the penalties; the rest is L2.
+    n_private : int
+        Components that each owner has for itself: :math:`X_c \approx U_c V + P_c Q_c`; P and Q never leave it.
+    private_penalty : float
+        λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V.
+    weights : {"rows", "equal"} or mapping of str to float
+        What a row of each owner counts: 1; so that all owners count alike; or as given.
+    ridge : float
+        For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of
+        :math:`\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up
+        elsewhere.
     row_clip : float, optional
         Public bound on the norm of a row. When given, clients send sums of row-wise clipped gradients instead, which
         noise can protect, and the server takes projected gradient steps of public length; set by
@@ -131,16 +102,20 @@ class PooledNMF(Algorithm):
     Notes
     -----
     Federated = pooled: U starts at zero, so every row of U is a function of its own row of X and of the V's so far, and
-    any split of the same rows gives the same V up to rounding whenever every client takes part. When the participants
+    any split of the same rows gives the same V up to rounding whenever every client takes part (not with
+    ``start="stacked"``, ``n_private`` or ``weights="equal"``, which depend on who owns what). When the participants
     change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
 
-    Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells); down: k m. Time per round: two products
-    with X. The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
+    Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for counts; 3k(3k + m) in the two
+    rounds of a wide start); down: k m. Time per round: two products with X. The sums hide no row by themselves: a column
+    with one non-zero cell shows that row's u.
 
     References
     ----------
     .. [1] A. M. S. Ang, N. Gillis, "Accelerating nonnegative matrix factorization algorithms using extrapolation",
        Neural Computation 31 (2019). doi:10.1162/neco_a_01157
+    .. [2] Z. Yang, G. Michailidis, "A non-negative matrix factorization method for detecting modules in heterogeneous
+       omics multi-modal data", Bioinformatics 32 (2016). doi:10.1093/bioinformatics/btv544
 
     Examples
     --------
@@ -157,97 +132,140 @@ class PooledNMF(Algorithm):
     server_steps: int = 10
     momentum: bool = True
     tol: float = 1e-4
+    loss: Literal["frobenius", "kullback-leibler"] = "frobenius"
+    start: Literal["auto", "wide", "random", "stacked"] = "auto"
+    alpha_U: float = 0.0
+    alpha_V: float | Literal["same"] = "same"
+    l1_ratio: float = 0.0
+    n_private: int = 0
+    private_penalty: float = 0.1
+    weights: Literal["rows", "equal"] | Mapping[str, float] = "rows"
+    ridge: float = 0.03
     row_clip: float | None = set_by_privacy()
     row_count: float | None = set_by_privacy()
 
     handles_missing: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:
-        """Refuse a rank that the data cannot carry."""
+        """Refuse a rank that the data cannot carry, and settings that do not go together."""
         check_rank(self.n_components, meta)
-        if self.local_steps < 1 or self.server_steps < 1:
-            raise ValueError(f"local_steps={self.local_steps} and server_steps={self.server_steps} must be at least 1.")
-        if self.row_clip is not None:
-            _check_row_clip(self.row_clip, self.row_count, meta)
+        check_settings(self, meta)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
-        """One download, and one upload that depends on whether cells are missing."""
+        """One download, one upload that depends on loss and missing cells, and those of the start."""
         k, m, kind = self.n_components, meta.n_features, meta.dtype
         wide, square, number = Leaf(kind, (k, m)), Leaf(kind, (k, k)), Leaf("float64", ())
         if self.row_clip is not None:
             return {Factor: {"V": wide}, RowGradients: {"D": Leaf("float64", (k, m))}}
+        told = {"total": number} | ({"extra": number} if self._pays(meta.masked) else {})
+        if self._balanced:
+            told["lengths"] = Leaf(kind, (2, k))
+        both = {Factor: {"V": wide}, **pooled_start.messages(self._start(meta), k, meta)}
+        if self._counts:
+            D = wide if meta.masked else Leaf(kind, (k, 1))
+            return {**both, CountSums: {"N": wide, "D": D, "sse": number, **told}}
         if meta.masked:
-            return {
-                Factor: {"V": wide},
-                MaskedSums: {"G": square, "N": wide, "D": wide, "sse": number, "total": number},
-            }
-        return {Factor: {"V": wide}, Sums: {"G": square, "A": wide, "total": number}}
+            return {**both, MaskedSums: {"G": square, "N": wide, "D": wide, "sse": number, **told}}
+        return {**both, Sums: {"G": square, "A": wide, **({"rest": number} if self.n_private else {}), **told}}
 
-    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor]:
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor | Wide | Alone]:
         """Draw V; its scale does not matter, because U starts from zero."""
-        V = unit_rows(at.shared_rng("V").exponential(size=(self.n_components, meta.n_features))).astype(meta.dtype)
+        k, start = self.n_components, self._start(meta)
+        V = self._scaled(at.shared_rng("V").exponential(size=(k, meta.n_features))).astype(meta.dtype)
+        down = Factor(V) if start == "random" else pooled_start.first_download(start, k, meta, at)
         server = Server(
             V=V,
-            sent=V,
+            sent=down.V,
             up=None,
             cohort=np.uint64(0),
             n_clients=np.int64(meta.n_clients),
+            n_rows=np.float64(np.nan if meta.n_rows is None else meta.n_rows),
+            stream=at.shared_rng("fold").integers(2**63, dtype=np.uint64),
             beta=np.float64(0.5),
             beta_most=np.float64(1.0),
             loss=np.float64(np.inf),
+            sse=np.float64(np.nan),
             total=np.float64(np.nan),
             flat=np.int64(0),
         )
-        return server, Factor(V)
+        return server, down
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Start U at zero: anything random per client would break the equality with pooled rows."""
-        total = squared_norm(shard.X) if shard.mask is None else observed_squared_norm(shard.X, shard.mask)
-        U = as_like(np.zeros((shard.n_rows, self.n_components)), shard.X)
-        return Local(U, total=np.float64(total), masked=np.bool_(meta.masked))
-
-    def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Upload]:
-        """Sweep over U, then send what the best V depends on."""
-        sweeps = max(self.local_steps, FIRST_STEPS) if at.index == 0 else self.local_steps
-        if self.row_clip is not None:
-            U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
-            return Local(U, state.total, state.masked), RowGradients(D)
-        V = as_like(down.V, shard.X)
-        U, total = fit_rows(state.U, shard.X, V, shard.mask, sweeps=sweeps), state.total
-        G = gram(U)
-        if shard.mask is not None:
-            N, D, sse = masked_sums(U, shard.X, shard.mask, V)
-            up = MaskedSums(G, N, D, np.float64(sse), total)
-        elif bool(state.masked):  # this owner has every cell, another has not
-            A = sums(U, shard.X)
-            up = MaskedSums(G, A, G @ V, np.float64(squared_error(float(total), A, G, V)), total)
+        U = self._zeros(shard)
+        if self._counts:
+            total = count_error(shard.X, U[:, :1], as_like(np.zeros((1, shard.n_features)), shard.X), shard.mask)[2]
         else:
-            up = Sums(G, sums(U, shard.X), total)
-        return Local(U, total, state.masked), up
+            total = squared_norm(shard.X) if shard.mask is None else observed_squared_norm(shard.X, shard.mask)
+        weight = np.float64(weight_of(self.weights, at.client, shard.n_rows, meta))
+        own = at.rng("private").exponential(size=(self.n_private, meta.n_features)) if self.n_private else None
+        Q = None if own is None else as_like(unit_rows(own), shard.X)
+        return Local(U, np.float64(total), np.bool_(meta.masked), weight, Q)
 
-    def server_step(self, state: Server, up: Upload, at: Round) -> tuple[Server, Factor]:
+    def client_step(
+        self, shard: Shard, state: Local, down: Factor | Wide | Alone, at: Round
+    ) -> tuple[Local, Upload | WideSums | Components]:
+        """Sweep over U, then send what the best V depends on."""
+        V, weight = as_like(down.V, shard.X), float(state.weight)
+        if self.row_clip is not None:
+            sweeps = max(self.local_steps, FIRST_STEPS) if at.index == 0 else self.local_steps
+            U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
+            return replace(state, U=U), RowGradients(D)
+        if isinstance(down, Alone):
+            return state, _times(weight, pooled_start.own_components(shard.X, V))
+        if isinstance(down, Wide):
+            U, up = pooled_start.wide_sums(state.U, shard.X, V, state.total, self.local_steps)
+            return replace(state, U=U), _times(weight, up)
+        fresh = at.index == 0 or state.U.shape[1] != self.n_components + self.n_private
+        U, pay = self._zeros(shard) if fresh else state.U, pay_of_U(self, shard.n_features)
+        sweeps = max(self.local_steps, FIRST_STEPS) if fresh else self.local_steps
+        if self._counts:
+            state = replace(state, U=count_rows(U, shard.X, V, shard.mask, sweeps=sweeps, l1=pay.l1, l2=pay.l2))
+        elif state.Q is None:
+            state = replace(state, U=fit_rows(U, shard.X, V, shard.mask, sweeps=sweeps, penalty=pay))
+        else:
+            U, Q = fit_with_private(U, shard.X, V, state.Q, shard.mask, sweeps=sweeps, penalty=pay)
+            state = replace(state, U=U, Q=Q)
+        told: dict[str, Any] = {}
+        if self._pays(bool(state.masked)):
+            told["extra"] = paid(state.U, pay, shard, stacked(V, state.Q))
+        if self._balanced:
+            told["lengths"] = column_lengths(state.U[:, : self.n_components])
+        return state, _times(weight, (divergence_sums if self._counts else square_sums)(shard, state, V, told))
+
+    def server_step(
+        self, state: Server, up: Upload | WideSums | Mapping[str, Components], at: Round
+    ) -> tuple[Server, Factor | Wide]:
         """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""
+        if isinstance(up, Mapping):
+            state = replace(state, cohort=np.uint64(cohort(at.participants)))
+            return self._begin(state, pooled_start.fold_stack(up, self.n_components, state.stream))
         if isinstance(up, RowGradients):
             return self._noisy_step(state, up, at)
         same = cohort(at.participants) == int(state.cohort)
         share = len(at.participants) / int(state.n_clients)
         pooled = stand_in(up, share, None if same else state.up)
-        V, loss = self._descend(as_like(state.sent, up.G), up, pooled, share)
-        before = float(state.loss) if same else np.inf
-        pace = Pace(float(state.beta), float(state.beta_most), int(state.flat)).after(loss, before, self.tol)
+        if isinstance(pooled, WideSums):
+            return self._widen(state, pooled, at)
+        pay = pay_of_V(self, float(state.n_rows))
+        V, loss, sse = descend(as_like(state.sent, _wide_leaf(up)), up, pooled, share, self.server_steps, pay)
+        before, whole = float(state.loss) if same else np.inf, np.nan if up.total is None else float(up.total)
+        rounding = 8 * float(np.finfo(str(V.dtype).rsplit(".", 1)[-1]).eps) * max(whole, loss or 0.0)
+        pace = Pace(float(state.beta), float(state.beta_most), int(state.flat)).after(loss, before, self.tol, rounding)
         still = not (same and self.momentum and pace.good)
-        sent = V if still else extrapolate(V, as_like(state.V, V), float(state.beta))
-        norms = row_norms(sent)  # one scale for V and for what is sent, so that their difference keeps its meaning
-        server = Server(
-            V=V / norms,
-            sent=sent / norms,
+        sent = V if still else ahead(V, as_like(state.V, V), float(state.beta), self._counts)
+        divide = lengths(sent, pooled, self._counts, pay_of_U(self, V.shape[1])[:2], pay)
+        server = replace(
+            state,
+            V=V / divide,  # one scale for V and for what is sent, so that their difference keeps its meaning
+            sent=sent / divide,
             up=pooled,
             cohort=np.uint64(cohort(at.participants)),
-            n_clients=state.n_clients,
             beta=np.float64(pace.beta),
             beta_most=np.float64(pace.most),
             loss=np.float64(np.inf if loss is None else loss),
-            total=np.float64(np.nan if up.total is None else up.total),
+            sse=np.float64(np.nan if sse is None else sse),
+            total=np.float64(whole),
             flat=np.int64(pace.flat),
         )
         return server, Factor(server.sent)
@@ -265,19 +283,26 @@ class PooledNMF(Algorithm):
         rounding = summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
         return "row", ROW_CLIP + rounding
 
-    def _descend(
-        self, V: Array, up: Sums | MaskedSums, pooled: Sums | MaskedSums, share: float
-    ) -> tuple[Array, float | None]:
-        """Improve V on the pooled sums; tell the loss of those who took part (a bound of it, if cells are missing)."""
-        if isinstance(pooled, MaskedSums):
-            V, gain = masked_step(V, pooled.G, pooled.N, pooled.D, sweeps=self.server_steps)
-            return V, None if up.sse is None else max(float(up.sse) - 2 * share * gain, 0.0)
-        V = solve_rows(V.T, pooled.G, pooled.A.T, sweeps=self.server_steps).T
-        return V, None if up.total is None else squared_error(float(up.total), up.A, up.G, V)
+    def _widen(self, state: Server, pooled: WideSums, at: Round) -> tuple[Server, Factor | Wide]:
+        """Take one step on the wide components; at their second sums, fold them."""
+        here = np.uint64(cohort(at.participants))
+        V = pooled_start.wide_step(as_like(state.sent, pooled.A), pooled, self.server_steps)
+        if state.up is None:
+            down = Wide(unit_rows(V))
+            return replace(state, sent=down.V, up=pooled, cohort=here), down
+        return self._begin(replace(state, cohort=here), pooled_start.fold(pooled, V, self.n_components, state.stream))
 
-    def settle(self, state: Server, down: Factor) -> Factor:
+    def _begin(self, state: Server, V: np.ndarray) -> tuple[Server, Factor]:
+        """Begin with the components that the first sums gave."""
+        V = as_like(self._scaled(V), state.sent)
+        return replace(state, V=V, sent=V, up=None), Factor(V)
+
+    def settle(self, state: Server, down: Factor | Wide | Alone) -> Factor:
         """Take the V that was reached, not the bold guess beyond it that was to go out."""
-        return Factor(unit_rows(state.V))
+        if isinstance(down, Wide) and isinstance(state.up, WideSums):
+            V = pooled_start.wide_step(as_like(state.sent, state.up.A), state.up, self.server_steps)
+            return self._begin(state, pooled_start.fold(state.up, V, self.n_components, state.stream))[1]
+        return Factor(state.V if self._balanced else self._scaled(state.V))
 
     def converged(self, state: Server) -> bool:
         """Tell whether the last rounds brought next to nothing."""
@@ -285,63 +310,66 @@ class PooledNMF(Algorithm):
 
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error of those who took part, as far as the sums say it."""
-        loss, total = float(state.loss), float(state.total)
-        return {"relative_error": float(np.sqrt(loss / total))} if total > 0 and np.isfinite(loss) else {}
+        sse, total = float(state.sse), float(state.total)
+        return {"relative_error": float(np.sqrt(sse / total))} if total > 0 and np.isfinite(sse) else {}
 
     def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
         """Solve U for the final V."""
-        V = as_like(down.V, shard.X)
-        start = state.U if self.row_clip is None else None  # with a clip, U is in units of scaled rows
-        return LocalFactors(refit_rows(start, shard.X, V, shard.mask), V)
+        k, V = self.n_components, as_like(down.V, shard.X)
+        # With a clip, U is in units of scaled rows and no start for these.
+        start = state.U if state.U.shape[1] == k + self.n_private and self.row_clip is None else None
+        U = self._solve(start, shard.X, stacked(V, state.Q), shard.mask)
+        return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows."""
-        return refit_rows(None, X, as_like(factors.V, X), mask)
+        """Solve U for new rows: of the shared components, and after them of the owner's own when they are given."""
+        return self._solve(None, X, as_like(stacked(factors.V, factors.V_private), X), mask)
+
+    def _solve(self, U: Array | None, X: Array, V: Array, mask: Array | str | None) -> Array:
+        pay = pay_of_U(self, X.shape[1], V.shape[0])
+        if not self._counts:
+            return refit_rows(U, X, V, mask, pay)
+        U = as_like(np.zeros((X.shape[0], V.shape[0])), X) if U is None else U
+        return count_rows(U, X, V, mask, sweeps=COUNT_STEPS, l1=pay.l1, l2=pay.l2)
 
     def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
-        """Measure the error over all observed cells."""
-        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))
+        """Measure the error over all observed cells, or over those that were held out."""
+        kept = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
+        U = kept.U if kept.U_private is None else stacked(kept.U.T, kept.U_private.T).T
+        X, mask = shard.scored
+        return Score.of(*(count_error if self._counts else reconstruction)(X, U, stacked(kept.V, kept.V_private), mask))
+
+    @property
+    def _counts(self) -> bool:
+        return self.loss != "frobenius"
+
+    @property
+    def _balanced(self) -> bool:
+        """Whether penalties on both sides decide how long the rows of V are."""
+        return self.alpha_U > 0 and self.alpha_V != 0
+
+    def _pays(self, masked: bool) -> bool:
+        return self.alpha_U > 0 or self.n_private > 0 or (masked and self.ridge > 0 and not self._counts)
+
+    def _start(self, meta: Meta) -> str:
+        if self.row_clip is not None:  # a start from the data would have to be paid for
+            return "random"
+        if self.start != "auto":
+            return self.start
+        room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
+        return "wide" if room and not (meta.masked or self._counts or self.n_private) else "random"
+
+    def _scaled(self, V: Array) -> Array:
+        return V / (row_sums(V) if self._counts else row_norms(V))
+
+    def _zeros(self, shard: Shard) -> Array:
+        return as_like(np.zeros((shard.n_rows, self.n_components + self.n_private)), shard.X)
 
 
-def _check_row_clip(bound: float, count: float | None, meta: Meta) -> None:
-    if meta.masked:
-        raise IncompatibleError(
-            "row_clip bounds the gradient of whole rows, but some cells are missing. Fill them, or leave row_clip out."
-        )
-    if not 0 < bound < np.inf or count is None or not 0 < count < np.inf:
-        raise ValueError(f"row_clip={bound} and row_count={count} must both be given, positive and finite.")
+def _times(weight: float, up: Any) -> Any:
+    return up if weight == 1 else tree_map(lambda leaf: weight * leaf, up)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How boldly V is extrapolated, and for how many rounds the loss has hardly moved."""
-
-    beta: float
-    most: float
-    flat: int
-    good: bool = True
-
-    def after(self, loss: float | None, before: float, tol: float) -> Pace:
-        """Speed up while the loss falls; slow down, and take that pace for the most, when it rises (Ang and Gillis)."""
-        if loss is None:
-            return Pace(self.beta, self.most, 0, good=False)  # without a loss nothing would notice an overshoot
-        if loss > before:
-            return Pace(self.beta / 1.5, self.beta, 0, good=False)
-        hardly = np.isfinite(before) and before - loss <= tol * before
-        most = min(1.0, 1.05 * self.most)
-        return Pace(min(most, 1.05 * self.beta), most, self.flat + 1 if hardly else 0)
-
-
-def stand_in(up: Sums | MaskedSums, share: float, last: Sums | MaskedSums | None) -> Sums | MaskedSums:
-    """Scale the sums of those who came to the whole federation; those who stayed away speak through the last sums."""
-    if share == 1:
-        return up
-    if last is None:
-        return tree_map(lambda now: now / share, up)
-    return tree_map(lambda old, now: (1 - share) * old + now, last, up)
-
-
-def cohort(participants: tuple[str, ...]) -> int:
-    """Name a set of participants by a number."""
-    return int.from_bytes(hashlib.sha256("\0".join(participants).encode()).digest()[:8], "little")
+def _wide_leaf(up: Upload) -> Array:
+    """Return a leaf of the shape, type and library of V."""
+    return up.A if isinstance(up, Sums) else up.N

@@ -9,7 +9,9 @@ import typer
 
 from fedfactor.cli.audit import audit
 from fedfactor.cli.demo import demo
+from fedfactor.cli.federation import register
 from fedfactor.cli.fit import fit
+from fedfactor.cli.rank import rank
 from fedfactor.cli.reproduce import reproduce
 from fedfactor.cli.results import info, transform
 from fedfactor.cli.split import split
@@ -45,6 +47,8 @@ app.command()(fit)
 app.command()(demo)
 app.command()(transform)
 app.command()(info)
+app.command()(rank)
 app.command()(reproduce)
 app.command()(audit)
 app.command()(split)
+register(app)

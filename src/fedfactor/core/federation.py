@@ -37,8 +37,9 @@ class Shard:
         Which cells were observed: all of them (None), those marked True, or only the stored cells of a sparse matrix.
     features : tuple of str, optional
         Column names.
-    holdout : bool array, optional
-        Cells or rows kept aside for :meth:`Algorithm.score`.
+    holdout : bool array like X, or sparse matrix, optional
+        Cells kept aside for :meth:`Algorithm.score`, which then speaks of them alone: True where X holds one, or the
+        stored cells of a matrix that has them. They must not be observed cells.
     """
 
     X: Array
@@ -70,6 +71,13 @@ class Shard:
     def n_features(self) -> int:
         """Number of columns."""
         return int(self.X.shape[1])
+
+    @property
+    def scored(self) -> tuple[Array, Array | str | None]:
+        """The matrix and the mask of the cells that an error is about: those held out, if any, else those observed."""
+        if self.holdout is None:
+            return self.X, self.mask
+        return (self.holdout, "stored") if is_sparse(self.holdout) else (self.X, self.holdout)
 
     @property
     def dtype(self) -> str:

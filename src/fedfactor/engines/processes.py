@@ -41,8 +41,11 @@ def shard_tree(shard: Shard) -> dict[str, Any]:
         tree["stored"] = np.asarray(True)
     elif shard.mask is not None:
         tree["mask"] = shard.mask
-    if shard.holdout is not None:
-        tree["holdout"] = shard.holdout
+    held = shard.holdout
+    if held is not None and is_sparse(held):
+        tree |= {"held data": held.data, "held indices": held.indices, "held indptr": held.indptr}
+    elif held is not None:
+        tree["holdout"] = held
     return tree
 
 

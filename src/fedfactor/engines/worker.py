@@ -26,12 +26,26 @@ def shard_of(tree: dict[str, Any]) -> Shard:
         from scipy.sparse import csr_array
 
         X = csr_array((tree["data"], tree["indices"], tree["indptr"]), shape=tuple(tree["shape"]))
-    return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, tree.get("holdout"))
+    held = tree.get("holdout")
+    if "held data" in tree:
+        from scipy.sparse import csr_array
+
+        held = csr_array((tree["held data"], tree["held indices"], tree["held indptr"]), shape=X.shape)
+    return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, held)
 
 
 def _as_tuples(value: Any) -> Any:
     """Turn the lists of JSON back into the tuples that settings are made of."""
     return tuple(_as_tuples(part) for part in value) if isinstance(value, list) else value  # type: ignore[reportUnknownVariableType]
+
+
+def algorithm_of(tag: str, settings: dict[str, Any]) -> Algorithm:
+    """Build an algorithm from its import name and its fields as plain data."""
+    module, _, name = tag.partition(":")
+    kind: Any = importlib.import_module(module)
+    for part in name.split("."):
+        kind = getattr(kind, part)
+    return kind(**{key: _as_tuples(value) for key, value in settings.items()})
 
 
 class Worker:
@@ -46,11 +60,7 @@ class Worker:
 
     def job(self, order: dict[str, Any], payload: bytes) -> None:
         """Learn what to run."""
-        module, _, name = order["algorithm"].partition(":")
-        kind: Any = importlib.import_module(module)
-        for part in name.split("."):
-            kind = getattr(kind, part)
-        self._algorithm = kind(**{key: _as_tuples(value) for key, value in order["settings"].items()})
+        self._algorithm = algorithm_of(order["algorithm"], order["settings"])
         meta: dict[str, Any] = order["meta"] | {"clients": tuple(order["meta"]["clients"])}
         self._meta = Meta(**meta)
         limit_threads(order["threads"]).__enter__()  # for as long as this process lives

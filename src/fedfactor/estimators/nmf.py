@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from fedfactor import algorithms
-from fedfactor.core.federation import Missing
+from fedfactor.core.federation import Federation, Missing
+from fedfactor.core.run import Run
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
 
@@ -29,6 +31,25 @@ class PooledNMF(FederatedTransformer):
         Extrapolate V, with restarts.
     tol : float, default=1e-4
         Converged when three rounds in a row lower the loss by less than this share of it; 0 uses all rounds.
+    loss : {"frobenius", "kullback-leibler"}, default="frobenius"
+        Squared error, or the divergence that suits counts.
+    start : {"auto", "wide", "random", "stacked"}, default="auto"
+        Where V begins. Wide: two rounds with three times the components, folded by the server from sums alone. Stacked:
+        owners factor their rows alone first, and the server sees each owner's sums. Auto: wide where it can be.
+    alpha_U : float, default=0
+        Weight of the penalty on U, times the number of features.
+    alpha_V : float or "same", default="same"
+        Weight of the penalty on V, times the number of rows. With 0 the rows of V keep norm 1.
+    l1_ratio : float, default=0
+        Share of L1 in the penalties; the rest is L2.
+    n_private : int, default=0
+        Components that each owner has for itself.
+    private_penalty : float, default=0.1
+        What keeps out of an owner's own components what all owners share.
+    weights : {"rows", "equal"} or mapping of str to float, default="rows"
+        What a row of each owner counts: 1; so that all owners count alike; or as given.
+    ridge : float, default=0.03
+        Penalty on U for rows with missing cells, without which predictions of missing cells can be anything.
     rounds : int, optional
         Rounds at most; by default 100.
     n_clients : int, default=1
@@ -49,11 +70,14 @@ class PooledNMF(FederatedTransformer):
     Attributes
     ----------
     components_ : array of shape (n_components, n_features_in_)
-        V, shared by all owners; rows have norm 1.
+        V, shared by all owners; rows have norm 1 (sum 1 for counts; with both penalties, the length that costs least).
+    components_private_ : dict of str to array of shape (n_private, n_features_in_)
+        What each owner has for itself; empty without ``n_private``.
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner. Only a simulation has them all.
     reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells.
+        ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells. For counts the root of twice the divergence, and
+        that divided by the same for rows that are flat.
     n_iter_ : int
         Rounds that were run.
     run_ : Run
@@ -86,6 +110,15 @@ class PooledNMF(FederatedTransformer):
         server_steps: int = 10,
         momentum: bool = True,
         tol: float = 1e-4,
+        loss: Literal["frobenius", "kullback-leibler"] = "frobenius",
+        start: Literal["auto", "wide", "random", "stacked"] = "auto",
+        alpha_U: float = 0.0,
+        alpha_V: float | Literal["same"] = "same",
+        l1_ratio: float = 0.0,
+        n_private: int = 0,
+        private_penalty: float = 0.1,
+        weights: Literal["rows", "equal"] | Mapping[str, float] = "rows",
+        ridge: float = 0.03,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -99,6 +132,15 @@ class PooledNMF(FederatedTransformer):
         self.server_steps = server_steps
         self.momentum = momentum
         self.tol = tol
+        self.loss = loss
+        self.start = start
+        self.alpha_U = alpha_U
+        self.alpha_V = alpha_V
+        self.l1_ratio = l1_ratio
+        self.n_private = n_private
+        self.private_penalty = private_penalty
+        self.weights = weights
+        self.ridge = ridge
         self.rounds = rounds
         self.n_clients = n_clients
         self.engine = engine
@@ -106,6 +148,11 @@ class PooledNMF(FederatedTransformer):
         self.random_state = random_state
         self.missing_values = missing_values
         self.verbose = verbose
+
+    def _keep(self, result: Run, federation: Federation) -> None:
+        super()._keep(result, federation)
+        owned = {name: kept.V_private for name, kept in result.factors.items()}
+        self.components_private_ = {name: V for name, V in owned.items() if V is not None}
 
 
 class FedAvgNMF(FederatedTransformer):

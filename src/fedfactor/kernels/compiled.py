@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels import loops, loops_boolean, loops_ratings
+from fedfactor.kernels import loops, loops_boolean, loops_counts, loops_ratings
 
 __all__ = ["kernel", "load_numba"]
 
@@ -31,10 +31,11 @@ _PLANS = {
     "gather": ("iidRnnW", "contract"),
     "transpose": ("RW", "contract"),
     "scatter": ("iidRnnW", "contract"),
-    "solve_rows_stored": ("iidRRnnnsW", "fast"),
+    "solve_rows_stored": ("iidRRnnnssRsW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
     **loops_boolean.PLANS,
     **loops_ratings.PLANS,
+    **loops_counts.PLANS,
 }
 
 
@@ -102,4 +103,4 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
 
 def _room(name: str) -> Any:
     """Return the module that a loop is written in."""
-    return next((room for room in (loops_boolean, loops_ratings) if name in room.PLANS), loops)
+    return next((room for room in (loops_boolean, loops_ratings, loops_counts) if name in room.PLANS), loops)

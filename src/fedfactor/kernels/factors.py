@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from fedfactor.kernels.masked import masked_sums, observed_count, observed_squared_norm, solve_rows_masked
+from fedfactor.kernels.masked import Penalty, masked_sums, observed_count, observed_squared_norm, solve_rows_masked
 from fedfactor.kernels.nmf import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
@@ -106,8 +106,19 @@ def extrapolate(V: Array, V_old: Array, beta: float) -> Array:
     return array_namespace(V).clip(V + beta * (V - V_old), 0, None)
 
 
-def fit_rows(U: Array, X: Array, V: Array, mask: Array | str | None = None, *, sweeps: int, tol: float = 0.0) -> Array:
+def fit_rows(
+    U: Array,
+    X: Array,
+    V: Array,
+    mask: Array | str | None = None,
+    *,
+    sweeps: int,
+    tol: float = 0.0,
+    penalty: Penalty | None = None,
+) -> Array:
     """Sweep over U with V fixed, on complete rows or on the observed cells of a mask.
+
+    The ridge of a penalty is for rows with missing cells: complete rows do not pay it.
 
     Examples
     --------
@@ -116,11 +127,14 @@ def fit_rows(U: Array, X: Array, V: Array, mask: Array | str | None = None, *, s
     array([[2.]])
     """
     if mask is None:
-        return solve_rows(U, gram_rows(V), cross(X, V), sweeps=sweeps, tol=tol)
-    return solve_rows_masked(U, X, mask, V, sweeps=sweeps, tol=tol)
+        l1, l2, _ = Penalty() if penalty is None else penalty
+        return solve_rows(U, gram_rows(V), cross(X, V), sweeps=sweeps, tol=tol, l1=l1, l2=l2)
+    return solve_rows_masked(U, X, mask, V, sweeps=sweeps, tol=tol, penalty=penalty)
 
 
-def refit_rows(U: Array | None, X: Array, V: Array, mask: Array | str | None = None) -> Array:
+def refit_rows(
+    U: Array | None, X: Array, V: Array, mask: Array | str | None = None, penalty: Penalty | None = None
+) -> Array:
     """Solve U for a final V, from where it stands or (None) from zero.
 
     Examples
@@ -131,9 +145,10 @@ def refit_rows(U: Array | None, X: Array, V: Array, mask: Array | str | None = N
     """
     if U is None:
         U = as_like(np.zeros((X.shape[0], V.shape[0])), X)
-        return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL)
+        return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL, penalty=penalty)
     single = array_namespace(U).finfo(U.dtype).bits <= 32
-    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL_SINGLE if single else _REFIT_TOL)
+    tol = _REFIT_TOL_SINGLE if single else _REFIT_TOL
+    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=tol, penalty=penalty)
 
 
 def reconstruction(X: Array, U: Array, V: Array, mask: Array | str | None = None) -> tuple[float, int, float]:

@@ -123,8 +123,8 @@ def transpose(wide, out):
                 out[q, j] = wide[j, q]
 
 
-def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, out):
-    """Coordinate descent on the stored cells of each row, on the residual of these cells."""
+def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, l1, l2, ridge, out):
+    """Coordinate descent on the stored cells of each row, on the residual of these cells; `l2` is 1 × k."""
     k = U.shape[1]
     longest = 0
     for i in range(start, stop):
@@ -143,6 +143,7 @@ def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, ou
             column = Vt[indices[base + p]]
             for t in range(k):
                 local[t, p] = column[t]
+        mean = zero
         for t in range(k):
             value = out[i, t]
             total = zero
@@ -150,16 +151,19 @@ def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, ou
                 residual[p] -= value * local[t, p]
                 total += local[t, p] * local[t, p]
             norms[t] = total
+            mean += total / k
         first = 0.0
         for sweep in range(sweeps):
             moved = 0.0
             for t in range(k):
                 if norms[t] <= zero:
                     continue
-                total = zero
+                total = -l1
                 for p in range(size):
                     total += local[t, p] * residual[p]
-                delta = max(out[i, t] + total / norms[t], zero) - out[i, t]
+                extra = l2[0, t] + ridge * mean
+                old = out[i, t]
+                delta = max((old * norms[t] + total) / (norms[t] + extra), zero) - old
                 if delta != zero:
                     out[i, t] += delta
                     moved += delta * delta

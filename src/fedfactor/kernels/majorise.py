@@ -13,7 +13,9 @@ __all__ = ["masked_step"]
 Array = Any
 
 
-def masked_step(V: Array, G: Array, N: Array, D: Array, *, sweeps: int) -> tuple[Array, float]:
+def masked_step(
+    V: Array, G: Array, N: Array, D: Array, *, sweeps: int, l1: float = 0.0, l2: float = 0.0
+) -> tuple[Array, float]:
     r"""Improve V for data with missing cells, and say by how much at least.
 
     With M the mask, ``f(V) = ½‖M ∗ (X − U V)‖²`` lies below two functions that touch it at the current V and that sums
@@ -31,6 +33,8 @@ def masked_step(V: Array, G: Array, N: Array, D: Array, *, sweeps: int) -> tuple
         ``Uᵀ(M ∗ X)`` and ``Uᵀ(M ∗ U V)``.
     sweeps : int
         Passes of coordinate descent on the first bound.
+    l1, l2 : float
+        Weights of ``Σ V`` and of ``½‖V‖²``, which are then part of f.
 
     Returns
     -------
@@ -47,14 +51,16 @@ def masked_step(V: Array, G: Array, N: Array, D: Array, *, sweeps: int) -> tuple
     """
     xp = array_namespace(V)
     slope = D - N
-    filled = solve_rows(V.T, G, (G @ V - slope).T, sweeps=sweeps).T
+    filled = solve_rows(V.T, G, (G @ V - slope).T, sweeps=sweeps, l1=l1, l2=l2).T
     move = filled - V
-    gain_filled = -xp.sum(slope * move + 0.5 * move * (G @ move), axis=0)
-    safe = xp.where(D > 0, D, xp.ones_like(D))
-    scaled = xp.where(D > 0, V * N / safe, V)
+    paid = slope + l1 + l2 * V  # slope of f, penalties included
+    gain_filled = -xp.sum(paid * move + 0.5 * move * (G @ move + l2 * move), axis=0)
+    cost = D + l1 + l2 * V
+    safe = xp.where(cost > 0, cost, xp.ones_like(D))
+    scaled = xp.where(cost > 0, V * N / safe, V)
     move = scaled - V
-    curvature = xp.where(V > 0, D / xp.where(V > 0, V, xp.ones_like(V)), xp.zeros_like(V))
-    gain_scaled = -xp.sum(slope * move + 0.5 * curvature * move * move, axis=0)
+    curvature = xp.where(V > 0, D / xp.where(V > 0, V, xp.ones_like(V)), xp.zeros_like(V)) + l2
+    gain_scaled = -xp.sum(paid * move + 0.5 * curvature * move * move, axis=0)
     better = gain_scaled > gain_filled
     gain = xp.where(better, gain_scaled, gain_filled)
     return xp.where(better[None, :], scaled, filled), float(xp.sum(xp.astype(gain, xp.float64)))

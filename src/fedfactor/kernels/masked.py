@@ -6,7 +6,7 @@ included, is never read into a result), or ``"stored"`` (SciPy CSR X: the stored
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -15,7 +15,7 @@ from array_api_compat import array_namespace, is_torch_array
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.products import as_like, csr_parts, over_rows, scatter_blocks, squared_norm, sums
 
-__all__ = ["masked_sums", "observed_count", "observed_squared_norm", "solve_rows_masked"]
+__all__ = ["Penalty", "masked_sums", "observed_count", "observed_squared_norm", "ridge_cost", "solve_rows_masked"]
 
 Array = Any
 Mask = Any  # boolean array, or "stored"
@@ -24,10 +24,29 @@ Mask = Any  # boolean array, or "stored"
 _CELLS = 1 << 19
 
 
-def solve_rows_masked(U: Array, X: Array, mask: Mask, V: Array, *, sweeps: int = 1, tol: float = 0.0) -> Array:
+class Penalty(NamedTuple):
+    """What a row of U pays: `l1` for its sum, `l2` for its squares (a number, or one for each component), and `ridge`.
+
+    The ridge is a further weight on squares, as a share of the mean of ``Σ_j V_tj²`` over the row's observed cells:
+    free of scale, and a function of the row alone.
+    """
+
+    l1: float = 0.0
+    l2: Any = 0.0
+    ridge: float = 0.0
+
+    def at(self, t: int, square: Array) -> tuple[float, Array]:
+        """Return what coordinate t pays, given each row's mean square of V over its observed cells."""
+        l2 = float(self.l2 if np.ndim(self.l2) == 0 else self.l2[t])
+        return self.l1, l2 + self.ridge * square
+
+
+def solve_rows_masked(
+    U: Array, X: Array, mask: Mask, V: Array, *, sweeps: int = 1, tol: float = 0.0, penalty: Penalty | None = None
+) -> Array:
     r"""Improve each row of `U` by cyclic coordinate descent on its observed cells.
 
-    .. math:: \min_{U \ge 0} \tfrac12 \sum_{(i,j)\,\text{observed}} (X_{ij} - U_i V_j)^2
+    .. math:: \min_{U \ge 0} \tfrac12 \sum_{(i,j)\,\text{observed}} (X_{ij} - U_i V_j)^2 + \text{penalty}
 
     Parameters
     ----------
@@ -40,6 +59,9 @@ def solve_rows_masked(U: Array, X: Array, mask: Mask, V: Array, *, sweeps: int =
         Passes over the k coordinates.
     tol : float
         A row stops after a sweep that moved it at most `tol` times as far as its first one; 0 runs all sweeps.
+    penalty : Penalty, optional
+        A row with fewer observed cells than components fits them whatever it is, and then says anything about the
+        others, unless large entries cost something.
 
     Returns
     -------
@@ -58,12 +80,13 @@ def solve_rows_masked(U: Array, X: Array, mask: Mask, V: Array, *, sweeps: int =
     array([[2.]])
     """
     _check(X, mask)
+    how = (sweeps, tol, Penalty() if penalty is None else penalty)
     if _is_stored(mask):
-        return _solve_stored(X, U, V, sweeps, tol)
+        return _solve_stored(X, U, V, *how)
     if isinstance(X, np.ndarray) and kernel("solve_rows_stored", U.dtype) is not None:
-        parts = [_solve_stored(_stored_block(X[rows], mask[rows]), U[rows], V, sweeps, tol) for rows in _row_blocks(X)]
+        parts = [_solve_stored(_stored_block(X[rows], mask[rows]), U[rows], V, *how) for rows in _row_blocks(X)]
     else:
-        parts = [_solve_dense(X[rows], mask[rows], U[rows], V, sweeps, tol) for rows in _row_blocks(X)]
+        parts = [_solve_dense(X[rows], mask[rows], U[rows], V, *how) for rows in _row_blocks(X)]
     return array_namespace(U).concat(parts, axis=0) if parts else array_namespace(U).asarray(U, copy=True)
 
 
@@ -90,6 +113,23 @@ def masked_sums(U: Array, X: Array, mask: Mask, V: Array) -> tuple[Array, Array,
         fitted = xp.where(M, u @ V, xp.zeros_like(seen))
         N, D, error = N + u.T @ seen, D + u.T @ fitted, error + squared_norm(seen - fitted)
     return N, D, error
+
+
+def ridge_cost(U: Array, X: Array, mask: Mask, V: Array) -> float:
+    """Return ``Σ_i q_i ‖U_i‖²`` with ``q_i`` the mean of ``Σ_j V_tj²`` over the observed cells of row i.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ridge_cost(np.array([[2.0]]), np.ones((1, 2)), np.array([[True, False]]), np.array([[3.0, 1.0]]))
+    36.0
+    """
+    xp = array_namespace(U)
+    square, lengths = xp.mean(V * V, axis=0), xp.sum(U * U, axis=1)
+    if _is_stored(mask):
+        cells = np.repeat(lengths, np.diff(X.indptr)) * square[X.indices]
+        return float(cells.sum(dtype=np.float64))
+    return sum(float(lengths[rows] @ (xp.astype(mask[rows], U.dtype) @ square)) for rows in _row_blocks(X))
 
 
 def observed_squared_norm(X: Array, mask: Mask) -> float:
@@ -152,19 +192,20 @@ def _stored_block(X: np.ndarray, mask: np.ndarray) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((X[mask], np.nonzero(mask)[1].astype(np.int32), indptr), shape=X.shape)
 
 
-def _solve_stored(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float) -> np.ndarray:
+def _solve_stored(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float, pay: Penalty) -> np.ndarray:
     run = kernel("solve_rows_stored", U.dtype, X.indices.dtype)
     if run is None:
-        return _solve_cells(X, U, V, sweeps, tol)
+        return _solve_cells(X, U, V, sweeps, tol, pay)
     parts = csr_parts(X, U.dtype)
     start, Vt = np.ascontiguousarray(U), np.ascontiguousarray(as_like(V, U).T)
     out = np.empty(U.shape, U.dtype)
     blocks = 1 if X.nnz * U.shape[1] * sweeps < 200_000 else 16
-    over_rows(lambda _, a, b: run(*parts, start, Vt, a, b, sweeps, tol, out), parts[0], blocks)
+    l2 = np.broadcast_to(np.asarray(pay.l2, U.dtype), (1, U.shape[1])).copy()
+    over_rows(lambda _, a, b: run(*parts, start, Vt, a, b, sweeps, tol, pay.l1, l2, pay.ridge, out), parts[0], blocks)
     return out
 
 
-def _solve_cells(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float) -> np.ndarray:
+def _solve_cells(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float, pay: Penalty) -> np.ndarray:
     """Do the same without numba: one coordinate of all rows at a time, on vectors as long as the stored cells."""
     n, rows = X.shape[0], np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
     Ut = U.T.copy()
@@ -172,27 +213,30 @@ def _solve_cells(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float
     for t in range(V.shape[0]):
         residual -= Ut[t][rows] * V[t][X.indices]
 
+    square = np.bincount(rows, np.mean(V * V, axis=0)[X.indices], n).astype(U.dtype)
+
     def coordinate(t: int, live: Array) -> np.ndarray:
         nonlocal residual
         v = V[t][X.indices]
         norms = np.bincount(rows, v * v, n).astype(U.dtype)
-        delta = _step(Ut[t], np.bincount(rows, v * residual, n).astype(U.dtype), norms, live)
+        delta = _step(Ut[t], np.bincount(rows, v * residual, n).astype(U.dtype), norms, live, pay.at(t, square))
         residual -= delta[rows] * v
         return delta
 
     return np.ascontiguousarray(_sweep(Ut, coordinate, sweeps, tol).T)
 
 
-def _solve_dense(X: Array, M: Array, U: Array, V: Array, sweeps: int, tol: float) -> Array:
+def _solve_dense(X: Array, M: Array, U: Array, V: Array, sweeps: int, tol: float, pay: Penalty) -> Array:
     """Do the same on a block of dense rows: for torch, and without numba."""
     xp = array_namespace(U)
     Ut = xp.asarray(U.T, copy=True)
     weight = xp.astype(M, U.dtype)
     residual = xp.where(M, X - U @ V, xp.zeros_like(X))
+    square = weight @ xp.mean(V * V, axis=0)
 
     def coordinate(t: int, live: Array) -> Array:
         nonlocal residual
-        delta = _step(Ut[t], residual @ V[t], weight @ (V[t] * V[t]), live)
+        delta = _step(Ut[t], residual @ V[t], weight @ (V[t] * V[t]), live, pay.at(t, square))
         residual = residual - weight * (delta[:, None] * V[t][None, :])
         return delta
 
@@ -200,11 +244,12 @@ def _solve_dense(X: Array, M: Array, U: Array, V: Array, sweeps: int, tol: float
     return out.contiguous() if is_torch_array(out) else np.ascontiguousarray(out)
 
 
-def _step(u: Array, correlation: Array, norms: Array, live: Array | None) -> Array:
+def _step(u: Array, correlation: Array, norms: Array, live: Array | None, pay: tuple[float, Array]) -> Array:
     """Return the change of one coordinate of all rows; none where its column is zero on the observed cells."""
     xp = array_namespace(u)
     able = norms > 0 if live is None else (norms > 0) & live
-    delta = xp.clip(u + correlation / xp.where(able, norms, xp.ones_like(norms)), 0, None) - u
+    l1, l2 = pay
+    delta = xp.clip((u * norms + correlation - l1) / xp.where(able, norms + l2, xp.ones_like(norms)), 0, None) - u
     return xp.where(able, delta, xp.zeros_like(u))
 
 

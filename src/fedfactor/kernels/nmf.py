@@ -12,6 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
 
 from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels.products import as_like
 from fedfactor.threads import for_blocks
 
 __all__ = [
@@ -33,7 +34,7 @@ _LANES = 64
 
 
 def solve_rows(
-    W: Array, G: Array, B: Array, *, sweeps: int = 1, tol: float = 0.0, l1: float = 0.0, l2: float = 0.0
+    W: Array, G: Array, B: Array, *, sweeps: int = 1, tol: float = 0.0, l1: float = 0.0, l2: Any = 0.0
 ) -> Array:
     r"""Improve each row of `W` by cyclic coordinate descent (HALS).
 
@@ -52,7 +53,7 @@ def solve_rows(
     tol : float
         A row stops after a sweep that moved it at most `tol` times as far as its first one; 0 runs all sweeps.
     l1, l2 : float
-        Weights of the penalties.
+        Weights of the penalties; `l2` may be an array with one weight for each component.
 
     Returns
     -------
@@ -76,8 +77,9 @@ def solve_rows(
     >>> solve_rows(np.zeros((1, 2)), np.eye(2), np.array([[3.0, -1.0]]))
     array([[3., 0.]])
     """
-    if l2:
-        G = G + l2 * array_namespace(G).eye(G.shape[0], dtype=G.dtype, device=device(G))
+    if np.any(l2):
+        eye = array_namespace(G).eye(G.shape[0], dtype=G.dtype, device=device(G))
+        G = G + (float(l2) if np.ndim(l2) == 0 else as_like(np.asarray(l2), G)) * eye
     if isinstance(W, np.ndarray):
         run = kernel("solve_rows", W.dtype)
         if run is not None:

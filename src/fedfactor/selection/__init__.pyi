@@ -1,3 +1,6 @@
+from .holdout import hold_out as hold_out
+from .rank import RankSelection as RankSelection
+from .rank import select_rank as select_rank
 from .ratings import Tuned as Tuned
 from .ratings import choose_recommender as choose_recommender
 from .ratings import rating_folds as rating_folds

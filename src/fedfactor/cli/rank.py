@@ -1,0 +1,89 @@
+"""``fedfactor rank``: choose the number of components by cells that owners keep aside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.fit import Algorithm, Files, Missing, Quiet, Rounds, Seed, Set
+from fedfactor.cli.settings import build, data_files, missing
+
+Ranks = Annotated[str, typer.Option("--ranks", "-k", help="Candidates, such as 2-10 or 5,10,20.", show_default=False)]
+Share = Annotated[float, typer.Option(help="Share of each owner's cells that is hidden.")]
+Repeats = Annotated[int, typer.Option(help="How often, each time with other cells.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="File for the curve (.json); none by default.", show_default=False)
+]
+
+
+def rank(
+    files: Files,
+    ranks: Ranks,
+    algorithm: Algorithm = "pooled-nmf",
+    share: Share = 0.1,
+    repeats: Repeats = 3,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    settings: Set = None,
+    missing_values: Missing = None,
+    out: Out = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Choose the number of components: each owner hides cells, all factor the rest, the sums of errors decide."""
+    from fedfactor.data.io import open_files
+    from fedfactor.selection import select_rank
+
+    with polite(debug):
+        candidates = parse_ranks(ranks)
+        method = build(algorithm, {"n_components": candidates[0]}, settings or ())
+        federation = open_files(data_files(files), missing_values=missing(missing_values))
+
+        def told(done: int, of: int, error: float) -> None:
+            if not quiet:
+                typer.echo(f"run {done} of {of}: held-out error {error:.4f}", err=True)
+
+        options: dict[str, Any] = {"share": share, "repeats": repeats, "rounds": rounds, "seed": seed}
+        found = select_rank(federation, candidates, algorithm=method, progress=told, **options)
+        if out is not None:
+            out.write_text(json.dumps(found.summary(), indent=2) + "\n")
+    console(quiet).print(_table(found))
+    typer.echo(found.recommended if quiet else f"Recommended rank: {found.recommended} (least error: {found.best}).")
+
+
+def parse_ranks(text: str) -> list[int]:
+    """Read ``2-10``, ``5,10,20`` or both mixed.
+
+    Examples
+    --------
+    >>> parse_ranks("2-4,10")
+    [2, 3, 4, 10]
+    """
+    found: set[int] = set()
+    for word in text.split(","):
+        first, dash, last = word.strip().partition("-")
+        try:
+            found |= set(range(int(first), int(last if dash else first) + 1))
+        except ValueError:
+            raise ValueError(f"--ranks {text!r} is not known. Write 2-10, or 5,10,20.") from None
+    if not found or min(found) < 1:
+        raise ValueError(f"--ranks {text!r} names no rank from 1 upwards. Write 2-10, or 5,10,20.")
+    return sorted(found)
+
+
+def _table(found: Any) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for head in ("rank", "held-out error", "lowest", "highest", "error of used cells"):
+        table.add_column(head, justify="right")
+    for place, candidate in enumerate(found.ranks):
+        errors = found.errors[:, place]
+        figures = (errors.mean(), errors.min(), errors.max(), found.fitted[:, place].mean())
+        mark = " ←" if candidate == found.recommended else ""
+        table.add_row(f"{candidate}{mark}", *(f"{figure:.4f}" for figure in figures))
+    return table

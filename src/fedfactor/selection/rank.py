@@ -1,0 +1,177 @@
+"""The rank that foretells held-out cells best, found by owners who show nobody a row."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedfactor.algorithms import PooledNMF
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm
+from fedfactor.core.run import Run
+from fedfactor.engines.launch import run
+from fedfactor.selection.holdout import hold_out_all
+
+__all__ = ["RankSelection", "select_rank"]
+
+
+@dataclass(frozen=True, slots=True)
+class RankSelection:
+    """What a search for the rank found.
+
+    Attributes
+    ----------
+    ranks : tuple of int
+        The candidates, rising.
+    errors : ndarray of shape (repeats, n_ranks)
+        Relative error over held-out cells of all owners together; each repeat holds out other cells.
+    fitted : ndarray of shape (repeats, n_ranks)
+        The same over the cells that were used. It falls with the rank and chooses nothing.
+    best, recommended : int
+        The rank of the least mean error; the smallest whose mean error is within one standard error of it, taken over
+        the differences of each repeat, which share their cells.
+    seed : int
+    """
+
+    ranks: tuple[int, ...]
+    errors: np.ndarray
+    fitted: np.ndarray
+    best: int
+    recommended: int
+    seed: int
+
+    @property
+    def curve(self) -> np.ndarray:
+        """Mean held-out error of each rank."""
+        return self.errors.mean(axis=0)
+
+    def summary(self) -> dict[str, Any]:
+        """Plain data, for a file."""
+        return {
+            "ranks": list(self.ranks),
+            "held_out_error": self.curve.tolist(),
+            "errors": self.errors.tolist(),
+            "fitted_error": self.fitted.mean(axis=0).tolist(),
+            "best": self.best,
+            "recommended": self.recommended,
+            "seed": self.seed,
+        }
+
+
+def select_rank(
+    federation: Federation | Mapping[str, Any] | Sequence[Any],
+    ranks: Iterable[int],
+    *,
+    algorithm: Algorithm | None = None,
+    share: float = 0.1,
+    repeats: int = 3,
+    rounds: int | None = None,
+    seed: int | None = None,
+    engine: Any = "local",
+    privacy: Any = None,
+    progress: Callable[[int, int, float], Any] | None = None,
+) -> RankSelection:
+    """Choose the number of components by speckled cross-validation.
+
+    Each owner marks a random share of its own cells as missing. The federation factors what is left; then each owner
+    measures how far the product is from its hidden cells, and the sums of those errors decide.
+
+    Parameters
+    ----------
+    federation : Federation, mapping or list
+        Who owns which rows.
+    ranks : iterable of int
+        Candidates.
+    algorithm : Algorithm, optional
+        Whose ``n_components`` is to be chosen; it must handle missing cells. By default ``PooledNMF``.
+    share : float, default=0.1
+        Share of the cells that is hidden.
+    repeats : int, default=3
+        How often, with other cells and another start each time.
+    rounds : int, optional
+        Rounds of each run at most; by default the algorithm's own.
+    seed : int, optional
+        Drawn, and kept in the result, when None.
+    engine, privacy
+        As in :func:`fedfactor.run`. A score is a message like any other: see what protects it there.
+    progress : function (done, of, error), optional
+        Called after each run.
+
+    Returns
+    -------
+    RankSelection
+
+    Notes
+    -----
+    ``repeats`` × ``len(ranks)`` runs with missing cells. Cells, not rows, are hidden: a hidden row would have to be
+    fitted on all its cells before it could be judged, and then any larger rank looks better.
+
+    References
+    ----------
+    .. [1] S. Wold, "Cross-validatory estimation of the number of components in factor and principal components models",
+       Technometrics 20 (1978). doi:10.1080/00401706.1978.10489693
+
+    Examples
+    --------
+    >>> import fedfactor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.exponential(size=(90, 2)) @ rng.exponential(size=(2, 12)) * rng.uniform(0.9, 1.1, (90, 12))
+    >>> found = fedfactor.select_rank({"a": X[:30], "b": X[30:]}, [1, 2, 3], repeats=2, rounds=30, seed=0)
+    >>> found.recommended, found.errors.shape
+    (2, (2, 3))
+    """
+    algorithm = PooledNMF(1) if algorithm is None else algorithm
+    candidates = _check(algorithm, ranks, share, repeats)
+    federation = federation if isinstance(federation, Federation) else Federation(federation)
+    federation.prepare(algorithm.domain)
+    seed = secrets.randbits(63) if seed is None else int(seed)
+    errors, fitted = np.zeros((2, repeats, len(candidates)))
+    for repeat in range(repeats):
+        speckled = hold_out_all(federation, share, seed + repeat)
+        for place, rank in enumerate(candidates):
+            settings: dict[str, Any] = {"rounds": rounds, "seed": seed + repeat, "engine": engine, "privacy": privacy}
+            result = run(replace(algorithm, n_components=rank), speckled, **settings)  # type: ignore[reportCallIssue]
+            errors[repeat, place] = result.relative_error
+            fitted[repeat, place] = _fitted(result)
+            if progress is not None:
+                progress(repeat * len(candidates) + place + 1, repeats * len(candidates), errors[repeat, place])
+    best, recommended = recommend(errors)
+    return RankSelection(candidates, errors, fitted, candidates[best], candidates[recommended], seed)
+
+
+def recommend(errors: np.ndarray) -> tuple[int, int]:
+    """Return the place of the least mean error, and the first place that is as good up to one standard error.
+
+    Examples
+    --------
+    >>> recommend(np.array([[0.9, 0.50, 0.49], [0.8, 0.50, 0.52]]))
+    (1, 1)
+    """
+    best = int(np.argmin(errors.mean(axis=0)))
+    behind = errors - errors[:, best : best + 1]
+    spread = behind.std(axis=0, ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.zeros(errors.shape[1])
+    return best, int(np.flatnonzero(behind.mean(axis=0) <= spread)[0])
+
+
+def _fitted(result: Run) -> float:
+    told = [record.metrics["relative_error"] for record in result.history if "relative_error" in record.metrics]
+    return told[-1] if told else float("nan")
+
+
+def _check(algorithm: Algorithm, ranks: Iterable[int], share: float, repeats: int) -> tuple[int, ...]:
+    candidates = tuple(sorted({int(rank) for rank in ranks}))
+    if not candidates or candidates[0] < 1:
+        raise ValueError("ranks must name at least one candidate, and whole numbers from 1.")
+    if not 0 < share < 1:
+        raise ValueError(f"share={share} must lie between 0 and 1: the share of each owner's cells that is hidden.")
+    if repeats < 1:
+        raise ValueError(f"repeats={repeats} must be at least 1.")
+    if not algorithm.handles_missing:
+        raise ValueError(
+            f"{type(algorithm).__name__} needs complete rows, but hidden cells are missing ones. Use PooledNMF."
+        )
+    return candidates

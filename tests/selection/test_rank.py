@@ -1,0 +1,133 @@
+"""Choosing the rank: the planted one is found, and no row, no cell and no U is sent."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+from typer.testing import CliRunner
+
+import fedfactor
+from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.cli import app
+from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.tree import leaves
+from fedfactor.data.partition import split_rows
+from fedfactor.data.synthetic import planted_nmf
+from fedfactor.selection import hold_out
+from fedfactor.selection.holdout import hold_out_all
+from fedfactor.selection.rank import recommend
+from fedfactor.testing.drive import drive
+
+
+def planted(seed, k=3):
+    data = planted_nmf(120, 20, k, noise=0.1, n_clients=3, seed=seed)
+    return {f"owner {name}": rows for name, rows in split_rows(data.X, data.labels).items()}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_planted_rank_is_found(seed):
+    found = fedfactor.select_rank(planted(seed), range(1, 6), repeats=2, rounds=40, seed=seed)
+    assert found.recommended == 3
+    assert found.errors.shape == (2, 5)
+    assert np.all(np.diff(found.fitted.mean(axis=0)) < 0)
+
+
+def test_no_row_and_no_U_is_sent():
+    owners = planted(0)
+    speckled = hold_out_all(Federation(owners), 0.1, 0)
+    shards = {name: speckled.shard(name) for name in speckled.names}
+    trace = drive(PooledNMF(3), shards, rounds=3)
+    n_rows = {name: shard.n_rows for name, shard in shards.items()}
+    for ups in trace.ups:
+        for name, up in ups.items():
+            assert type(up).uplink == "sum"
+            for _, leaf in leaves(up):
+                assert n_rows[name] not in np.shape(leaf)
+    score = trace.scores["owner 0"]
+    assert {np.shape(leaf) for _, leaf in leaves(score)} == {()}
+    assert type(score).uplink == "sum"
+
+
+def test_hidden_cells_are_not_read():
+    owners = planted(1)
+    one = hold_out_all(Federation(owners), 0.2, 3)
+    two = Federation(
+        {
+            name: Shard(np.where(shard.holdout, 99.0, shard.X), shard.mask, None, shard.holdout)
+            for name, shard in ((name, one.shard(name)) for name in one.names)
+        }
+    )
+    left, right = (fedfactor.run(PooledNMF(3), federation, rounds=5, seed=0) for federation in (one, two))
+    np.testing.assert_array_equal(left.V, right.V)
+    assert right.relative_error != left.relative_error
+
+
+@pytest.mark.parametrize("kind", ["dense", "masked", "stored", "sparse"])
+def test_hold_out(kind):
+    rng = np.random.default_rng(0)
+    X = rng.random((50, 12)) * (rng.random((50, 12)) < 0.7)
+    if kind == "masked":
+        shard = Shard.of(np.where(X == 0, np.nan, X), missing_values=np.nan)
+    elif kind == "stored":
+        shard = Shard.of(scipy.sparse.csr_array(X), missing_values="unstored")
+    else:
+        shard = Shard.of(scipy.sparse.csr_array(X) if kind == "sparse" else X)
+    kept = hold_out(shard, 0.3, rng)
+    if kind == "stored":
+        assert kept.X.nnz + kept.holdout.nnz == shard.X.nnz
+        np.testing.assert_array_equal((kept.X + kept.holdout).toarray(), X)
+        assert (np.diff(kept.X.indptr) > 0).sum() == (np.diff(shard.X.indptr) > 0).sum()
+    else:
+        seen = np.ones(X.shape, bool) if kind != "masked" else X != 0
+        np.testing.assert_array_equal(kept.mask | kept.holdout, seen)
+        assert not (kept.mask & kept.holdout).any()
+        assert 0.2 < kept.holdout.sum() / seen.sum() < 0.4
+        assert kept.mask.any(axis=1).all()
+
+
+@pytest.mark.integration
+def test_processes_carry_held_out_cells():
+    X = scipy.sparse.random_array((40, 8), density=0.6, format="csr", rng=np.random.default_rng(0))
+    federation = hold_out_all(Federation({"a": X[:20], "b": X[20:]}, missing_values="unstored"), 0.2, 0)
+    runs = [
+        fedfactor.run(PooledNMF(2), federation, rounds=2, seed=0, engine=fedfactor.LocalEngine(backend, 1))
+        for backend in ("threads", "processes")
+    ]
+    assert runs[0].relative_error == runs[1].relative_error
+
+
+def test_recommend_takes_the_smallest_of_equals():
+    errors = np.array([[0.9, 0.501, 0.50, 0.6], [0.9, 0.499, 0.50, 0.6], [0.9, 0.502, 0.50, 0.6]])
+    assert recommend(errors) == (2, 1)
+    assert recommend(errors[:1]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ranks": []}, "at least one candidate"),
+        ({"ranks": [0, 2]}, "whole numbers from 1"),
+        ({"ranks": [2], "share": 1.0}, "must lie between 0 and 1"),
+        ({"ranks": [2], "repeats": 0}, "at least 1"),
+        ({"ranks": [2], "algorithm": FedAvgNMF(2)}, "needs complete rows"),
+    ],
+)
+def test_odd_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        fedfactor.select_rank(planted(0), **options)
+
+
+def test_command_line(tmp_path):
+    for name, rows in planted(0).items():
+        np.save(tmp_path / f"{name}.npy", rows)
+    out = tmp_path / "curve.json"
+    asked = ["rank", str(tmp_path), "-k", "2-4", "--repeats", "1", "--rounds", "20", "--seed", "0", "-o", str(out)]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    assert "Recommended rank: 3" in result.output
+    assert json.loads(out.read_text())["ranks"] == [2, 3, 4]
+    wrong = CliRunner().invoke(app, ["rank", str(tmp_path), "-k", "two"])
+    assert wrong.exit_code == 2
