@@ -1,8 +1,8 @@
 """Barycenters of permuted copies are exact; under noise, soft alignments win by their own loss and not by the truth.
 
-Twenty copies, ten draws, k = 10 and 30, m = 60. Ideal: LAP (fixed point, progressive, hierarchical) and Sinkhorn find the
-truth (relative distance below 1e-12 and 1e-3). With noise of 0.5, Sinkhorn, 1-NN and 3-NN have lower matching losses of their
-own than LAP, as the paper reports, but none is nearer to the truth than LAP by more than 1 %.
+Twenty copies, ten draws, k = 10 and 30, m = 60. Ideal: LAP (fixed point, progressive, hierarchical) and Sinkhorn find
+the truth (relative distance below 1e-12 and 1e-3). With noise of 0.5, Sinkhorn, 1-NN and 3-NN have lower matching
+losses of their own than LAP, as the paper reports, but none is nearer to the truth than LAP by more than 1 %.
 """
 
 from __future__ import annotations

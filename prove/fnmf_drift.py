@@ -1,9 +1,9 @@
 """Alignment stays at the central error however many local steps clients take; averaging without it deteriorates.
 
 Planted blocks, 600 × 80, rank 6, ten clients, iPALM clients as in the paper: the sum of RMSD over clients after U was
-fitted. FNMF with LAP is within 5 % of the central 0.29 at 10, 100 and 500 local steps, for the fixed point, the progressive
-and the hierarchical barycenter, and aligned at the client; the four agree within 1 %. FedAvg and FedProx rise with local
-steps. Five seeds; FedAvg and FedProx differ much between seeds, so their ranges are printed.
+fitted. FNMF with LAP is within 5 % of the central 0.29 at 10, 100 and 500 local steps, for the fixed point, the
+progressive and the hierarchical barycenter, and aligned at the client; the four agree within 1 %. FedAvg and FedProx
+rise with local steps. Five seeds; FedAvg and FedProx differ much between seeds, so their ranges are printed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Components that only one client has are found by LAP_rho and SK_rho, at the server and as a sum, and lost by plain LAP.
+"""Components that only one client has are found by LAP_rho and SK_rho, as a barycenter and as a sum; LAP loses them.
 
-Ten clients with 100 rows each, four shared components and two of its own for every client; ten seeds. The least matched
-cosine of any private component with what its client was given: above 0.9 for the rho alignments, below 0.9 on average for
-LAP. Without private components all methods agree.
+Ten clients with 100 rows each, four shared components and two of its own for every client; ten seeds. The least
+matched cosine of any private component with what its client was given: above 0.9 for the rho alignments, below 0.9 on
+average for LAP. Without private components all methods agree.
 """
 
 from __future__ import annotations

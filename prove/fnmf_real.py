@@ -1,8 +1,8 @@
 """On real sets with fifty clients PooledNMF is within 1 % of pooled rows, at random and by label; nobody else is near.
 
-Fashion-MNIST, ORL faces, 20 Newsgroups, mouse bladder, PBMC, Golub and MovieLens (those that are in the data folder; at most
-1,000 rows and 500 columns), three seeds, rank 10. Distance of the mean relative error from the best of three scikit-learn
-starts on pooled rows, in percent, for all methods, and the worst owner's error beside it.
+Fashion-MNIST, ORL faces, 20 Newsgroups, mouse bladder, PBMC, Golub and MovieLens (those that are in the data folder;
+at most 1,000 rows and 500 columns), three seeds, rank 10. Distance of the mean relative error from the best of three
+scikit-learn starts on pooled rows, in percent, for all methods, and the worst owner's error beside it.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from .estimators.boolean_pooled import PooledBMF as PooledBMF
 from .estimators.boolean_relaxed import ELBMF as ELBMF
 from .estimators.boolean_relaxed import PRIMP as PRIMP
 from .estimators.boolean_relaxed import ZhangBMF as ZhangBMF
+from .estimators.deep import FedDMF as FedDMF
 from .estimators.fnmf import FNMF as FNMF
 from .estimators.fnmf import FedProxNMF as FedProxNMF
 from .estimators.fnmf import OneShotNMF as OneShotNMF

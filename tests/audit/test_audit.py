@@ -42,6 +42,7 @@ def smooth():
     return dict(zip("abcdef", np.array_split(X, 6), strict=True))
 
 
+@pytest.mark.slow
 def test_bare_sums_are_refuted_and_the_minimums_close_what_was_found():
     off = Minimums(allow=("rare-columns", "changed-cohort", "small-client"))
     bare = audit(PooledNMF(5), smooth(), privacy=("secure-sum", off), rounds=10)
@@ -68,6 +69,7 @@ def lower_bound(privacy, seed):
     return epsilon_lower_bound(scores, planted.included, 1e-5)["epsilon"]
 
 
+@pytest.mark.slow
 def test_a_build_without_composition_is_refuted_and_ours_is_not():
     public = {"row_bound": 1.0, "rows": 150}
     once = calibrate(1.0, 1e-5, 1)

@@ -41,6 +41,11 @@ CONFIGS = {
         {"n_components": 1, "local_solver": "gradient", "weights": "equal", "tol": 0.0},
         {"n_components": 3, "local_solver": "multiplicative"},
     ],
+    "FedDMF": [
+        {"n_components": 3, "hidden": 8, "epochs": 1, "refine": 1, "batch_size": 64},
+        {"n_components": 2, "hidden": 4, "epochs": 2, "beta": 1.0, "average": False, "start": "own", "rotate": True},
+        {"n_components": 2, "hidden": 4, "share": "network", "patience": 1, "anchor": "mean", "negatives": None},
+    ],
     "FNMF": [
         {"n_components": 3, "local_steps": 2, "diagnostics": True},
         {"n_components": 3, "barycenter": "client", "local_solver": "ipalm", "weights": "rows", "diagnostics": True},
@@ -60,6 +65,16 @@ CONFIGS = {
         {"n_components": 3, "local_steps": 20, "combine": "mean", "local_solver": "multiplicative"},
         {"n_components": 2, "local_steps": 20, "combine": "hierarchical", "local_solver": "ipalm", "start": "common"},
     ],
+    "BooleanVotes": [
+        {"n_components": 3, "solver": "grecond"},
+        {"n_components": 2, "solver": "elbmf", "align": "none", "vote": "or", "refit": "none"},
+    ],
+    "FALB": [{"n_components": 3, "local_steps": 2}],
+    "FELB": [
+        {"n_components": 3, "local_steps": 2},
+        {"n_components": 2, "init": "shared", "weights": "rows", "refit": "none", "scale_prox": False},
+    ],
+    "PooledBMF": [{"n_components": 3}, {"n_components": 2, "gamma": 10.0, "server_steps": 1, "refit": "none"}],
     "PooledNMF": [
         {"n_components": 3},
         {"n_components": 1, "momentum": False, "tol": 0.0},
@@ -72,7 +87,7 @@ CONFIGS = {
         {"n_components": 2, "n_private": 1, "weights": "equal"},
     ],
 }
-POOLED = {"PooledNMF"}
+POOLED = {"PooledBMF", "PooledNMF"}
 OWNED = {"n_private", "weights"}  # settings by which the result depends on who owns which rows
 
 

@@ -10,8 +10,9 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FELB, FedAvgNMF, PooledBMF, PooledNMF
-from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.privacy import BudgetError, Clip, Gaussian, Ledger, Listener, PaperNoise, SecureSum, calibrate, describe
+from fedfactor.privacy.secagg import AbortError
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("cryptography")
@@ -109,6 +110,7 @@ class TestOtherUnits:
         plain = fedfactor.run(FedAvgNMF(3, weights="equal", tol=0), owners(8), rounds=4, seed=0)
         np.testing.assert_allclose(noisy.V, plain.V, rtol=1e-6, atol=1e-6)
 
+    @pytest.mark.slow
     def test_secret_sampling_of_clients_costs_less_noise(self):
         privacy = fedfactor.dp(2.0, unit="client", clip=0.5, sampling=0.5)
         run = fedfactor.run(FELB(2), _binary(8), rounds=5, seed=0, privacy=privacy)
@@ -127,6 +129,25 @@ class TestOtherUnits:
         assert np.std(heard.rounds[0][1].D) > 2 * np.std(heard.rounds[1][1].D)
         assert run.factors["c0"].U.shape == (60, 3)
         assert (run.factors["c0"].U.sum(axis=1) > 0).all()
+
+    def test_subjects_named_by_a_column_of_the_frame(self):
+        pandas = pytest.importorskip("pandas")
+        rng = np.random.default_rng(0)
+        frames = {
+            name: pandas.DataFrame({"patient": np.arange(40) // 4 + 1.0, **{f"f{j}": rng.random(40) for j in range(5)}})
+            for name in "abc"
+        }
+        privacy = fedfactor.dp(4.0, unit="subject", subject="patient", cap=2, row_bound=2.0, rows=120)
+        run = fedfactor.run(PooledNMF(2), frames, rounds=3, seed=0, privacy=privacy)
+        assert run.factors["a"].U.shape == (40, 2)
+        measured = sum((frame.drop(columns="patient") ** 2).to_numpy().sum() for frame in frames.values())
+        assert float(run.score.total) == pytest.approx(measured)  # a name is no measurement
+        strange = fedfactor.dp(4.0, unit="subject", subject="nobody", row_bound=2.0, rows=120)
+        with pytest.raises(DataError, match="no column 'nobody'"):
+            fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=strange)
+        short = fedfactor.dp(1.0, unit="subject", subject={n: [1, 2, 3] for n in "abc"}, row_bound=2.0, rows=9)
+        with pytest.raises(DataError, match="40 rows but 3 subject ids"):
+            fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=short)
 
 
 def _binary(n):
@@ -168,6 +189,16 @@ class TestRefusals:
     def test_everybody_colludes(self):
         with pytest.raises(IncompatibleError, match="nobody is left whose noise counts"):
             fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(1.0, colluding=5))
+
+    def test_too_few_clients_to_share_the_noise(self):
+        with pytest.raises(IncompatibleError, match="noise='local'"):
+            fedfactor.run(PooledNMF(3), owners(2), privacy=fedfactor.dp(1.0, **PUBLIC))
+        alone = fedfactor.run(PooledNMF(3), owners(1), rounds=2, privacy=fedfactor.dp(1.0, noise="local", **PUBLIC))
+        assert alone.privacy["epsilon"] <= 1
+
+    def test_a_cohort_too_small_for_the_noise_that_was_paid_for(self):
+        with pytest.raises(AbortError, match="its minimum is 5"):
+            fedfactor.run(PooledNMF(3), owners(), rounds=2, participation=0.6, privacy=fedfactor.dp(1.0, **PUBLIC))
 
     def test_local_noise_under_a_secure_sum(self):
         with pytest.raises(IncompatibleError, match="assumes no secure sum"):

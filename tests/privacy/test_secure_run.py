@@ -40,9 +40,9 @@ def relative(a, b):
     ids=lambda value: type(value).__name__,
 )
 def test_v_is_that_of_plain_sums_up_to_the_quantisation(method, binary):
-    data = owners(binary=binary)
-    plain = fedfactor.run(method, data, rounds=100, seed=1)
-    secure = fedfactor.run(method, data, rounds=100, seed=1, privacy=(SecureSum(), ALLOWED))
+    data, rounds = owners(binary=binary), 100 if isinstance(method, PooledNMF) else 25
+    plain = fedfactor.run(method, data, rounds=rounds, seed=1)
+    secure = fedfactor.run(method, data, rounds=rounds, seed=1, privacy=(SecureSum(), ALLOWED))
     assert plain.rounds == secure.rounds
     assert relative(secure.V, plain.V) <= 1e-5
 
@@ -183,7 +183,8 @@ def test_a_summary_says_who_sees_what():
     assert about["epsilon"] == float("inf")
     assert "no single one" in about["sees"]["server"]
     assert any("sums of many rounds can reveal" in line for line in about["not_covered"])
-    assert about["exact_sums"] == {"equations_per_column": 9, "rows": 300}
+    assert about["exact_sums_at_most"]["rows"] == 300
+    assert about["exact_sums_at_most"]["equations_per_column"] >= 9
     assert fedfactor.run(PooledNMF(3), owners(), rounds=3).summary()["privacy"]["sees"]["server"] == "every upload"
 
 

@@ -5,6 +5,7 @@ from .distributed_nmf import DistributedNMF as DistributedNMF
 from .dsanls import DSANLS as DSANLS
 from .fcf import FCF as FCF
 from .fedavg_nmf import FedAvgNMF as FedAvgNMF
+from .feddmf import FedDMF as FedDMF
 from .fedmf import FedMF as FedMF
 from .fedprox_nmf import FedProxNMF as FedProxNMF
 from .fedsplit import FedSPLIT as FedSPLIT

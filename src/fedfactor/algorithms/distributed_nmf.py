@@ -75,9 +75,9 @@ class DistributedNMF(Algorithm):
 
     .. math:: \min_{U \ge 0,\, V \ge 0} \tfrac12 \|X - U V\|^2
 
-    Nodes move their rows of U and send :math:`U_c^\top U_c` and :math:`U_c^\top X_c`; every node (or the server) moves V
-    on the sums. :class:`~fedfactor.algorithms.PooledNMF` is this with several sweeps, extrapolation and restarts, and is
-    what to use; this is the plain form of the published comparisons.
+    Nodes move their rows of U and send :math:`U_c^\top U_c` and :math:`U_c^\top X_c`; every node (or the server) moves
+    V on the sums. :class:`~fedfactor.algorithms.PooledNMF` is this with several sweeps, extrapolation and restarts, and
+    is what to use; this is the plain form of the published comparisons.
 
     Parameters
     ----------

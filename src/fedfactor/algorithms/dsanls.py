@@ -152,8 +152,9 @@ class DSANLS(Algorithm):
 
     Notes
     -----
-    One iteration is two rounds; with the start, T iterations are 2 T + 1 rounds, which is also the default. Up per node and iteration: k (d + d')
-    numbers for sketches of width d and d', and four more that estimate the error, instead of k (n + m). The estimate is
+    One iteration is two rounds; with the start, T iterations are 2 T + 1 rounds, which is also the default.
+    Up per node and iteration: k (d + d') numbers for sketches of width d and d', and four more that estimate the error,
+    instead of k (n + m). The estimate is
     unbiased, because a sketch is drawn after the factors it is applied to. A round in which a node is missing is
     repeated, as the sum would lack its block.
 

@@ -220,7 +220,8 @@ class FedSPLIT(Algorithm):
         U, V = starting_factors(n, m, k, at.rng("start"), here.start_scale, meta.dtype)
         return Local(
             U=U, V=V, user=np.zeros(n, meta.dtype), item=np.zeros(m, meta.dtype), mu=np.float64(0),
-            sent=V[:0], M=np.zeros((k, self.n_components), meta.dtype), fitted=np.bool_(False), chosen=np.bool_(True),
+            sent=V[:0], sent_item=np.zeros(0, meta.dtype), M=np.zeros((k, self.n_components), meta.dtype),
+            fitted=np.bool_(False), chosen=np.bool_(True),
         )  # fmt: skip
 
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
@@ -239,7 +240,7 @@ class FedSPLIT(Algorithm):
             raise ClientUnavailable(f"{at.client} keeps its item factors to itself (select={self.select!r}).")
         return state, Factors(
             V=state.sent,
-            item=state.item if self.item_bias == "mean" else None,
+            item=state.sent_item if self.item_bias == "mean" else None,
             seen=item_counts(R) > 0 if self.masked else None,
         )
 
@@ -351,11 +352,14 @@ class FedSPLIT(Algorithm):
         elif at is not None and self.select == "quality":
             found = own_error(R, mu, start, len(V), here._penalty, here.iterations, at.rng("select"))
             chosen = found <= self.max_error
-        sent = V if self.masked or at is None else fill_unrated(V, rated, self.unrated, at.rng("unrated"))
+        sent, item = V, model.item
+        if not self.masked and at is not None:
+            sent = fill_unrated(V, rated, self.unrated, at.rng("unrated"))
+            item = fill_unrated(item[None], rated, self.unrated, at.rng("unrated bias"))[0]
         if self.unit_rows:
             size = row_rms(sent)
             U, V, sent = U * size.T, V / size, sent / size
-        return replace(state, U=U, V=V, user=model.user, item=model.item, mu=np.float64(mu), sent=sent,
+        return replace(state, U=U, V=V, user=model.user, item=model.item, sent_item=item, mu=np.float64(mu), sent=sent,
                        fitted=np.bool_(True), chosen=np.bool_(chosen))  # fmt: skip
 
     def _joint_sums(self, R: Array, state: Local, V: Array) -> tuple[Local, JointSums]:

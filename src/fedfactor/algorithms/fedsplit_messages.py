@@ -100,6 +100,7 @@ class Local:
     item: Array
     mu: Array
     sent: Array
+    sent_item: Array
     M: Array
     fitted: Array
     chosen: Array

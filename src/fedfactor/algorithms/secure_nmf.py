@@ -239,8 +239,8 @@ class SynSSD(Algorithm):
         Named after the factors of the paper, whose U is the common factor (V here) and whose V is private (U here).
         ``"u"``: the private factor is updated through a sketch of the common one; its mean (k d numbers) travels in
         every inner step and the whole V once in ``local_steps``. ``"v"``: the common factor is updated through a
-        private sketch of each party's rows; the whole V travels in every inner step, as in the published code. ``"uv"``:
-        both, with two streams.
+        private sketch of each party's rows; the whole V travels in every inner step, as in the published code.
+        ``"uv"``: both, with two streams.
     kind : {"subsampling", "gaussian", "count", "srht"}
     ratio : float
         Width of a sketch as a share of what it replaces, at least three times the rank.
@@ -253,7 +253,7 @@ class SynSSD(Algorithm):
 
     Notes
     -----
-    A round is one inner step. Sent up per party in T₂ rounds: ``"u"`` and ``"uv"`` k (m + T₂ d) numbers, ``"v"`` k m T₂.
+    A round is one inner step. Sent up per party in T₂ rounds: ``"u"`` and ``"uv"`` k (m + T₂ d), ``"v"`` k m T₂.
 
     References
     ----------

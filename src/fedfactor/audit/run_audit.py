@@ -136,7 +136,7 @@ def _membership(result: Any, members: dict[str, Any], others: np.ndarray, asked:
     figures = membership_figures(inside, residual_scores(others, V)) if others.size else {"auc": 0.5}
     refuted, claim = False, "none is made: membership is not protected without noise"
     if asked is not None and others.size:
-        claim = f"({asked.epsilon:g}, {asked.delta:g})-DP of one {asked.unit}: TPR ≤ exp(ε) FPR + δ"
+        claim = f"({asked.epsilon:g}, {asked.delta:g})-DP of one {asked.unit}: hits ≤ exp(ε) × false alarms + δ"
         most = math.exp(min(asked.epsilon, 700.0)) * 0.01 + asked.delta
         refuted = figures["tpr_at_1%_fpr_resolvable"] and figures["tpr_at_1%_fpr_interval"][0] > most
     return Finding(

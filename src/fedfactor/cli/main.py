@@ -9,6 +9,7 @@ import typer
 
 from fedfactor.cli.audit import audit
 from fedfactor.cli.demo import demo
+from fedfactor.cli.federation import register
 from fedfactor.cli.fit import fit
 from fedfactor.cli.rank import rank
 from fedfactor.cli.reproduce import reproduce
@@ -50,3 +51,4 @@ app.command()(rank)
 app.command()(reproduce)
 app.command()(audit)
 app.command()(split)
+register(app)

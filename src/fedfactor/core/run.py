@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from fedfactor.core.protocol import LocalFactors, Score, settings_of
 from fedfactor.core.tree import Array, Tree, tree_sum
 
@@ -48,7 +50,14 @@ class Run:
     @property
     def V(self) -> Array:
         """The shared factor (k × m)."""
-        return next(iter(self.factors.values())).V
+        first = next(iter(self.factors.values()))
+        if first.columns is None or len(self.factors) < len(self.scores):
+            return first.V
+        # Every node kept its own columns of V: put them together.
+        V = np.zeros((first.V.shape[0], sum(kept.V.shape[1] for kept in self.factors.values())), first.V.dtype)
+        for kept in self.factors.values():
+            V[:, kept.columns] = kept.V
+        return V
 
     @property
     def rounds(self) -> int:

@@ -2,6 +2,9 @@ from .fetch import Dataset as Dataset
 from .fetch import available as available
 from .fetch import data_folder as data_folder
 from .fetch import load_dataset as load_dataset
+from .interactions import Interactions as Interactions
+from .interactions import ItemTable as ItemTable
+from .interactions import interactions_of as interactions_of
 from .io import load_shard as load_shard
 from .io import load_table as load_table
 from .io import open_files as open_files

@@ -156,7 +156,8 @@ def load_dataset(name: str, *, download: bool = False) -> Dataset:
         One of the keys of :func:`available`. ``roles`` is ``roles_americas_small``.
     download : bool, default=False
         Fetch the public original into the data folder when it is not there, and check its SHA-256. Only
-        ``fashion_mnist``, ``movielens_small`` and ``movielens_1m``; of the others ``Dataset.source`` says where the original lives.
+        ``fashion_mnist``, ``movielens_small`` and ``movielens_1m``; of the others ``Dataset.source`` says where the
+        original lives.
 
     Returns
     -------

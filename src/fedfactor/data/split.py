@@ -132,7 +132,7 @@ def _split_dense(source: Path, files: list[Path], blocks: list[Path], rows: list
 
 
 def _split_sparse(source: Any, files: list[Path], blocks: list[Path], rows: list[int], columns: list[int]) -> None:
-    n, m = source.shape
+    m = source.shape[1]
     indptr = source.indptr()
     with ExitStack() as stack:
         indices, data = (stack.enter_context(Member(source.path, name)) for name in ("indices", "data"))

@@ -42,8 +42,8 @@ class VirtualEngine:
 
     Notes
     -----
-    The history has one record for each arrival (each round, with a barrier) and tells ``virtual_time``. ``rounds`` counts
-    a client's steps on average: with N clients, N times as many arrivals, of which the fast clients have more.
+    The history has one record for each arrival (each round, with a barrier) and tells ``virtual_time``. ``rounds``
+    counts a client's steps on average: with N clients, N times as many arrivals, of which the fast clients have more.
 
     Examples
     --------
@@ -97,8 +97,8 @@ class VirtualEngine:
     def _refuse(self, algorithm: Algorithm, participation: Participation, checkpoint: Any) -> None:
         if not self.barrier and not getattr(type(algorithm), "asynchronous", False):
             raise IncompatibleError(
-                f"{type(algorithm).__name__} needs the uploads of all clients together. Use VirtualEngine(barrier=True), "
-                "or a method made for single uploads, such as AsynSD."
+                f"{type(algorithm).__name__} needs the uploads of all clients together. Use "
+                "VirtualEngine(barrier=True), or a method made for single uploads, such as AsynSD."
             )
         if participation != 1.0:
             raise IncompatibleError("A virtual clock decides who takes part when; participation must stay 1.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fedfactor.core.errors import IncompatibleError, ProtocolError
 from fedfactor.core.federation import Federation
@@ -12,9 +12,6 @@ from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.core.tree import Tree, kind_of, nbytes, tree_sum
 from fedfactor.core.wire import Spec, check_message
-
-if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
 
 Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
 """A share of the clients drawn anew each round, or a rule that names those who take part."""
@@ -49,7 +46,6 @@ class Engine(Protocol):
         participation: Participation = 1.0,
         checkpoint: Any = None,
         callbacks: Sequence[AnyCallback] = (),
-        channel: Channel | None = None,
     ) -> Run:
         """Run all rounds and return what is left behind."""
         ...

@@ -47,12 +47,23 @@ class Generations:
             if number != snapshot.next_round:
                 path.unlink()
 
+    def _refuse_foreign(self) -> None:
+        """Refuse, on every rank, files of a job with another number of ranks: ours would be mixed up with them."""
+        counts = [_about(path)["fingerprint"].get("ranks") for path in self.folder.glob("round-*") if _NAME.fullmatch(path.name)]
+        odd = self.world.tell_all(next((count for count in counts if count != self.world.size), None))
+        if odd is not None:
+            raise CheckpointError(
+                f"{self.folder} was written by a job of {odd} ranks, but this one has {self.world.size}. Start {odd} "
+                "ranks, use another folder, or delete this one."
+            )
+
     def load(self, mark: dict[str, Any]) -> Snapshot | None:
         """Read the newest generation that every rank has; refuse it on all ranks when any rank's part does not fit."""
         mine = self._mine()
         everywhere: list[list[int]] = self.world.hear_all(sorted(mine))
         common: set[int] = set(everywhere[0]).intersection(*everywhere[1:])
         if not common:
+            self._refuse_foreign()
             return None
         newest, problem, snapshot = max(common), "", None
         try:
@@ -86,8 +97,12 @@ def progress(folder: Path) -> tuple[int, int] | None:
     if not found:
         return None
     number, path = max(found)
+    return int(_about(path)["fingerprint"]["seed"]), number
+
+
+def _about(path: Path) -> dict[str, Any]:
     try:
-        about = json.loads(read_header(path.read_bytes(), limit=1 << 30)[1]["about"])
-        return int(about["fingerprint"]["seed"]), number
+        about: dict[str, Any] = json.loads(read_header(path.read_bytes(), limit=1 << 30)[1]["about"])
+        return {**about, "fingerprint": dict(about["fingerprint"])}
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged ({error}). Delete it, or start anew.") from None

@@ -98,8 +98,8 @@ def run(
     if getattr(chosen, "apart", False):  # opening all owners here would defeat such an engine; it judges by itself
         if privacy is not None:
             raise IncompatibleError(
-                f"privacy={privacy!r} is not offered where each process holds its own owners only ({type(chosen).__name__}): "
-                "plain sums travel. Use the local engine to simulate it, or None."
+                f"privacy={privacy!r} is not offered where each process holds its own owners only "
+                f"({type(chosen).__name__}): plain sums travel. Use the local engine to simulate it, or None."
             )
         return chosen.run(algorithm, federation, rounds=rounds, **settings)
     if privacy is None:
@@ -114,7 +114,8 @@ def run(
     kept = Checkpoint.of(checkpoint)
     folder = None if kept is None else Path(kept.folder)
     plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
-    result = chosen.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
+    carrier: Any = chosen
+    result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
     return result if plan.federation is federation else _at_home(result, plan.original)
 
 

@@ -46,8 +46,8 @@ class MPIEngine:
         Whether clients may stay away from a round. It takes a message more; without it a client that stays away is an
         error.
     asynchronous : bool, optional
-        Whether uploads are merged one by one as they arrive, with rank 0 as the server and no owners on it. None: as the
-        algorithm is made.
+        Whether uploads are merged one by one as they arrive, with rank 0 as the server and no owners on it. None: as
+        the algorithm is made.
     comm : communicator, optional
         Of mpi4py; by default all ranks.
 

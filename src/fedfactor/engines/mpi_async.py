@@ -177,4 +177,5 @@ class AsyncJob:
     def epitaph(self, error: BaseException) -> str:
         """Say where and why the job ended."""
         what = "the server" if self.world.rank == 0 else f"owners {', '.join(self.mine.names if self.mine else ())}"
-        return f"rank {self.world.rank} of {self.world.size} ({what}) failed, so the job ends: {type(error).__name__}: {error}"
+        where = f"rank {self.world.rank} of {self.world.size} ({what})"
+        return f"{where} failed, so the job ends: {type(error).__name__}: {error}"

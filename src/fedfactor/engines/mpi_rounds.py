@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,7 @@ class RoundsJob:
     def _places(self) -> list[tuple[str, ...]]:
         whole, more = divmod(self.meta.n_clients, self.world.size)
         starts = [rank * whole + min(rank, more) for rank in range(self.world.size + 1)]
-        return [self.meta.clients[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        return [self.meta.clients[a:b] for a, b in pairwise(starts)]
 
     def _received(self, data: bytes, down: Tree) -> Tree:
         if self.world.rank == 0:

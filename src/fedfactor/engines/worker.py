@@ -39,6 +39,15 @@ def _as_tuples(value: Any) -> Any:
     return tuple(_as_tuples(part) for part in value) if isinstance(value, list) else value  # type: ignore[reportUnknownVariableType]
 
 
+def algorithm_of(tag: str, settings: dict[str, Any]) -> Algorithm:
+    """Build an algorithm from its import name and its fields as plain data."""
+    module, _, name = tag.partition(":")
+    kind: Any = importlib.import_module(module)
+    for part in name.split("."):
+        kind = getattr(kind, part)
+    return kind(**{key: _as_tuples(value) for key, value in settings.items()})
+
+
 class Worker:
     """Clients by name: their rows, their states, and the orders that concern them."""
 
@@ -51,11 +60,7 @@ class Worker:
 
     def job(self, order: dict[str, Any], payload: bytes) -> None:
         """Learn what to run."""
-        module, _, name = order["algorithm"].partition(":")
-        kind: Any = importlib.import_module(module)
-        for part in name.split("."):
-            kind = getattr(kind, part)
-        self._algorithm = kind(**{key: _as_tuples(value) for key, value in order["settings"].items()})
+        self._algorithm = algorithm_of(order["algorithm"], order["settings"])
         meta: dict[str, Any] = order["meta"] | {"clients": tuple(order["meta"]["clients"])}
         self._meta = Meta(**meta)
         limit_threads(order["threads"]).__enter__()  # for as long as this process lives

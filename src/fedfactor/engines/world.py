@@ -44,7 +44,7 @@ class World:
         if self.size == 1 and told > 1:
             raise WorldError(
                 f"The launcher started {told} processes, but MPI sees only this one: launcher and MPI library do not "
-                f"belong together ({self.MPI.Get_library_version().splitlines()[0]}). Use the mpiexec that was installed "
+                f"belong together ({self.MPI.Get_library_version().splitlines()[0]}). Use the mpiexec that came "
                 "with mpi4py's library, in the bin folder of this Python environment."
             )
         if asked is not None and asked != self.size:

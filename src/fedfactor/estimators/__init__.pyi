@@ -8,6 +8,7 @@ from .boolean_pooled import PooledBMF as PooledBMF
 from .boolean_relaxed import ELBMF as ELBMF
 from .boolean_relaxed import PRIMP as PRIMP
 from .boolean_relaxed import ZhangBMF as ZhangBMF
+from .deep import FedDMF as FedDMF
 from .fnmf import FNMF as FNMF
 from .fnmf import FedProxNMF as FedProxNMF
 from .fnmf import OneShotNMF as OneShotNMF

@@ -8,8 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
-
-_CELLS = 1 << 22  # users × items whose scores may exist at one time
+from fedfactor.kernels.ranking import best_items
 
 
 class UserTable:
@@ -82,24 +81,14 @@ class UserTable:
         return self.items[columns], scores
 
     def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
+        """Return columns of the best items, and their scores."""
+        return best_items(self.U[rows], self.V, self.seen[rows], self._number(n), skip_seen=exclude_seen)
+
+    def _number(self, n: Any) -> int:
         m = self.V.shape[1]
         if not isinstance(n, (int, np.integer)) or not 1 <= n <= m:
             raise DataError(f"n={n!r} must be a whole number from 1 to {m}, the number of items.")
-        found, scores = np.empty((len(rows), n), np.int64), np.empty((len(rows), n), self.V.dtype)
-        step = max(1, _CELLS // m)
-        for start in range(0, len(rows), step):
-            some = rows[start : start + step]
-            block = self.U[some] @ self.V
-            if exclude_seen:
-                seen = self.seen[some]
-                block[np.repeat(np.arange(len(some)), np.diff(seen.indptr)), seen.indices] = -np.inf
-            top = np.argpartition(block, m - n, axis=1)[:, m - n :] if n < m else np.tile(np.arange(m), (len(some), 1))
-            values = np.take_along_axis(block, top, axis=1)
-            order = np.lexsort((top, -values), axis=1)  # equal scores: the earlier item first
-            found[start : start + step] = np.take_along_axis(top, order, axis=1)
-            scores[start : start + step] = np.take_along_axis(values, order, axis=1)
-        return found, scores
+        return int(n)
 
 
 def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.ndarray]:

@@ -35,8 +35,8 @@ def pivot_rows(G: Array, B: Array, *, start: Array | None = None, tol: float | N
 
     Notes
     -----
-    Rows with the same passive set share one factorization. Full exchanges first; a row that does not improve three times
-    exchanges its last wrong index only (Murty's rule), which cannot cycle.
+    Rows with the same passive set share one factorization. Full exchanges first; a row that does not improve three
+    times exchanges its last wrong index only (Murty's rule), which cannot cycle.
 
     References
     ----------

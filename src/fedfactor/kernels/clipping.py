@@ -40,7 +40,9 @@ ROW_CLIP = 0.2
 FIRST_STEP = 5.0
 """Length of the first step along summed row gradients, in units of components per row."""
 
-_UNSURE = 1e-12  # squared norms below come with cancellation; this covers it, so that no factor is too large
+_UNSURE = (
+    1e-12  # squared norms come with cancellation: this, or more for many columns, covers it, so that none is short
+)
 
 
 def doubles(X: Array) -> Array:
@@ -128,7 +130,7 @@ def clipped_gradient(U: Array, X: Array, V: Array, *, bound: float, sweeps: int)
     with np.errstate(invalid="ignore"):
         inner = np.where(usable, scale**2 * squares, 0.0)
     residual = inner - 2 * np.einsum("ij,ij->i", U, B) + np.einsum("ij,ij->i", U @ G, U)
-    norms = _norms(U) * np.sqrt(np.maximum(residual, 0.0) + _UNSURE)
+    norms = _norms(U) * np.sqrt(np.maximum(residual, 0.0) + max(_UNSURE, 16 * 2.0**-53 * sum(V.shape)))
     factor = np.where(usable, np.minimum(1.0, ROW_CLIP / np.maximum(norms, 1e-300)), 0.0)
     weighted = U * factor[:, None]
     return U, (weighted.T @ U) @ V - sums(weighted * np.where(usable, scale, 0.0)[:, None], X)

@@ -13,6 +13,7 @@ PLANS = {
     "rating_biases": ("iidRRdddssnnDD", "fast"),
     "rating_factors": ("iidRRdddssnnnWWW", "fast"),
     "implicit_factors": ("iidRRRsssnnnWWW", "fast"),
+    "best_items": ("iiRRnnnnzW", "contract"),
 }
 
 
@@ -146,3 +147,36 @@ def implicit_factors(indptr, indices, data, U, Vt, G, alpha, floor, one, start, 
             for t in range(k):
                 error += np.float64(new[q]) * np.float64(G[q, t]) * np.float64(new[t])
     return error
+
+
+def best_items(indptr, indices, U, V, n, skip, start, stop, found, scores):
+    """Keep the `n` items with the largest scores of users ``start:stop``, best first; of equal scores the earlier."""
+    k, m = V.shape
+    row = np.empty(m, U.dtype)
+    low = U.dtype.type(-np.inf)
+    for i in range(start, stop):
+        for j in range(m):
+            row[j] = U[i, 0] * V[0, j]
+        for q in range(1, k):
+            u = U[i, q]
+            v = V[q]
+            for j in range(m):
+                row[j] += u * v[j]
+        if skip != 0:
+            for p in range(indptr[i], indptr[i + 1]):
+                row[indices[p]] = low
+        best = scores[i]
+        size = 0
+        for j in range(m):
+            value = row[j]
+            if size == n and value <= best[n - 1]:
+                continue
+            p = size if size < n else n - 1
+            while p > 0 and best[p - 1] < value:
+                best[p] = best[p - 1]
+                found[i * n + p] = found[i * n + p - 1]
+                p -= 1
+            best[p] = value
+            found[i * n + p] = j
+            if size < n:
+                size += 1

@@ -55,7 +55,7 @@ def pooled_item_biases(residuals: Array, counts: Array, damping: float = DAMPING
     return (residuals / (counts + damping)).astype(np.asarray(residuals).dtype)
 
 
-def hold_out(R: Array, share: float, rng: np.random.Generator) -> tuple[Any, Any]:
+def hold_out(R: Array, share: float, rng: np.random.Generator, *, keep_items: bool = True) -> tuple[Any, Any]:
     """Split ratings into two matrices of one shape at random; every user and item that has ratings keeps at least one.
 
     Parameters
@@ -64,6 +64,8 @@ def hold_out(R: Array, share: float, rng: np.random.Generator) -> tuple[Any, Any
     share : float
         Of the ratings, for the second matrix, as far as the rule allows.
     rng : Generator
+    keep_items : bool
+        False: items may lose all their ratings, as they may in small groups, where most have one.
 
     Returns
     -------
@@ -83,7 +85,7 @@ def hold_out(R: Array, share: float, rng: np.random.Generator) -> tuple[Any, Any
         if left == 0:
             break
         i, j = rows[p], R.indices[p]
-        if users[i] > 1 and items[j] > 1:
+        if users[i] > 1 and (items[j] > 1 or not keep_items):
             out[p] = True
             users[i] -= 1
             items[j] -= 1

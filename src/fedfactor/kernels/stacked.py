@@ -49,7 +49,7 @@ def fill_unrated(V: Array, rated: Array, how: str, rng: np.random.Generator | No
         drawn = row[where[rng.integers(len(where), size=len(blank))]]
         # A plain copy would repeat another entry bit by bit, and so give itself away; many rated entries lie on the
         # floor, and there a moved one would.
-        row[blank] = np.where(drawn <= FLOOR, drawn, drawn * rng.uniform(0.9, 1.1, len(blank)))
+        row[blank] = np.where(np.abs(drawn) <= FLOOR, drawn, drawn * rng.uniform(0.9, 1.1, len(blank)))
     return V
 
 

@@ -172,6 +172,10 @@ class Inbox:
         parcel, layout = flatten(up, noisy=self._noisy)
         if self._reducer is None:
             self._open(parcel, layout, up.uplink)
+        elif type(up) is not type(self._layout.like):
+            raise ProtocolError(
+                f"Client {name!r} sent {type(up).__name__} in a round of {type(self._layout.like).__name__}."
+            )
         site = Site(name, self._at, len(self._names), self._neutral, self._seed)
         self._reducer.take(name, self._encoded(parcel, site))
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedfactor.core.protocol import Meta
 from fedfactor.core.wire import Spec
 
-__all__ = ["sketch_account", "sum_account"]
+__all__ = ["sum_account"]
 
 
 def sum_account(spec: Spec, meta: Meta, rounds: int, rows_per_column: np.ndarray | None = None) -> dict[str, Any]:
@@ -47,14 +47,3 @@ def sum_account(spec: Spec, meta: Meta, rounds: int, rows_per_column: np.ndarray
         filled = rows_per_column[rows_per_column > 0]
         found["exposed_columns"] = int((filled <= equations).sum())
     return found
-
-
-def sketch_account(width: int, rounds: int, n_columns: int) -> dict[str, Any]:
-    """Count what public sketches of a private matrix say: at a total width of its columns it is determined.
-
-    Examples
-    --------
-    >>> sketch_account(width=50, rounds=10, n_columns=500)
-    {'total_width': 500, 'columns': 500, 'determined': True}
-    """
-    return {"total_width": width * rounds, "columns": n_columns, "determined": width * rounds >= n_columns}

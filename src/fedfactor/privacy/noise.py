@@ -111,7 +111,7 @@ class Gaussian(Transform):
     share: Literal["distributed", "local"] = "distributed"
     honest: int = 1
     sampling: float = 1.0
-    bits: int = 20
+    bits: int = 22
     place: ClassVar[int] = 2
     noisy: ClassVar[bool] = True
 

@@ -139,7 +139,7 @@ def make_plan(
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
     work, withheld = federation, np.zeros(0, np.int64)
-    if any(isinstance(t, Robust) for t in parts.transforms):
+    if any(isinstance(t, Robust | PaperNoise) for t in parts.transforms):
         algorithm = _equal_weights(algorithm)
     spec = _upload_spec(algorithm, meta, parts.transforms)
     _check_all(parts.transforms, algorithm, meta, spec)
@@ -178,8 +178,16 @@ def _private_plan(
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
     honest = 1
     if secure is not None:
+        if meta.n_clients < 3:
+            raise IncompatibleError(
+                f"Distributed noise hides in a secure sum, which {meta.n_clients} client(s) cannot make. Use "
+                "dp(..., noise='local'): each then adds the whole noise itself."
+            )
         secure.check(algorithm, meta, {})
-        honest = secure.needed(meta.n_clients) - asked.colluding
+        needed = secure.needed(meta.n_clients)
+        # Each client holds the server to it: in a smaller sum there would be less noise than was paid for.
+        secure = replace(secure, min_clients=needed)
+        honest = needed - asked.colluding
         independent = meta.n_clients - asked.colluding - parts.minimums.coordinator_is_client
         if honest < 1 or independent < 2:
             raise IncompatibleError(
@@ -215,6 +223,8 @@ def _private_plan(
         if asked.unit == "subject":
             assert asked.subject is not None
             work = cap_subjects(federation, asked.subject, asked.cap)
+            if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
+                federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
         algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
         sensitivity = size * (asked.cap if asked.unit == "subject" else 1)
         about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
@@ -250,6 +260,8 @@ def _bounded(
         )
     if meta.masked:
         raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
+    # Settings that do not go together are refused here, before anything is released.
+    replace(algorithm, row_clip=1.0, row_count=1.0).check(meta)  # type: ignore[type-var]
     bound, rows = asked.row_bound, asked.rows
     if share:
         # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.

@@ -39,7 +39,9 @@ class Tuned(NamedTuple):
 
 
 def rating_folds(R: Any, folds: int, seed: int) -> Iterator[tuple[sparse.csr_array, sparse.csr_array]]:
-    """Yield (kept, held out) for each fold; every user and item keeps a rating, so folds overlap where few are left.
+    """Yield (kept, held out) for each fold: a random fifth, less what would leave a user without a rating.
+
+    Items may lose all their ratings: in a small group most have one, and the ratings to come are of such items, too.
 
     Examples
     --------
@@ -47,7 +49,7 @@ def rating_folds(R: Any, folds: int, seed: int) -> Iterator[tuple[sparse.csr_arr
     [6, 6, 6]
     """
     for fold in range(folds):
-        yield hold_out(R, 0.2, np.random.default_rng([21, seed, fold]))
+        yield hold_out(R, 0.2, np.random.default_rng([21, seed, fold]), keep_items=False)
 
 
 def tune_cnmf(
@@ -210,7 +212,7 @@ def choose_recommender(
     for fold in range(folds):
         # A stream of its own for each owner, in name order: the split does not depend on who else is there.
         parts = {
-            name: hold_out(R, 0.2, np.random.default_rng([22, seed, fold, place]))
+            name: hold_out(R, 0.2, np.random.default_rng([22, seed, fold, place]), keep_items=False)
             for place, (name, R) in enumerate(sorted(owners.items()))
         }
         for label, algorithm in named.items():

@@ -27,10 +27,12 @@ DATASETS: dict[str, tuple[str, str, int]] = {
 }
 
 
-def load_owners(name: str, *, n_clients: int = 20, full: bool = False, seed: int = 0) -> dict[str, Any]:
+def load_owners(
+    name: str, *, n_clients: int = 20, full: bool = False, columns: int = 500, seed: int = 0
+) -> dict[str, Any]:
     """Load a set, deal its rows at random, and let every owner turn its own into zeros and ones.
 
-    Small runs keep at most 1,000 rows and the 500 columns with most ones, counted over all owners together.
+    Small runs keep at most 1,000 rows and the `columns` with most ones, counted over all owners together.
     """
     known, rule, _ = DATASETS[name]
     X = load_dataset(known).X
@@ -42,7 +44,7 @@ def load_owners(name: str, *, n_clients: int = 20, full: bool = False, seed: int
     parts = {f"{int(owner):0{width}d}": rows for owner, rows in split_rows(X, labels).items()}
     above = _threshold(parts, rule)
     owners = {owner: _zeros_and_ones(rows, above) for owner, rows in parts.items()}
-    return owners if full else _frequent(owners, 500)
+    return owners if full else _frequent(owners, columns)
 
 
 def present() -> dict[str, bool]:

@@ -69,16 +69,16 @@ def real(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorit
     for name, here in present().items():
         if here:
             k = DATASETS[name][2]
-            yield name, lambda name=name: load_owners(name, full=full), {**proximal(k), **votes(k, 60 if full else 2)}
+            yield name, lambda name=name: load_owners(name, full=full), {**proximal(k), **votes(k, 120 if full else 20)}
 
 
 def components(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorithm]]]:
     """Yield two real sets with many components (Fig. 17)."""
-    for name in ("movielens", "newsgroups"):
-        if present()[name]:
-            for k in (100, 200, 500):
+    for k in (100, 200, 500):
+        for name in ("movielens", "newsgroups"):
+            if present()[name]:
                 methods = {key: one for key, one in proximal(k).items() if key != "FELB to the letter"}
-                yield f"{name} k={k}", lambda name=name: load_owners(name, full=full), methods
+                yield f"{name} k={k}", lambda name=name: load_owners(name, full=full, columns=1000), methods
 
 
 STUDIES = {"noise": noise, "scarcity": scarcity, "abundance": abundance, "real": real, "components": components}

@@ -93,7 +93,7 @@ def curves(full: bool) -> Cells:
         X = X / max(float(X.max()), 1.0)
         data = split_rows(X, split_evenly(len(X), 10, seed=0))
         method = PooledBMF(k) if binary else PooledNMF(k)
-        for budget, seed in product(BUDGETS, range(3 if full else 1)):
+        for budget, seed in product(BUDGETS, range(3 if full or binary else 1)):
             key = {"study": "curves", "data": name, "method": type(method).__name__, "mechanism": "ours, unit row",
                    "ε": budget, "seed": seed, "full": full}  # fmt: skip
             yield key, lambda m=method, d=data, e=budget, s=seed: _proven(m, d, e, s)

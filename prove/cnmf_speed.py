@@ -1,0 +1,66 @@
+"""CNMF on 1,000,000 ratings, k = 15: an iteration at least 5 times faster than one of Surprise's biased NMF on the same
+machine in one run, and at least as good a test RMSE after as many iterations.
+
+Needs Surprise, here or in the environment that ``FEDFACTOR_SURPRISE_PYTHON`` names. The ratings are made up, in the
+shape of MovieLens 1M, unless that is in the data folder.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from scipy import sparse
+
+from fedfactor.data import available, load_dataset, split_ratings
+from fedfactor.experiments.fedsplit import surprise
+from fedfactor.kernels.cnmf import cnmf, starting_factors
+from fedfactor.kernels.ratings import predict_cells
+
+K, EPOCHS = 15, 50
+
+
+def ratings() -> sparse.csr_array:
+    """Return a million ratings of 6,040 users of 3,706 items, with biases, eight tastes and noise."""
+    if available()["movielens_1m"]:
+        return load_dataset("movielens_1m").X.astype(np.float64)
+    rng = np.random.default_rng([1, 2])
+    n, m, wanted = 6040, 3706, 1_000_000
+    busy, popular = rng.lognormal(0, 1, n), rng.permutation((np.arange(1, m + 1) + 20.0) ** -1)
+    keys = np.zeros(0, np.int64)
+    while len(keys) < wanted:
+        users = rng.choice(n, wanted, p=busy / busy.sum())
+        keys = np.unique(np.concatenate([keys, users * m + rng.choice(m, wanted, p=popular / popular.sum())]))
+    keys = rng.choice(keys, wanted, replace=False)
+    u, i = keys // m, keys % m
+    P, Q = rng.normal(0, 1, (n, 8)), rng.normal(0, 1, (m, 8))
+    x = 3.6 + 0.4 * rng.normal(size=n)[u] + 0.5 * rng.normal(size=m)[i] + 0.18 * (P[u] * Q[i]).sum(1)
+    x = np.clip(np.rint(x + 0.75 * rng.normal(size=wanted)), 1, 5)
+    return sparse.csr_array(sparse.coo_array((x, (u.astype(np.int32), i.astype(np.int32))), shape=(n, m)))
+
+
+def claim() -> dict:
+    if not surprise.found():
+        raise RuntimeError(f"Surprise is not here: {surprise.HOW}")
+    train, test = split_ratings(ratings(), 0.2, seed=0)
+    T, mu = test.tocoo(), float(train.data.mean())
+
+    def error(fitted: np.ndarray) -> float:
+        return float(np.sqrt(np.mean((np.clip(fitted, 1, 5) - T.data) ** 2)))
+
+    U, V = starting_factors(*train.shape, K, np.random.default_rng(0))
+    cnmf(train, U, V, mu, iterations=1)  # compiled and warm
+    theirs = surprise.timing(train, T.row, T.col, k=K, epochs=(2, EPOCHS))
+    began = time.perf_counter()
+    model = cnmf(train, U, V, mu, iterations=EPOCHS)
+    ours = (time.perf_counter() - began) / EPOCHS
+    errors = {
+        "ours": error(predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col)),
+        "Surprise": error(theirs["predicted"]),
+    }
+    seconds = {"ours": ours, "Surprise": theirs["seconds"]}
+    holds = 5 * ours <= theirs["seconds"] and errors["ours"] <= errors["Surprise"]
+    return {
+        "ratings": int(train.nnz + test.nnz), "seconds_per_iteration": seconds, "test_rmse": errors,
+        "times_faster": theirs["seconds"] / ours, "holds": bool(holds),
+    }  # fmt: skip

@@ -1,0 +1,61 @@
+"""The two apps that Flower starts. Both find what they need in a folder on their own machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from fedfactor.core.errors import DataError
+from fedfactor.engines.clerk import Clerk
+from fedfactor.engines.desk import Policy
+from fedfactor.engines.flower.post import GridPost
+from fedfactor.engines.flower.records import from_record, to_record
+from fedfactor.engines.remote import Server
+from fedfactor.engines.seat import Agreement, Seat
+
+SERVER_FOLDER = "FEDFACTOR_SERVER"
+"""Environment variable that names the server's folder."""
+
+CLIENT_FOLDER = "folder"
+"""Entry of a SuperNode's own configuration (``--node-config``) that names the client's folder."""
+
+server_app = ServerApp()
+client_app = ClientApp()
+
+
+@server_app.main()
+def _serve(grid: Any, context: Context) -> None:
+    """Run all rounds."""
+    folder = Path(os.environ[SERVER_FOLDER])
+    about: dict[str, Any] = json.loads((folder / "server.json").read_bytes())
+    agreement = Agreement.of((folder / "agreement.json").read_bytes())
+    post = GridPost(grid, {name: key.encode() for name, key in about["keys"].items()})
+    Server(folder, agreement, Policy(**about["policy"]), post).run()
+
+
+@client_app.query()
+def _answer(message: Message, context: Context) -> Message:
+    """Answer one letter."""
+    folder = context.node_config.get(CLIENT_FOLDER)
+    if not isinstance(folder, str):
+        raise DataError("This SuperNode names no client's folder. Start it with fedfactor join.")
+    return answer(clerk_of(folder), message)
+
+
+@cache
+def clerk_of(folder: str) -> Clerk:
+    """Open a client's folder once per process."""
+    return Clerk(Seat(folder))
+
+
+def answer(clerk: Clerk, message: Message) -> Message:
+    """Let a clerk answer a Flower message."""
+    data = from_record(message.content) if message.has_content() else b""
+    return Message(to_record(clerk.answer(data)), reply_to=message)

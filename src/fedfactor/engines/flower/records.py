@@ -1,0 +1,34 @@
+"""Letters inside Flower's records: one array of bytes, never decoded by anything but our own reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, RecordDict
+
+from fedfactor.core.errors import ProtocolError
+
+LETTER = "letter"
+STYPE = "safetensors"
+
+
+def to_record(data: bytes) -> RecordDict:
+    """Put a letter into a record."""
+    array = Array(dtype="uint8", shape=(len(data),), stype=STYPE, data=data)
+    return RecordDict({LETTER: ArrayRecord({LETTER: array})})
+
+
+def from_record(content: Any, limit: int | None = None) -> bytes:
+    """Take a letter out of a record; its bytes are not looked at, least of all as a NumPy file."""
+    try:
+        records = list(content.items())
+        (name, record), (key, array) = records[0], next(iter(records[0][1].items()))
+        data: Any = array.data
+        right = len(records) == 1 and len(record) == 1 and name == key == LETTER and array.stype == STYPE
+    except (AttributeError, IndexError, StopIteration, TypeError, ValueError):
+        raise ProtocolError("A Flower message came without a letter in it. It was rejected.") from None
+    if not right or not isinstance(data, bytes):
+        raise ProtocolError("A Flower message came with other records than one letter. It was rejected.")
+    if limit is not None and len(data) > limit:
+        raise ProtocolError(f"A letter of {len(data)} bytes came where {limit} can be right. It was rejected.")
+    return data

@@ -1,0 +1,278 @@
+"""A run across organisations, seen from the server: rounds over a post, each kept on disk before the next begins."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import CheckpointError
+from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.protocol import Round, Scatter, Score, download_for, settings_of
+from fedfactor.core.run import RoundRecord
+from fedfactor.core.tree import Tree, freeze, tree_sum, type_tag
+from fedfactor.core.wire import Leaf, Spec, check_message, from_bytes, to_bytes
+from fedfactor.engines.base import Inbox, check_fit, participants
+from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment
+from fedfactor.engines.desk import Exchange, NotEnough, Policy, Post, Tally
+from fedfactor.engines.letters import Head, Kind
+from fedfactor.engines.seat import Agreement
+from fedfactor.engines.survey import Ask, survey_messages
+from fedfactor.threads import limit_threads
+
+SCORE: dict[type, Spec] = {
+    Score: {name: Leaf("float64", ()) for name in ("sse", "n", "total")},
+    Ask: {"nothing": Leaf("float64", ())},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run leaves at the server: no factors of anybody, only what was shared."""
+
+    run: str
+    status: str
+    history: tuple[RoundRecord, ...]
+    down: Tree
+    scores: Mapping[str, Score]
+    finished: tuple[str, ...]
+    rejected: Mapping[str, int]
+
+    def summary(self, agreement: Agreement) -> dict[str, Any]:
+        """Plain data for ``run.json``."""
+        total = tree_sum(self.scores.values()) if self.scores else None
+        return {
+            "algorithm": agreement.algorithm.rpartition(":")[2],
+            "settings": agreement.settings,
+            "terms": agreement.terms,
+            "run": self.run,
+            "seed": agreement.seed,
+            "status": self.status,
+            "rounds": len(self.history),
+            "clients": list(agreement.meta.clients),
+            "finished": list(self.finished),
+            "relative_error": None if total is None else total.relative_error,
+            "errors": {name: score.relative_error for name, score in self.scores.items()},
+            "bytes_up": sum(r.bytes_up for r in self.history),
+            "bytes_down": sum(r.bytes_down for r in self.history),
+            "seconds": sum(r.seconds for r in self.history),
+            "rejected": dict(self.rejected),
+            "environment": environment(agreement.threads),
+            "history": [asdict(r) for r in self.history],
+        }
+
+
+class Server:
+    """One run of one federation.
+
+    Parameters
+    ----------
+    folder : path
+        The server's own folder: checkpoint, status and result.
+    agreement : Agreement
+        What everybody signed up for.
+    policy : Policy
+        Who must take part, and how long to wait.
+    post : Post
+        How letters travel.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        agreement: Agreement,
+        policy: Policy,
+        post: Post,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
+        self.algorithm, self.meta = agreement.make(), agreement.meta
+        self.expected = check_fit(self.algorithm, self.meta)
+        self._ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
+        self.tally = Tally()
+        self.exchange = Exchange(post, policy, self.tally, tick=self._tick, clock=clock, sleep=sleep)
+        self.checkpoint = Checkpoint(self.folder / "checkpoint")
+        self._snapshot: Snapshot | None = None
+        self._said = 0.0
+        self.run_id = ""
+
+    def run(self) -> Outcome:
+        """Run, or go on where a killed server stopped."""
+        with self._alone(), limit_threads(self.agreement.threads):
+            self.run_id = self._name()
+            self._load_types()
+            try:
+                snapshot = self.checkpoint.load(self._mark())
+                self._snapshot = snapshot
+                self.exchange.gather(self.meta.clients)
+                if snapshot is None:
+                    snapshot = self._start()
+                outcome = self._finish(self._rounds(snapshot))
+            except NotEnough as error:
+                self._tick({"state": "paused", "reason": str(error)}, force=True)
+                raise
+            except Exception as error:
+                self._tick({"state": "failed", "reason": f"{type(error).__name__}: {error}"}, force=True)
+                raise
+            return outcome
+
+    def _alone(self) -> Any:
+        return _Lock(self.folder / "lock")
+
+    def _name(self) -> str:
+        file = self.folder / "run"
+        if not file.exists():
+            write_atomic(file, secrets.token_hex(8).encode())
+        return file.read_text()
+
+    def _load_types(self) -> None:
+        Score.of(0, 0, 0)  # record types of a checkpoint must be known before its bytes are read
+
+    def _mark(self) -> dict[str, Any]:
+        mark = {
+            "run": self.run_id,
+            "terms": self.agreement.terms,
+            "algorithm": type_tag(type(self.algorithm)),
+            "settings": settings_of(self.algorithm),
+            "seed": self.agreement.seed,
+            **environment(self.agreement.threads),
+        }
+        return json.loads(json.dumps(mark, default=str))
+
+    # ------------------------------------------------------------------------------------------------------ phases
+    def _start(self) -> Snapshot:
+        if self.agreement.survey:
+            self._survey()
+        server, down = self.algorithm.init_server(self.meta, Round(self.agreement.seed, 0))
+        snapshot = Snapshot(0, freeze(server), self._checked(down), {}, (), self._mark())
+        self.checkpoint.save(snapshot)
+        return snapshot
+
+    def _survey(self) -> None:
+        file, expected = self.folder / "survey.safetensors", survey_messages(self.meta)
+        names = self.meta.clients
+        if not file.exists():
+            sums = self.exchange.ask(self._head("survey", 0), dict.fromkeys(names, Ask(np.float64(0))), expected)
+            write_atomic(file, to_bytes({"sums": tree_sum(sums.values())}))
+        total = from_bytes(file.read_bytes())["sums"]
+        self.exchange.ask(self._head("survey", 1), dict.fromkeys(names, total), expected)
+
+    def _rounds(self, snapshot: Snapshot) -> Snapshot:
+        while not snapshot.ended and snapshot.next_round < self.agreement.rounds:
+            self._snapshot = snapshot
+            if (self.folder / "stop").exists():
+                snapshot = replace(snapshot, ended="stopped")
+            else:
+                snapshot = self._round(snapshot)
+                if self.algorithm.converged(snapshot.server):
+                    snapshot = replace(snapshot, ended="converged")
+            self.checkpoint.save(snapshot)
+        self._snapshot = snapshot
+        return snapshot
+
+    def _round(self, snapshot: Snapshot) -> Snapshot:
+        began, index, down = time.perf_counter(), snapshot.next_round, snapshot.down
+        at = Round(self.agreement.seed, index)
+        asked = participants(1.0, at, self.meta.clients)
+        letters = {name: download_for(down, name) for name in asked}
+        head = replace(self._head("step", index), participants=asked)
+        inbox = Inbox(self.expected)
+        for name, up in self.exchange.ask(head, letters, self._ups, self.agreement.payload).items():
+            inbox.add(name, up)
+        present = tuple(inbox.present)
+        server, sent = self.algorithm.server_step(
+            snapshot.server, freeze(inbox.combined), replace(at, participants=present)
+        )
+        server = freeze(server)
+        record = RoundRecord(
+            index, present, self.exchange.bytes_up, self.exchange.bytes_down, time.perf_counter() - began,
+            self.algorithm.report(server),
+        )  # fmt: skip
+        history = (*snapshot.history, record)
+        return replace(snapshot, next_round=index + 1, server=server, down=self._checked(sent), history=history)
+
+    def _finish(self, snapshot: Snapshot) -> Outcome:
+        down = self._checked(self.algorithm.settle(snapshot.server, snapshot.down))
+        letters = {name: download_for(down, name) for name in self.meta.clients}
+        head = self._head("end", snapshot.next_round)
+        payload = self.agreement.payload
+        answers = self.exchange.ask(head, letters, SCORE, "exact", sent=payload)
+        scores = {name: answer for name, answer in answers.items() if isinstance(answer, Score)}
+        outcome = Outcome(
+            self.run_id, snapshot.ended or "rounds", snapshot.history, down, scores, tuple(answers),
+            dict(self.tally.rejected),
+        )  # fmt: skip
+        folder = private_folder(self.folder / "result")
+        write_atomic(folder / "down.safetensors", to_bytes(_as_tree(down)))
+        write_atomic(folder / "run.json", json.dumps(outcome.summary(self.agreement), indent=1).encode())
+        self._tick({"state": "finished", "reason": outcome.status}, force=True)
+        return outcome
+
+    # ------------------------------------------------------------------------------------------------------- words
+    def _head(self, kind: Kind, index: int) -> Head:
+        return Head(kind, self.run_id, index, "", self.agreement.terms)
+
+    def _checked(self, down: Tree) -> Tree:
+        if isinstance(down, Scatter):
+            down = Scatter({name: freeze(part) for name, part in down.items.items()})
+        else:
+            down = freeze(down)
+        for part in down.items.values() if isinstance(down, Scatter) else (down,):
+            check_message(part, self.expected)
+        return down
+
+    def _tick(self, about: Mapping[str, Any], force: bool = False) -> None:
+        """Say where the run stands, at most once a second."""
+        now = time.monotonic()
+        if not force and now - self._said < 1.0:
+            return
+        self._said = now
+        history = self._snapshot.history if self._snapshot else ()
+        status: dict[str, Any] = {
+            "run": self.run_id, "time": time.time(), "round": len(history), "rounds": self.agreement.rounds,
+            "clients": list(self.meta.clients), "participants": list(history[-1].participants) if history else [],
+            "metrics": dict(history[-1].metrics) if history else {},
+            "bytes_up": sum(r.bytes_up for r in history), "bytes_down": sum(r.bytes_down for r in history),
+            "rejected": dict(self.tally.rejected), "reasons": dict(self.tally.reasons), **about,
+        }  # fmt: skip
+        write_atomic(self.folder / "status.json", json.dumps(status, indent=1).encode())
+
+
+def _as_tree(down: Tree) -> Tree:
+    return {"down": dict(down.items) if isinstance(down, Scatter) else down}
+
+
+class _Lock:
+    """One server at a time: a killed one may take a moment to go."""
+
+    def __init__(self, path: Path, patience: float = 90.0) -> None:
+        self._path, self._patience = path, patience
+        self._handle = -1
+
+    def __enter__(self) -> _Lock:
+        self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return self
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    os.close(self._handle)
+                    raise CheckpointError(
+                        f"Another server is at work in {self._path.parent}. Stop it, or wait until it has ended."
+                    ) from None
+                time.sleep(0.2)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)

@@ -1,0 +1,1 @@
+"""One-shot federated recommendation: groups alone, together, and under attack."""

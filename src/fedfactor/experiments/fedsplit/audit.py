@@ -1,0 +1,195 @@
+"""What a server, or anybody who sees one group's upload, can tell about the group's ratings.
+
+The adversary knows the group's item factors and item biases, the mean, the number of users and some of the ratings. It
+finds user factors from the ratings it knows and reads off the others. The paper's figure counts all ratings, known ones
+included; what matters is the error on those that were not known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from fedfactor.algorithms import FedSPLIT
+from fedfactor.algorithms.fedsplit_messages import Level
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Meta, Round
+from fedfactor.kernels.cnmf import Penalty, cnmf, fold_users, starting_factors
+from fedfactor.kernels.implicit import ridge_rows
+from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases
+from fedfactor.kernels.ratings import item_counts, predict_cells
+
+__all__ = ["Case", "cases", "describe", "measure", "summary", "support_leak"]
+
+REPEATS = 6
+ITERATIONS = 300
+
+
+class Case(NamedTuple):
+    """One curve point: whose ratings, how many members, which rank, what is sent, what the adversary knows."""
+
+    data: str
+    members: int
+    k: int
+    sent: str
+    attack: str
+    known: float
+
+
+def cases(full: bool) -> list[Case]:
+    """List group sizes against ranks; then, for small groups, what defences change.
+
+    ``sparse``: groups of MovieLens users, who share few movies. ``dense``: made-up groups in which everybody rated
+    nearly everything at random, so that nothing but the upload can tell a rating.
+    """
+    shares = [round(0.05 * step, 2) for step in range(1, 21)] if full else [0.05, 0.25, 0.5]
+    sizes = [(3, 2), (8, 7), (8, 10), (30, 10)]
+    sizes += [(3, 6), (15, 14), (30, 20)] if full else []
+    found = [Case("sparse", n, k, "as printed", "ratings", share) for n, k in sizes for share in shares]
+    found += [
+        Case("sparse", n, k, "as printed", attack, share)
+        for n, k in ((8, 7), (30, 20))[: 2 if full else 1] for attack in ("users", "movies") for share in shares
+    ]  # fmt: skip
+    found += [Case("dense", n, k, "as printed", "ratings", share) for n, k in sizes for share in shares]
+    defended = [(8, 7, "unit rows, drawn"), (8, 2, "rank n/3"), (8, 0, "sums only")]
+    defended += [(30, 6, "rank n/3"), (30, 0, "sums only")]
+    return found + [Case("sparse", n, k, sent, "ratings", share) for n, k, sent in defended for share in shares]
+
+
+def describe(case: Case) -> str:
+    """Name a case in one line."""
+    return f"{case.data}, {case.members} users, rank {case.k}, {case.sent}, {case.attack} {case.known:.0%}"
+
+
+def summary(figures: dict[str, float]) -> str:
+    """Tell the figures of a case in one line."""
+    return ", ".join(f"{word} {value:.3f}" for word, value in figures.items())
+
+
+def measure(R: Any, case: Case) -> dict[str, float]:
+    """Return medians over groups of relative errors ``‖x − x̂‖ / ‖x‖``; ``paper`` is squared and over all ratings.
+
+    ``blind``: the group's item biases alone; ``oracle``: user factors from all ratings; ``back``: the share of unknown
+    ratings that come back to within half a star. Where nothing is unknown, all ratings stand for the unknown ones.
+    """
+    rows = [_one(R, case, repeat) for repeat in range(REPEATS)]
+    return {word: float(np.median([row[word] for row in rows])) for word in rows[0]}
+
+
+def _one(R: Any, case: Case, repeat: int) -> dict[str, float]:
+    rng = np.random.default_rng([51, case.members, repeat])
+    if case.data == "dense":
+        made = rng.integers(1, 6, (case.members, 300)) * (rng.random((case.members, 300)) < 0.9)
+        R = sparse.csr_array(made.astype(float))
+    X = R[np.sort(rng.choice(R.shape[0], case.members, replace=False))]
+    mu = float(R.data.mean())
+    V, item = _upload(R, X, mu, case, rng)
+    known = _known(X, case, rng)
+    seen, hidden = _part(X, known), _part(X, ~known)
+    guess = _attack(seen, V, item, mu)
+    oracle = _attack(X, V, item, mu)
+    target = hidden if hidden.nnz else X
+    blind = (np.zeros((X.shape[0], V.shape[0])), np.zeros(X.shape[0]))
+    return {
+        "unknown": _relative(target, *guess, V, item, mu),
+        "blind": _relative(target, *blind, V, item, mu),
+        "oracle": _relative(target, *oracle, V, item, mu),
+        "paper": _relative(X, *guess, V, item, mu) ** 2,
+        "back": _back(target, *guess, V, item, mu),
+    }
+
+
+def _upload(R: Any, X: Any, mu: float, case: Case, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the adversary sees of a group: item factors and item biases."""
+    if case.sent == "as printed":
+        start = starting_factors(*X.shape, case.k, rng)
+        model = cnmf(X, *start, mu, penalty=Penalty(), iterations=ITERATIONS)
+        return model.V, model.item
+    # Sums over all groups say nothing of this one but its share; biases of all stand for them.
+    item = pooled_item_biases(item_residuals(R), item_counts(R))
+    if case.sent == "sums only":
+        return np.zeros((1, X.shape[1])), item
+    rule = "third" if case.sent == "rank n/3" else "paper"
+    algorithm = FedSPLIT(2, local_components=max(case.k, 1), rank_rule=rule, iterations=ITERATIONS)
+    shard, meta = Shard(X, "stored"), Meta(X.shape[1], ("group",), "float64", True)
+    at = Round(int(rng.integers(2**31)), 0, "group")
+    state = algorithm.init_client(shard, meta, at)
+    _, up = algorithm.client_step(shard, state, Level(np.float64(mu), item), at)
+    return up.V, item
+
+
+def _known(X: Any, case: Case, rng: np.random.Generator) -> np.ndarray:
+    """Mark the stored cells that the adversary knows."""
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    if case.attack == "users":
+        return np.isin(rows, rng.choice(X.shape[0], max(1, round(case.known * X.shape[0])), replace=False))
+    if case.attack == "movies":
+        rated = np.unique(X.indices)
+        return np.isin(X.indices, rng.choice(rated, max(1, round(case.known * len(rated))), replace=False))
+    return np.isin(np.arange(X.nnz), rng.choice(X.nnz, max(1, round(case.known * X.nnz)), replace=False))
+
+
+def _part(X: Any, which: np.ndarray) -> sparse.csr_array:
+    rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    return sparse.csr_array((X.data[which], (rows[which], X.indices[which])), shape=X.shape)
+
+
+def _attack(seen: Any, V: np.ndarray, item: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray]:
+    """Take the better, on what is known, of the paper's updates and of plain ridge regression."""
+    U, user = fold_users(seen, V, item, mu, penalty=Penalty(alpha=0.0, gamma=0.0), iterations=ITERATIONS)
+    wide = np.concatenate([V, np.ones((1, V.shape[1]))])
+    less = type(seen)((seen.data - mu - item[seen.indices], seen.indices, seen.indptr), shape=seen.shape)
+    ones = type(seen)((np.ones_like(seen.data), seen.indices, seen.indptr), shape=seen.shape)
+    ridge = ridge_rows(ones, less, wide, lam=1e-2)
+    one, two = (U, user), (ridge[:, :-1], ridge[:, -1])
+    return min(one, two, key=lambda found: _relative(seen, *found, V, item, mu))
+
+
+def _relative(X: Any, U: Any, user: Any, V: Any, item: Any, mu: float) -> float:
+    T = X.tocoo()
+    fitted = np.clip(predict_cells(U, V, user, item, mu, T.row, T.col), 1, 5)
+    return float(np.linalg.norm(T.data - fitted) / np.linalg.norm(T.data))
+
+
+def _back(X: Any, U: Any, user: Any, V: Any, item: Any, mu: float) -> float:
+    T = X.tocoo()
+    fitted = np.clip(predict_cells(U, V, user, item, mu, T.row, T.col), 1, 5)
+    return float(np.mean(np.abs(T.data - fitted) < 0.5))
+
+
+def support_leak(R: Any, seeds: int) -> dict[str, float]:
+    """Return how well uploads tell rated from unrated items: area under the curve, the best of a few simple scores."""
+    forms = {
+        "as printed": FedSPLIT.as_printed(2, local_components=6, rank_rule="third"),
+        "mean of rated items": FedSPLIT(2, unrated="mean"),
+        "drawn (default)": FedSPLIT(2),
+        "drawn, with own item biases": FedSPLIT(2, item_bias="mean"),
+    }
+    return {
+        name: float(np.mean([_auc_of(R, algorithm, seed) for seed in range(5 * seeds)]))
+        for name, algorithm in forms.items()
+    }
+
+
+def _auc_of(R: Any, algorithm: FedSPLIT, seed: int) -> float:
+    rng = np.random.default_rng([52, seed])
+    X = R[np.sort(rng.choice(R.shape[0], 15, replace=False))]
+    shard, meta = Shard(X, "stored"), Meta(X.shape[1], ("group",), "float64", True)
+    at = Round(seed, 0, "group")
+    item = pooled_item_biases(item_residuals(R), item_counts(R)) if algorithm.item_bias == "pooled" else None
+    down = Level(np.float64(R.data.mean()), item)
+    _, up = algorithm.client_step(shard, algorithm.init_client(shard, meta, at), down, at)
+    rated = item_counts(X) > 0
+    scores = [np.abs(up.V - np.median(up.V, axis=1, keepdims=True)).mean(axis=0), up.V.mean(axis=0), up.V.std(axis=0)]
+    if up.item is not None:
+        scores.append((up.item != 0).astype(float) + np.minimum(np.abs(up.item), 1e-3))
+    found = [_auc(score, rated) for score in scores]
+    return max(max(value, 1 - value) for value in found)
+
+
+def _auc(score: np.ndarray, positive: np.ndarray) -> float:
+    order = np.argsort(np.argsort(score + 1e-12 * np.random.default_rng(0).random(len(score))))
+    n, m = positive.sum(), (~positive).sum()
+    return float((order[positive].sum() - n * (n - 1) / 2) / (n * m))

@@ -1,0 +1,163 @@
+"""Every line of the table: how it is tuned inside the training ratings, and what it then predicts of the test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedfactor.algorithms import FCF, FedMF, FedSPLIT, PooledCF
+from fedfactor.core.protocol import Algorithm
+from fedfactor.engines.launch import run
+from fedfactor.experiments.fedsplit.protocol import SCALE, Split, group_errors
+from fedfactor.kernels.cnmf import Penalty, cnmf, starting_factors
+from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases, user_means
+from fedfactor.kernels.ratings import item_counts, predict_cells
+from fedfactor.selection.ratings import Tuned, as_overrides, choose_recommender, tune_cnmf, tune_owners
+
+__all__ = ["METHODS", "Budget", "tuned_central", "tuned_groups"]
+
+
+class Budget:
+    """How much tuning a run may do: ``full`` is the paper's, else what takes minutes."""
+
+    def __init__(self, full: bool) -> None:
+        self.trials = 100 if full else 12
+        self.folds = 5 if full else 2
+        self.iterations = 500 if full else 100
+        self.ranks = (2, 4, 8, 12, 16, 20, 30) if full else (2, 4, 8)
+        self.lams = (2.0, 5.0, 10.0) if full else (5.0,)
+
+
+def tuned_central(split: Split, budget: Budget, seed: int) -> Tuned:
+    """Tune one model of all ratings."""
+    return tune_cnmf(split.train, trials=budget.trials, folds=budget.folds, seed=seed)
+
+
+def tuned_groups(split: Split, budget: Budget, seed: int) -> dict[str, Tuned]:
+    """Tune each group's model on its own ratings."""
+    return tune_owners(split.owners, mu=split.mean_of_means, trials=budget.trials, folds=budget.folds, seed=seed)
+
+
+def central(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Factor all ratings in one place, from the start of PooledCF."""
+    settings, mu = dict(tuned["central"].settings), float(split.train.data.mean())
+    k = settings.pop("n_components")
+    V = np.random.default_rng([41, seed]).random((k, split.train.shape[1]))
+    U = np.full((split.train.shape[0], k), 0.5)
+    model = cnmf(split.train, U, V, mu, penalty=Penalty(**settings), iterations=budget.iterations)
+
+    def predict(name: str, rows: Any, columns: Any) -> np.ndarray:
+        return predict_cells(model.U, model.V, model.user, model.item, mu, split.groups[name][rows], columns)
+
+    train = split.train.tocoo()
+    own = predict_cells(model.U, model.V, model.user, model.item, mu, train.row, train.col)
+    return {**group_errors(split, predict), "train": float(np.sqrt(np.mean((np.clip(own, *SCALE) - train.data) ** 2)))}
+
+
+def alone(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Factor each group's ratings by themselves."""
+    mu, models = split.mean_of_means, {}
+    for place, (name, R) in enumerate(split.owners.items()):
+        settings = dict(tuned["groups"][name].settings)
+        k = settings.pop("n_components")
+        U, V = starting_factors(*R.shape, k, np.random.default_rng([42, seed, place]))
+        models[name] = cnmf(R, U, V, mu, penalty=Penalty(**settings), iterations=budget.iterations)
+    return group_errors(split, lambda name, rows, columns: predict_cells(*models[name][:4], mu, rows, columns))
+
+
+def alone_biases(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Predict from a group's own user and item biases, without factors: what a small group should try first."""
+    items = {name: pooled_item_biases(item_residuals(R), item_counts(R)) for name, R in split.owners.items()}
+    return _biases(split, items)
+
+
+def pooled_biases(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Predict from item biases that are sums over all groups: the first exchange of our FedSPLIT, and no factors."""
+    residuals = np.sum([item_residuals(R) for R in split.owners.values()], axis=0)
+    item = pooled_item_biases(residuals, item_counts(split.train))
+    return _biases(split, dict.fromkeys(split.groups, item))
+
+
+def _biases(split: Split, items: dict[str, Any]) -> dict[str, Any]:
+    users = {name: user_means(_less(R, items[name])) for name, R in split.owners.items()}
+    return group_errors(split, lambda name, rows, columns: users[name][rows] + items[name][columns])
+
+
+def _less(R: Any, item: Any) -> Any:
+    return type(R)((R.data - item[R.indices], R.indices, R.indptr), shape=R.shape)
+
+
+def printed(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Run FedSPLIT as printed, each group with its own tuned settings, the joint rank by validation."""
+    own = as_overrides(tuned["groups"])
+    base = FedSPLIT.as_printed(2, overrides=own, iterations=budget.iterations)
+    return _best(split, {k: replace(base, n_components=k) for k in budget.ranks}, seed)
+
+
+def improved(**settings: Any) -> Callable[..., dict[str, Any]]:
+    """Return our FedSPLIT with some settings, the joint rank by validation."""
+
+    def method(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+        return _best(split, {k: FedSPLIT(k, **settings) for k in budget.ranks}, seed)
+
+    return method
+
+
+def pooled(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Run PooledCF with the settings of the central model."""
+    settings = tuned["central"].settings
+    return _measure(split, PooledCF(**settings), seed, rounds=1 + 2 * budget.iterations)
+
+
+def fcf(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Run FCF, its regularisation by validation."""
+    return _best(split, {lam: FCF(5, lam=lam) for lam in budget.lams}, seed)
+
+
+def fedmf(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Run FedMF, its regularisation by validation."""
+    lams = (0.05, 0.1) if len(budget.lams) == 1 else (0.05, 0.1, 0.2)
+    return _best(split, {lam: FedMF(8, lam=lam) for lam in lams}, seed)
+
+
+def _best(split: Split, candidates: dict[Any, Algorithm], seed: int) -> dict[str, Any]:
+    label, errors = choose_recommender(candidates, split.owners, seed=seed)
+    found = _measure(split, candidates[label], seed)
+    return {**found, "chosen": label, "validation": {str(key): value for key, value in errors.items()}}
+
+
+def _measure(split: Split, algorithm: Algorithm, seed: int, rounds: int | None = None) -> dict[str, Any]:
+    began = time.perf_counter()
+    result = run(algorithm, split.federation, seed=seed, rounds=rounds)
+
+    def predict(name: str, rows: Any, columns: Any) -> np.ndarray:
+        kept = result.factors[name]
+        return np.einsum("pk,pk->p", kept.U[rows], kept.V.T[columns])
+
+    return {
+        **group_errors(split, predict),
+        "rounds": result.rounds,
+        "bytes_up": result.bytes_up,
+        "bytes_down": result.bytes_down,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+METHODS: dict[str, Callable[..., dict[str, Any]]] = {
+    "central": central,
+    "alone": alone,
+    "alone, biases only": alone_biases,
+    "pooled biases only": pooled_biases,
+    "FedSPLIT as printed": printed,
+    "FedSPLIT": improved(),
+    "FedSPLIT, no counts": improved(item_bias="mean"),
+    "FedSPLIT on sums": improved(joint="sum"),
+    "FedSPLIT masked (shows who rated what)": improved(masked=True),
+    "PooledCF": pooled,
+    "FCF": fcf,
+    "FedMF": fedmf,
+}

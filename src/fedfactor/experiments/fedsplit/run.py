@@ -1,0 +1,151 @@
+"""The studies of the FedSPLIT paper, its rivals run in the same frame, and its audit; then tables and figures."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.experiments.fedsplit import audit, ranking, surprise, tables
+from fedfactor.experiments.fedsplit.methods import METHODS, Budget, tuned_central, tuned_groups
+from fedfactor.experiments.fedsplit.protocol import make_split, prepared, present
+from fedfactor.experiments.fedsplit.store import Store
+from fedfactor.privacy import PrivacyWarning
+from fedfactor.selection.ratings import Tuned
+
+__all__ = ["STUDIES", "reproduce"]
+
+Say = Callable[[str], None]
+
+
+def reproduce(
+    out: Path, *, full: bool = False, only: tuple[str, ...] = (), seeds: int | None = None, say: Say = print
+) -> Path:
+    """Run the studies and write tables and figures.
+
+    Parameters
+    ----------
+    out : Path
+        Folder; figures already there are not made again.
+    full : bool
+        The paper's counts (ten repetitions, 100 trials of tuning, 500 iterations; hours), else three repetitions and
+        a dozen trials (a quarter of an hour on two cores).
+    only : tuple of str
+        Studies to run: table, audit, ranking, surprise; all when empty.
+    seeds : int, optional
+        Repetitions of the table; by default the paper's 10 and 4 (``full``), else 3 and 1.
+    say : callable
+        Told of each figure as it comes.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    unknown = sorted(set(only) - set(STUDIES))
+    if unknown:
+        raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(STUDIES)}.")
+    names = present()
+    if not names:
+        raise DataError(
+            "No MovieLens ratings are here. Set FEDFACTOR_DATA to a folder with movielens-latest-small/ratings.csv.gz, "
+            "or fetch them: fedfactor.data.load_dataset('movielens_small', download=True)."
+        )
+    if "movielens_1m" not in names:
+        say("movielens_1m is not here and left out: load_dataset('movielens_1m', download=True) fetches it.")
+    out.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)  # what small groups give away is what this experiment measures
+        for study, work in STUDIES.items():
+            if not only or study in only:
+                work(out, names, full, say, seeds) if study in ("table", "surprise") else work(out, names, full, say)
+    return out
+
+
+def table(out: Path, names: list[str], full: bool, say: Say, seeds: int | None = None) -> None:
+    """Tables 1 to 3 and Figure 3: every method on every repetition."""
+    store, found = Store(out / "cells"), {}
+    for name in names:
+        R = prepared(name)
+        usual = (10 if name == "movielens_small" else 4) if full else (3 if name == "movielens_small" else 1)
+        for seed in range(seeds or usual):
+            found[name, seed] = _repetition(store, name, R, seed, full, say)
+    tables.write(out, found, {name: prepared(name) for name in names})
+    from fedfactor.experiments.fedsplit import figures
+
+    figures.draw_groups(out, found)
+
+
+def _repetition(store: Store, name: str, R: Any, seed: int, full: bool, say: Say) -> dict[str, Any]:
+    split, budget = make_split(R, seed), Budget(full)
+    key = {"data": name, "seed": seed, "full": full}
+    tuned: dict[str, Any] = {
+        "central": Tuned(*store.get({**key, "tuned": "central"}, lambda: list(tuned_central(split, budget, seed)))),
+        "groups": {
+            group: Tuned(*values)
+            for group, values in store.get(
+                {**key, "tuned": "groups"},
+                lambda: {group: list(one) for group, one in tuned_groups(split, budget, seed).items()},
+            ).items()
+        },
+    }
+    rows: dict[str, Any] = {
+        "members": {group: len(rows) for group, rows in split.groups.items()},
+        "ratings": {group: int(owner.nnz) for group, owner in split.owners.items()},
+        "methods": {},
+    }
+    for method, work in METHODS.items():
+        figures = store.get({**key, "method": method}, lambda work=work: work(split, tuned, budget, seed))
+        say(f"{name} {seed} {method}: macro RMSE {figures['macro']:.4f}, micro {figures['micro']:.4f}")
+        rows["methods"][method] = figures
+    return rows
+
+
+def attacks(out: Path, names: list[str], full: bool, say: Say) -> None:
+    """Figure 4, and what it leaves out: errors on ratings the adversary does not know, and defences."""
+    store = Store(out / "cells")
+    R = prepared("movielens_small" if "movielens_small" in names else names[0])
+    rows = []
+    for case in audit.cases(full):
+        figures = store.get({"audit": case._asdict(), "full": full}, lambda case=case: audit.measure(R, case))
+        rows.append({**case._asdict(), **figures})
+        say(f"audit {audit.describe(case)}: {audit.summary(figures)}")
+    support = store.get({"audit": "support", "full": full}, lambda: audit.support_leak(R, 3 if full else 1))
+    say(f"audit support, area under the curve: {support}")
+    tables.write_audit(out, rows, support)
+    from fedfactor.experiments.fedsplit import figures as drawn
+
+    drawn.draw_attacks(out, rows)
+
+
+def lists(out: Path, names: list[str], full: bool, say: Say) -> None:
+    """Implicit feedback: the last fifth of each user's movies, foreseen from the rest."""
+    store, rows = Store(out / "cells"), {}
+    for name in names:
+        for method in ranking.METHODS:
+            key = {"data": name, "ranking": method, "full": full}
+            rows[name, method] = store.get(key, lambda name=name, method=method: ranking.measure(name, method, full))
+            say(f"{name} {method}: " + ", ".join(f"{word} {value:.3f}" for word, value in rows[name, method].items()))
+    tables.write_ranking(out, rows)
+
+
+def other_library(out: Path, names: list[str], full: bool, say: Say, seeds: int | None = None) -> None:
+    """Surprise's NMF and SVD, run centrally on the same splits, where Surprise can be found."""
+    if not surprise.found():
+        say(f"Surprise is not here: {surprise.HOW}")
+        return
+    store, rows = Store(out / "cells"), {}
+    R = prepared(names[0])
+    for seed in range(seeds or (10 if full else 3)):
+        key = {"data": names[0], "surprise": seed}
+        rows[seed] = store.get(key, lambda seed=seed: surprise.measure(make_split(R, seed)))
+        say(f"{names[0]} {seed} Surprise: " + ", ".join(f"{k} {v['macro']:.4f}" for k, v in rows[seed].items()))
+    means = {k: float(np.mean([row[k]["macro"] for row in rows.values()])) for k in next(iter(rows.values()))}
+    tables.write_surprise(out, means)
+
+
+STUDIES = {"table": table, "audit": attacks, "ranking": lists, "surprise": other_library}

@@ -1,0 +1,62 @@
+"""Write ``federation.toml`` for people to read: sections in a fixed order, each with a line on what it is for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.files import write_atomic
+from fedfactor.federation.terms import DEFAULTS, Terms
+
+NOTES = {
+    "federation": "What this is for, and whom to ask.",
+    "server": "Where the server listens, and the certificate that it must show.",
+    "algorithm": "What is computed. Entries beside the name are the algorithm's settings.",
+    "run": "payload: exact, or float16 (half the bytes, rounded). threads is part of the bits of the result.",
+    "policy": "minimum: parties that a round needs (0: all). dropouts: continue, or wait. Times are in seconds.",
+    "privacy": "protect = none: the server sees each party's sums. minimum_rows: who has fewer may not take part.",
+    "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
+    "preprocess": "steps, in order: library-size N, log1p, binarise T, and last one of tf-idf, scale.",
+    "parties": "Who may join: the public key of each. Nobody else is spoken to.",
+}
+
+HEAD = """\
+# Every party reads this file before it takes part, and takes part only on these terms.
+# Comments and layout are free; any other change makes it another agreement.
+"""
+
+
+def dump(content: Mapping[str, Any]) -> str:
+    """Write content as TOML."""
+    lines = [HEAD]
+    for section in DEFAULTS:
+        lines += [f"# {NOTES[section]}", f"[{section}]"]
+        lines += [f"{key} = {_value(value)}" for key, value in content[section].items()]
+        lines.append("")
+    lines.append(f"# {NOTES['parties']}")
+    for name, party in content.get("parties", {}).items():
+        lines += [f"[parties.{_value(name)}]", f"key = {_value(party['key'])}", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Terms:
+    """Check content, write it, and return the terms as they will be read."""
+    terms = Terms.of(content)
+    write_atomic(path, dump(terms.content).encode(), mode=0o644)
+    return Terms.read(Path(path))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str) and "\n" in value and '"""' not in value and "\\" not in value:
+        return f'"""\n{value}"""'
+    if isinstance(value, list | tuple):
+        items = [_value(item) for item in value]
+        if sum(map(len, items)) < 90:
+            return f"[{', '.join(items)}]"
+        return "[\n" + "".join(f"  {item},\n" for item in items) + "]"
+    if value is None:
+        raise ValueError("TOML has no null: leave the entry out.")
+    return json.dumps(value, ensure_ascii=False)

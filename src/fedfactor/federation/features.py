@@ -1,0 +1,122 @@
+"""Agree on columns by name: each owner shows its column names, nobody shows a row."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedfactor.core.checks import is_sparse
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import write_atomic
+from fedfactor.data.io import load_table
+
+How = Literal["same", "union", "intersection"]
+
+
+def column_names(path: str | os.PathLike[str], missing_values: float | str | None = float("nan")) -> tuple[str, ...]:
+    """Read the column names of a data file; columns without names are called by number."""
+    if str(path).endswith(".mtx") or str(path).endswith(".mtx.gz"):
+        missing_values = None
+    table = load_table(path, missing_values=missing_values)
+    return names_of(table)
+
+
+def names_of(table: Any) -> tuple[str, ...]:
+    """Name the columns of a table; without names of their own they are called ``column 0``, ``column 1``, ..."""
+    return table.features or tuple(f"column {j}" for j in range(table.X.shape[1]))
+
+
+def write_names(path: str | os.PathLike[str], names: Sequence[str]) -> Path:
+    """Write column names, and nothing else, to a file that may be sent to the coordinator."""
+    return write_atomic(path, (json.dumps(list(names), indent=0, ensure_ascii=False) + "\n").encode(), mode=0o644)
+
+
+def read_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Read what :func:`write_names` wrote."""
+    try:
+        names = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} cannot be read as a list of names ({error}). Make it with: fedfactor features"
+        ) from None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{path} is not a list of names. Make it with: fedfactor features")
+    if len(set(names)) < len(names):
+        raise DataError(f"{path} names a column twice. Give every column its own name.")
+    return tuple(names)
+
+
+def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, ...]:
+    """Find the columns that all owners will use.
+
+    Parameters
+    ----------
+    owners : mapping of str to sequence of str
+        Column names of each owner.
+    how : {"same", "union", "intersection"}
+        All must have the same columns (in any order); or every column of anybody; or only those that all have.
+
+    Returns
+    -------
+    tuple of str
+        Sorted, unless all owners have them in one order.
+
+    Examples
+    --------
+    >>> agree({"north": ["age", "weight"], "south": ["weight", "height"]}, "union")
+    ('age', 'height', 'weight')
+    >>> agree({"north": ["age", "weight"], "south": ["weight", "height"]}, "intersection")
+    ('weight',)
+    """
+    if not owners:
+        raise DataError("Nobody's columns were given.")
+    lists = [tuple(names) for names in owners.values()]
+    if all(names == lists[0] for names in lists):
+        return lists[0]
+    sets = [set(names) for names in lists]
+    everything, common = set.union(*sets), set.intersection(*sets)
+    if how == "same" and everything != common:
+        odd = sorted(everything - common)
+        holders = [owner for owner, names in owners.items() if odd[0] in names]
+        raise DataError(
+            f"The owners' columns differ: {odd[0]!r} is only known to {', '.join(holders)} ({len(odd)} such names). "
+            "Use --how intersection to keep the common ones, or --how union to keep all."
+        )
+    if not common and how == "intersection":
+        raise DataError("No column is common to all owners. Compare how they spell their names.")
+    return tuple(sorted(everything if how == "union" else common))
+
+
+def arrange(
+    X: Any, names: Sequence[str], agreed: Sequence[str], *, how: How, absent: str = "zero"
+) -> tuple[Any, np.ndarray | None]:
+    """Bring columns into the agreed order; return them and a mask of cells that exist when absent ones are missing."""
+    position = {name: j for j, name in enumerate(names)}
+    lacking = [name for name in agreed if name not in position]
+    extra = [name for name in names if name not in set(agreed)]
+    if lacking and how != "union":
+        raise DataError(f"{len(lacking)} agreed columns are not in this file, the first is {lacking[0]!r}.")
+    if extra and how != "intersection":
+        raise DataError(
+            f"{len(extra)} columns of this file are not among those agreed, the first is {extra[0]!r}. Agree on "
+            "columns again, or drop them from the file."
+        )
+    order = np.array([position.get(name, -1) for name in agreed], np.int64)
+    there = order >= 0
+    if there.all():
+        return (X if np.array_equal(order, np.arange(X.shape[1])) else X[:, order]), None
+    if is_sparse(X):
+        from scipy.sparse import csr_array
+
+        # One empty column more, which all absent ones are taken from.
+        X = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], X.shape[1] + 1))
+        X = X[:, np.where(there, order, X.shape[1] - 1)]
+    else:
+        X = np.where(there, X[:, np.maximum(order, 0)], np.zeros((), X.dtype))
+    mask = np.broadcast_to(there, X.shape) if absent == "missing" else None
+    return X, mask

@@ -1,0 +1,158 @@
+"""A party's side: its folder, its SuperNode, and the process that answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.engines.clerk import Clerk
+from fedfactor.engines.seat import Seat
+from fedfactor.federation import children
+from fedfactor.federation.children import ChildError
+from fedfactor.federation.keys import line_of_private
+from fedfactor.federation.rows import digest_of, prepare_rows
+from fedfactor.federation.terms import Terms, TermsError
+
+REFUSALS = {
+    "certificate": "the server's certificate is not the one that federation.toml names",
+    "Failed to activate SuperNode": "the server does not know this key: it is not registered, or was removed",
+    "Invalid SuperNode authentication": "the server does not know this key: it is not registered, or was removed",
+}
+
+
+class Member:
+    """One party: who it is, what it agreed to, and where its things lie.
+
+    Parameters
+    ----------
+    file : path
+        ``federation.toml``.
+    key : path
+        Its private key.
+    folder : path, optional
+        Its own folder; by default named after the party, in the working directory.
+    """
+
+    def __init__(self, file: str | Path, key: str | Path, folder: str | Path | None = None) -> None:
+        self.terms, self.key = Terms.read(file), Path(key)
+        line = line_of_private(key)
+        names = [
+            name
+            for name, party in self.terms.content["parties"].items()
+            if party["key"].split()[:2] == line.split()[:2]
+        ]
+        if not names:
+            whom = self.terms.content["federation"]["contact"] or "the coordinator"
+            raise TermsError(f"{file} lists no party with the key {key}. Ask {whom} to add it, and take the new file.")
+        self.name = names[0]
+        self.folder = Path(folder) if folder is not None else Path(self.name)
+        self.node: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """What the SuperNode says."""
+        return self.folder / "supernode.log"
+
+    def sign_up(self, data: str | Path, *, accept_changes: bool = False, replace_data: bool = False) -> Seat:
+        """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused."""
+        signed, source = self.folder / "signed.json", digest_of(data) if Path(data).is_file() else ""
+        if signed.exists():
+            kept: dict[str, Any] = json.loads(signed.read_bytes())
+            changes = self.terms.differences(Terms.of(kept["terms"]))
+            if changes and not accept_changes:
+                raise TermsError(
+                    "These are not the terms that this party signed up for:\n  " + "\n  ".join(changes) + "\n"
+                    "Nothing was sent. If you agree with all of it, join with --accept-changes."
+                )
+            if kept["source"] != source and not replace_data:
+                raise DataError(
+                    f"{data} is not the file that {self.folder} was made from. Join with --replace-data to begin anew "
+                    "with other rows."
+                )
+            if not changes and kept["source"] == source:
+                return Seat(self.folder)
+        shard = prepare_rows(data, self.terms, self.name)
+        private_folder(self.folder)
+        (self.folder / "state.safetensors").unlink(missing_ok=True)
+        seat = Seat.make(self.folder, self.terms.agreement(self.name), shard)
+        write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source}).encode())
+        return seat
+
+    def join(
+        self, seat: Seat, *, poll: float = 0.5, stop: threading.Event | None = None, patience: float = 60.0
+    ) -> None:
+        """Serve letters until stopped; raises with a plain reason when the server turns this party away."""
+        children.need_flower()
+        from fedfactor.engines.flower.porter import Porter
+
+        os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
+        stop = stop or threading.Event()
+        port, secret = children.free_port(), secrets.token_hex(32).encode()
+        self._start_node(port, secret, poll)
+        try:
+            self._await(port, time.monotonic() + patience)
+            node = self.node
+            assert node is not None
+            Porter(Clerk(seat), f"127.0.0.1:{port}", secret).serve(lambda: not stop.is_set() and node.poll() is None)
+            if not stop.is_set():
+                raise ChildError(self._why())
+        finally:
+            self.close()
+
+    def _start_node(self, port: int, secret: bytes, poll: float) -> None:
+        folder = self.folder.resolve()
+        write_atomic(folder / "ca.pem", self.terms.content["server"]["certificate"].encode())
+        write_atomic(folder / "node.secret", secret)
+        host, number = self.terms.address
+        command = [
+            sys.executable, "-m", "fedfactor.engines.flower.node", "--superlink", f"{host}:{number}",
+            "--root-certificates", str(folder / "ca.pem"), "--auth-supernode-private-key", str(self.key.resolve()),
+            "--host", "127.0.0.1", "--port", str(port), "--isolation", "process",
+            "--superexec-auth-secret-file", str(folder / "node.secret"),
+        ]  # fmt: skip
+        self.log.unlink(missing_ok=True)
+        home = private_folder(folder / "flower")
+        self.node = children.start(command, self.log, {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll)})
+
+    def _await(self, port: int, end: float) -> None:
+        import socket
+
+        while True:
+            if self.node is not None and self.node.poll() is not None:
+                raise ChildError(self._why())
+            with socket.socket() as probe:
+                probe.settimeout(1)
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            if time.monotonic() > end:
+                raise ChildError(f"Flower's SuperNode did not start. {self.log} says:\n{children.tail(self.log)}")
+            time.sleep(0.2)
+
+    def _why(self) -> str:
+        said = self.log.read_text(errors="replace") if self.log.exists() else ""
+        for mark, meaning in REFUSALS.items():
+            if mark.lower() in said.lower():
+                return f"The server turned {self.name!r} away: {meaning}. Details are in {self.log}."
+        return f"Flower's SuperNode ended. {self.log} says:\n{children.tail(self.log)}"
+
+    def close(self) -> None:
+        """End the SuperNode."""
+        if self.node is not None:
+            children.end(self.node)
+            self.node = None
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """Let an interrupt or a polite end set an event instead of tearing a step apart."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())

@@ -1,0 +1,100 @@
+"""Look into a party's folder: where it stands, what it sent, and what it may take away."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.tree import leaves
+from fedfactor.core.wire import from_bytes, read_header
+from fedfactor.data.results import write_factors
+from fedfactor.engines.seat import Agreement, Seat
+from fedfactor.federation.terms import Terms
+
+
+def folder_of(place: str | os.PathLike[str]) -> Path:
+    """Find the folder that is meant: a party's own, or the server's beside a ``federation.toml``."""
+    path = Path(place)
+    folder = path if path.is_dir() else path.resolve().parent / "server"
+    if path.is_dir() and not (path / "agreement.json").exists() and (path / "server" / "agreement.json").exists():
+        folder = path / "server"
+    if not (folder / "agreement.json").exists():
+        raise DataError(
+            f"{place} leads to no party's folder. Give the folder that fedfactor join made, or the coordinator's "
+            "federation.toml after fedfactor serve."
+        )
+    return folder
+
+
+def client_status(folder: Path) -> dict[str, Any]:
+    """Tell what one client has answered and sent so far."""
+    seat = Seat(folder)
+    sent = seat.sent()
+    mine = seat.agreement
+    last = sent[-1] if sent else None
+    refused = [line for line in sent if line["kind"] == "refusal"]
+    return {
+        "party": mine.name,
+        "terms": mine.terms,
+        "state": "nothing was asked yet" if last is None else f"answered {last['kind']} {last['index']}",
+        "last": None if last is None else last["time"],
+        "letters": len(sent),
+        "bytes_sent": sum(line["bytes"] for line in sent),
+        "rounds": len({(line["run"], line["index"]) for line in sent if line["kind"] == "step"}),
+        "asked_again": sum(line["again"] for line in sent),
+        "refused": len(refused),
+        "last_refusal": refused[-1].get("reason", "") if refused else "",
+        "result": (folder / "result" / "factors.safetensors").exists(),
+    }
+
+
+def is_server(folder: Path) -> bool:
+    """Tell the server's folder from a client's."""
+    return (folder / "server.json").exists()
+
+
+def write_result(folder: Path, out: str | os.PathLike[str]) -> Path:
+    """Write what this party may have, in the layout of ``fedfactor fit``."""
+    agreement = Agreement.of((folder / "agreement.json").read_bytes())
+    agreement.make()  # bytes never cause an import, so the algorithm that wrote them must be known
+    return _server_result(folder, out) if is_server(folder) else _client_result(folder, agreement, out)
+
+
+def _client_result(folder: Path, agreement: Agreement, out: str | os.PathLike[str]) -> Path:
+    file = folder / "result" / "factors.safetensors"
+    if not file.exists():
+        raise DataError(f"{folder} holds no result yet: the run has not ended, or this party was away at its end.")
+    data = file.read_bytes()
+    kept = from_bytes(data)
+    factors, score = kept["factors"], kept["score"]
+    private = {name: array for name, array in leaves(factors) if name != "V"}
+    terms = Terms.of(json.loads((folder / "signed.json").read_bytes())["terms"])
+    record = {
+        "algorithm": agreement.algorithm.rpartition(":")[2],
+        "settings": agreement.settings,
+        "seed": agreement.seed,
+        "run": read_header(data, limit=1 << 30)[1].get("run"),
+        "terms": agreement.terms,
+        "party": agreement.name,
+        "relative_error": score.relative_error,
+        **{key: value for key, value in client_status(folder).items() if key in ("bytes_sent", "rounds", "letters")},
+    }
+    return write_factors(out, factors.V, features=terms.features, private={agreement.name: private}, run=record)
+
+
+def _server_result(folder: Path, out: str | os.PathLike[str]) -> Path:
+    file = folder / "result" / "run.json"
+    if not file.exists():
+        raise DataError(f"{folder} holds no result yet. See fedfactor status.")
+    record = json.loads(file.read_bytes())
+    shared = dict(leaves(from_bytes((folder / "result" / "down.safetensors").read_bytes())["down"]))
+    if "V" not in shared:
+        raise DataError(
+            f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read "
+            f"{folder / 'result'}."
+        )
+    features = json.loads((folder / "features.json").read_bytes())
+    return write_factors(out, shared["V"], features=features, run=record)

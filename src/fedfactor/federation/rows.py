@@ -1,0 +1,59 @@
+"""From an owner's file to the rows that take part: agreed columns, agreed preprocessing, agreed dtype, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from fedfactor.core.checks import check_values, is_sparse, split_missing
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Shard
+from fedfactor.data.io import load_table
+from fedfactor.federation.features import arrange, names_of
+from fedfactor.federation.terms import Terms
+
+
+def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str) -> Shard:
+    """Open, arrange, preprocess and check one owner's rows; nothing leaves this machine."""
+    plan, features = terms.preprocess(), terms.content["features"]
+    table = load_table(path, missing_values=plan.missing_values)
+    X, mask = split_missing(table.X, plan.missing_values)
+    try:
+        X, there = arrange(X, names_of(table), terms.features, how=features["how"], absent=features["absent"])
+    except DataError as error:
+        raise DataError(f"{path} does not fit the agreed features: {error}") from None
+    if there is not None:
+        if is_sparse(X):
+            raise DataError("absent = 'missing' needs dense rows, but this file is sparse. Agree on absent = 'zero'.")
+        mask = there if mask is None else there & mask[:, _order(names_of(table), terms.features)]
+    elif mask is not None and not isinstance(mask, str):
+        mask = mask[:, _order(names_of(table), terms.features)]
+    X = plan.apply(X)
+    X = X.astype(terms.content["run"]["dtype"], copy=False)
+    if mask is None and terms.meta().masked and not is_sparse(X):
+        mask = np.ones(X.shape, bool)
+    check_values(name, X, mask, terms.algorithm().domain)
+    least = max(int(terms.content["privacy"]["minimum_rows"]), getattr(terms.algorithm(), "n_components", 0) + 1)
+    if X.shape[0] < least:
+        raise DataError(
+            f"{path} has {X.shape[0]} rows, but at least {least} are needed: of so few, single rows could be read from "
+            "what is sent. ([privacy] minimum_rows, and never fewer than components + 1.)"
+        )
+    return Shard(X, mask, terms.features)
+
+
+def _order(names: tuple[str, ...], agreed: tuple[str, ...]) -> np.ndarray:
+    position = {name: j for j, name in enumerate(names)}
+    return np.array([max(position.get(name, 0), 0) for name in agreed], np.int64)
+
+
+def digest_of(path: str | os.PathLike[str]) -> str:
+    """Name a file by its content."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,163 @@
+"""Make and change ``federation.toml``, say it in words, and try a federation out."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.federation import certificates, document, keys
+from fedfactor.federation.features import How, agree, read_names
+from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
+from fedfactor.federation.trial import Trial
+
+
+def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tuple[Path, Path, Path] | None:
+    """Take an organisation's own certificates: all three, or none."""
+    if ca is None and cert is None and key is None:
+        return None
+    if ca is None or cert is None or key is None:
+        raise DataError("Give --ca, --cert and --cert-key together, or none of them.")
+    for file in (ca, cert, key):
+        if not file.is_file():
+            raise DataError(f"{file} is not there.")
+    return ca, cert, key
+
+
+def found(
+    folder: Path, *, address: str, algorithm: str, rank: int, rounds: int, name: str, purpose: str, contact: str,
+    own: tuple[Path, Path, Path] | None,
+) -> Path:  # fmt: skip
+    """Write a new ``federation.toml`` and the server's certificates."""
+    file = folder / "federation.toml"
+    if file.exists():
+        raise DataError(f"{file} is there already. Change it by hand, or choose another folder.")
+    content: dict[str, Any] = copy.deepcopy(DEFAULTS)
+    content["federation"] |= {"name": name or folder.resolve().name, "purpose": purpose, "contact": contact}
+    content["server"]["address"] = address
+    content["algorithm"] = {"name": algorithm, "n_components": rank}
+    content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
+    host = Terms.of({**content, "parties": {}}).address[0]
+    server = private_folder(folder / "server")
+    if own is None:
+        authority = certificates.make_authority(server, content["federation"]["name"])
+        certificates.make_server_certificate(server, [host])
+    else:
+        authority = own[0]
+        write_atomic(server / "server.pem", own[1].read_bytes(), mode=0o644)
+        write_atomic(server / "server.key", own[2].read_bytes(), mode=0o600)
+    content["server"]["certificate"] = authority.read_text()
+    document.save(file, content)
+    return file
+
+
+def admit(file: Path, name: str, key: Path) -> Terms:
+    """Add a party, or give it a new key."""
+    content = copy.deepcopy(dict(Terms.read(file).content))
+    line = keys.public_line(key)
+    twice = [other for other, party in content["parties"].items() if party["key"] == line and other != name]
+    if twice:
+        raise DataError(f"{key} is the key of {twice[0]!r} already. Every party needs its own.")
+    if not name or "/" in name or name.startswith("."):
+        raise DataError(f"{name!r} cannot be a party's name: it must not be empty, begin with a dot or hold a slash.")
+    content["parties"][name] = {"key": line}
+    return document.save(file, content)
+
+
+def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
+    """Write the agreed columns into the file."""
+    if absent not in ("zero", "missing"):
+        raise DataError(f"--absent {absent!r} is not known. Use zero or missing.")
+    names = agree({path.name.removesuffix(".features.json"): read_names(path) for path in lists}, how)
+    content = copy.deepcopy(dict(Terms.read(file).content))
+    content["features"] = {"how": how, "absent": absent, "sha256": features_hash(names), "names": list(names)}
+    return document.save(file, content)
+
+
+def words(terms: Terms) -> str:
+    """Say what a party agrees to."""
+    c = terms.content
+    policy = terms.policy()
+    rows = max(int(c["privacy"]["minimum_rows"]), c["algorithm"].get("n_components", 0) + 1)
+    steps = ", ".join(c["preprocess"]["steps"]) or "none"
+    settings = ", ".join(f"{k} = {v}" for k, v in c["algorithm"].items() if k != "name")
+    lines = [
+        f"Federation   {c['federation']['name']}: {c['federation']['purpose'] or 'no purpose given'}",
+        f"Contact      {c['federation']['contact'] or 'none given'}",
+        f"Server       {c['server']['address']}",
+        f"Parties      {', '.join(terms.names) or 'none yet'}",
+        f"Computes     {c['algorithm']['name']} ({settings}), {c['run']['rounds']} rounds, {c['run']['payload']}",
+        f"Columns      {len(terms.features)} ({c['features']['how']}), fingerprint {c['features']['sha256'][:16]}",
+        f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
+        f"Leaves you   sums over your rows, each round, seen by the server; never a row; your error at the end: "
+        f"{'yes' if c['privacy']['report_error'] else 'no'}",
+        f"Refused      who has fewer than {rows} rows",
+        f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
+        f"Fingerprint  {terms.fingerprint}",
+    ]
+    return "\n".join(lines)
+
+
+def invent(folder: Path, parties: Sequence[str] = ("north", "south", "west"), seed: int = 0) -> dict[str, Path]:
+    """Write invented rows for a trial: counts of twelve features, with four patterns common to all."""
+    rng = np.random.default_rng(seed)
+    patterns = rng.gamma(0.6, 1.0, (4, 12))
+    files: dict[str, Path] = {}
+    for name in parties:
+        counts = rng.poisson(3 * rng.gamma(0.5, 1.0, (60, 4)) @ patterns)
+        files[name] = folder / f"{name}.csv"
+        head = ",".join(f"feature {j}" for j in range(12))
+        files[name].write_text("\n".join([head, *(",".join(map(str, row)) for row in counts)]) + "\n")
+    return files
+
+
+def try_out(
+    folder: Path,
+    data: Sequence[Path],
+    algorithm: str,
+    rank: int,
+    rounds: int,
+    patience: float,
+    say: Callable[[str], Any],
+) -> None:
+    """Run a federation of three (or as many as there are files) on this machine, saying what happens."""
+    if folder.exists() and any(folder.iterdir()):
+        raise DataError(f"{folder} is not empty. Choose a new folder.")
+    began = time.monotonic()
+    private_folder(folder)
+    files = {path.name.split(".")[0]: path for path in data} or invent(folder)
+    changes = {
+        "algorithm": {"name": algorithm, "n_components": rank},
+        "run": {"rounds": rounds},
+        "policy": {"gather": patience, "deadline": patience},
+    }
+    trial = Trial(folder, files, changes)
+    say(f"Terms in {trial.toml}; keys and certificates made.")
+    with trial:
+        say(f"[{time.monotonic() - began:3.0f} s] Server at {trial.terms.content['server']['address']}, keys known.")
+        for name in files:
+            trial.join(name)
+        trial.coordinator.start()
+        say(f"[{time.monotonic() - began:3.0f} s] {len(files)} parties join; the run begins.")
+        ended = trial.coordinator.wait(patience)
+        say(
+            f"[{time.monotonic() - began:3.0f} s] {ended['state']} after {ended['round']} rounds ({ended.get('reason')})."
+        )
+    if ended["state"] != "finished":
+        raise DataError(f"The run did not finish. Look at the logs in {folder}.")
+    from fedfactor.federation.outcome import write_result
+
+    for name in files:
+        out = folder / "results" / name
+        if out.exists():
+            shutil.rmtree(out)
+        write_result(trial.folder(name), out)
+    say(f"Each party's V and own U are in {folder / 'results'}; what each one sent is in NAME/sent.jsonl.")

@@ -1,0 +1,223 @@
+"""``federation.toml``: what every party agrees to, checked as a whole, known by one fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedfactor import algorithms
+from fedfactor.core.errors import DataError, FedfactorError
+from fedfactor.core.protocol import Algorithm, Meta, settings_of
+from fedfactor.core.tree import type_tag
+from fedfactor.engines.base import check_fit
+from fedfactor.engines.desk import Policy
+from fedfactor.engines.seat import Agreement
+from fedfactor.federation.preprocess import Preprocess
+
+FORMAT = 1
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "federation": {"format": FORMAT, "name": "", "purpose": "", "contact": ""},
+    "server": {"address": "127.0.0.1:8000", "certificate": ""},
+    "algorithm": {"name": "PooledNMF", "n_components": 5},
+    "run": {"rounds": 20, "seed": 0, "payload": "exact", "dtype": "float64", "threads": 1},
+    "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60},
+    "privacy": {"protect": "none", "minimum_rows": 20, "report_error": True},
+    "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
+    "preprocess": {"missing_values": "none", "steps": []},
+}
+
+
+class TermsError(FedfactorError, ValueError):
+    """A ``federation.toml`` that cannot be used, or that differs from what a party signed up for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The content of one ``federation.toml``."""
+
+    content: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: str | Path) -> Terms:
+        """Read and check a file.
+
+        Raises
+        ------
+        TermsError
+            What is wrong, where, and what to do.
+        """
+        path = Path(path)
+        try:
+            raw = tomllib.loads(path.read_text())
+        except FileNotFoundError:
+            raise TermsError(f"{path} is not there. Make one with: fedfactor federation init") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise TermsError(f"{path} is not TOML ({error}).") from None
+        try:
+            return cls.of(raw)
+        except (TermsError, DataError) as error:
+            raise TermsError(f"{path}: {error}") from None
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Terms:
+        """Check plain content and fill in what was left out."""
+        odd = sorted(set(raw) - set(DEFAULTS) - {"parties"})
+        if odd:
+            raise TermsError(f"there is no section [{odd[0]}]. The sections are {', '.join(DEFAULTS)} and parties.")
+        content: dict[str, Any] = {}
+        for section, known in DEFAULTS.items():
+            given = dict(raw.get(section, {}))
+            if section != "algorithm" and set(given) - set(known):
+                strange = sorted(set(given) - set(known))[0]
+                raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
+            content[section] = {**known, **given}
+        content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
+        terms = cls(content)
+        terms._check()
+        return terms
+
+    def _check(self) -> None:
+        c = self.content
+        if c["federation"]["format"] != FORMAT:
+            raise TermsError(f"format = {c['federation']['format']} is not known here; this version reads {FORMAT}.")
+        if c["run"]["payload"] not in ("exact", "float16"):
+            raise TermsError("[run] payload must be 'exact' or 'float16'.")
+        if c["run"]["dtype"] not in ("float32", "float64"):
+            raise TermsError("[run] dtype must be 'float32' or 'float64'.")
+        for entry in ("rounds", "threads"):
+            if not isinstance(c["run"][entry], int) or c["run"][entry] < 1:
+                raise TermsError(f"[run] {entry} = {c['run'][entry]!r} must be a whole number of at least 1.")
+        if c["policy"]["dropouts"] not in ("continue", "wait"):
+            raise TermsError("[policy] dropouts must be 'continue' or 'wait'.")
+        if c["privacy"]["protect"] != "none":
+            raise TermsError("[privacy] protect must be 'none': this version carries plain sums across machines.")
+        if c["features"]["how"] not in ("same", "union", "intersection"):
+            raise TermsError("[features] how must be 'same', 'union' or 'intersection'.")
+        names = c["features"]["names"]
+        if names and c["features"]["sha256"] != features_hash(names):
+            raise TermsError("[features] sha256 is not that of the names. Somebody changed one and not the other.")
+        for name, party in c["parties"].items():
+            if set(party) != {"key"}:
+                raise TermsError(f"[parties.{name}] needs one entry, key.")
+        self.preprocess()
+        self.algorithm()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content: comments and layout do not count, everything else does."""
+        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties, sorted."""
+        return tuple(sorted(self.content["parties"]))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The agreed columns."""
+        return tuple(self.content["features"]["names"])
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the server."""
+        host, _, port = str(self.content["server"]["address"]).rpartition(":")
+        if not host or not port.isdigit():
+            raise TermsError(f"[server] address = {self.content['server']['address']!r} must be host:port.")
+        return host.strip("[]"), int(port)
+
+    def algorithm(self) -> Algorithm:
+        """Build the agreed algorithm."""
+        settings = dict(self.content["algorithm"])
+        cls = algorithm_named(settings.pop("name"))
+        known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        odd = sorted(set(settings) - set(known))
+        if odd:
+            raise TermsError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
+        lacking = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+        lacking = [name for name in lacking if name not in settings]
+        if lacking:
+            raise TermsError(f"[algorithm] lacks {lacking[0]!r}, which {cls.__name__} needs.")
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+
+    def preprocess(self) -> Preprocess:
+        """Build the agreed preprocessing."""
+        return Preprocess.of(self.content["preprocess"])
+
+    def meta(self) -> Meta:
+        """Say what every party may know before round 0."""
+        masked = self.preprocess().missing_values is not None or self._absent_is_missing
+        return Meta(len(self.features), self.names, self.content["run"]["dtype"], masked)
+
+    @property
+    def _absent_is_missing(self) -> bool:
+        return self.content["features"]["how"] == "union" and self.content["features"]["absent"] == "missing"
+
+    def policy(self) -> Policy:
+        """Who must take part; everybody, unless a smaller number was agreed."""
+        given = dict(self.content["policy"])
+        given["minimum"] = given["minimum"] or len(self.names)
+        return Policy(**given)
+
+    def agreement(self, name: str = "") -> Agreement:
+        """Say the same in the words of engines, once there are parties and features."""
+        if not self.names:
+            raise TermsError("nobody is in [parties] yet. Add each with: fedfactor federation add")
+        if not self.features:
+            raise TermsError("[features] names is empty. Fill it with: fedfactor federation agree")
+        if name and name not in self.names:
+            raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
+        algorithm, meta, run = self.algorithm(), self.meta(), self.content["run"]
+        check_fit(algorithm, meta)
+        return Agreement(
+            name=name, terms=self.fingerprint, algorithm=type_tag(type(algorithm)), settings=settings_of(algorithm),
+            meta=meta, seed=run["seed"], rounds=run["rounds"], payload=run["payload"], threads=run["threads"],
+            survey=self.preprocess().survey, report_score=bool(self.content["privacy"]["report_error"]),
+        )  # fmt: skip
+
+    def differences(self, other: Terms) -> list[str]:
+        """List what differs from other terms, entry by entry."""
+        mine, theirs = _flat(self.content), _flat(other.content)
+        return [
+            f"{key}: {_short(theirs.get(key))} became {_short(mine.get(key))}"
+            for key in sorted(set(mine) | set(theirs))
+            if mine.get(key) != theirs.get(key)
+        ]
+
+
+def algorithm_named(name: str) -> type[Algorithm]:
+    """Find an algorithm by name; hyphens, underscores and capitals do not matter."""
+    plain = re.sub("[-_]", "", str(name)).lower()
+    for known in algorithms.__all__:
+        if known.lower() == plain:
+            return getattr(algorithms, known)
+    raise TermsError(f"there is no algorithm {name!r}. Use one of {', '.join(algorithms.__all__)}.")
+
+
+def features_hash(names: Any) -> str:
+    """Fingerprint of column names in their order.
+
+    Examples
+    --------
+    >>> features_hash(["a", "b"]) == features_hash(["b", "a"])
+    False
+    """
+    return hashlib.sha256(json.dumps(list(names), ensure_ascii=False).encode()).hexdigest()
+
+
+def _flat(node: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(node, Mapping):
+        return {key: value for name, part in node.items() for key, value in _flat(part, f"{path}.{name}").items()}
+    return {path.lstrip("."): node}
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,92 @@
+"""A whole federation on one machine, with the processes, certificates and keys of a real one."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fedfactor.core.files import private_folder
+from fedfactor.federation import certificates, children, document, keys
+from fedfactor.federation.features import agree, column_names
+from fedfactor.federation.server import Coordinator
+from fedfactor.federation.terms import DEFAULTS, features_hash
+
+
+class Trial:
+    """Coordinator and parties, each with its own folder under one root.
+
+    Parameters
+    ----------
+    root : path
+        Where everything is put.
+    files : mapping of party to data file
+    changes : mapping of section to entries
+        What differs from the usual terms.
+    """
+
+    def __init__(
+        self, root: str | Path, files: Mapping[str, str | Path], changes: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        self.root = private_folder(root)
+        self.files = {name: Path(file).resolve() for name, file in files.items()}
+        self.members: dict[str, subprocess.Popen[bytes]] = {}
+        content: dict[str, Any] = copy.deepcopy(DEFAULTS)
+        content["server"]["address"] = f"127.0.0.1:{children.free_port()}"
+        authority = certificates.make_authority(self.root / "server", "trial")
+        certificates.make_server_certificate(self.root / "server", ["127.0.0.1"])
+        content["server"]["certificate"] = authority.read_text()
+        content["federation"] |= {"name": "trial", "purpose": "to see how it works", "contact": "yourself"}
+        names = agree({name: column_names(file) for name, file in self.files.items()})
+        content["features"] |= {"names": list(names), "sha256": features_hash(names)}
+        for section, entries in (changes or {}).items():
+            content[section] = {**content[section], **entries}
+        content["parties"] = {name: {"key": self._key(name)} for name in self.files}
+        self.toml = self.root / "federation.toml"
+        self.terms = document.save(self.toml, content)
+        self.coordinator = Coordinator(self.toml)
+
+    def _key(self, name: str) -> str:
+        path = self.root / f"{name}.key"
+        if not path.exists():
+            keys.make_key(path, name)
+        return keys.public_line(f"{path}.pub")
+
+    def folder(self, name: str) -> Path:
+        """One party's own folder."""
+        return self.root / name
+
+    def join(self, name: str, *more: str) -> subprocess.Popen[bytes]:
+        """Start one party's ``fedfactor join`` in a process of its own."""
+        command = [
+            sys.executable, "-m", "fedfactor", "join", str(self.toml), "--data", str(self.files[name]),
+            "--key", str(self.root / f"{name}.key"), "--folder", str(self.folder(name)), "--yes", *more,
+        ]  # fmt: skip
+        private_folder(self.folder(name))
+        child = children.start(command, self.folder(name) / "join.log", {"PYTHONPATH": os.pathsep.join(_path())})
+        self.members[name] = child
+        return child
+
+    def __enter__(self) -> Trial:
+        self.coordinator.serve()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self.members.values():
+            if child.poll() is None:
+                child.send_signal(signal.SIGINT)
+        for child in self.members.values():
+            children.end(child, patience=20.0)
+        self.coordinator.close()
+
+
+def _path() -> list[str]:
+    return [os.path.abspath(entry or ".") for entry in sys.path if entry != ""]

@@ -1,0 +1,134 @@
+"""DSANLS reaches the floor through sketches, whatever the scale, and says what it gives away."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor.algorithms import DSANLS, PooledNMF
+from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
+from fedfactor.core.grid import GridShard, grid_federation
+from fedfactor.kernels.exposure import recover
+from fedfactor.kernels.sketch import draw_sketch, sketch_stream
+from fedfactor.testing.drive import drive
+
+FLOOR = 0.0286
+
+
+def low_rank(n=200, m=300, k=8):
+    rng = np.random.default_rng(0)
+    U, V = rng.random((n, k)), rng.random((m, k))
+    U *= rng.random(U.shape) > 0.6
+    V *= rng.random(V.shape) > 0.6
+    return U @ V.T + 0.05 * rng.random((n, m))
+
+
+def error(M, **settings):
+    method = DSANLS(8, iterations=300, leak="ignore", **settings)
+    return fedfactor.run(method, grid_federation(M, 4), seed=0).relative_error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sketch", ["gaussian", "subsampling", "count"])
+def test_it_reaches_the_floor_and_does_not_feel_the_scale(sketch):
+    M = low_rank()
+    found = error(M, sketch=sketch)
+    assert found < 1.06 * FLOOR
+    assert error(100 * M, sketch=sketch) == pytest.approx(found, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_published_schedule_stalls():
+    method = DSANLS.published(8, sketch="subsampling")
+    method = type(method)(**{f: getattr(method, f) for f in method.__slots__} | {"iterations": 300, "leak": "ignore"})
+    assert fedfactor.run(method, grid_federation(low_rank(), 4), seed=0).relative_error > 2 * FLOOR
+
+
+def test_the_estimated_error_is_close_to_the_true_one():
+    M = low_rank(80, 90, 4)
+    run = fedfactor.run(DSANLS(4, "gaussian", 0.4, iterations=60, leak="ignore"), grid_federation(M, 2), seed=0)
+    late = [record.metrics["estimated_error"] for record in run.history[-20:-1]]
+    assert np.mean(late) == pytest.approx(run.relative_error, rel=0.2)
+
+
+def test_bytes_of_an_iteration_are_those_of_two_sketches():
+    run = fedfactor.run(DSANLS(3, ratio=0.5, iterations=5, leak="ignore"), grid_federation(low_rank(60, 40), 3), seed=0)
+    one = [record.bytes_up // 3 for record in run.history]
+    assert one[1:3] == [8 * (3 * 30 + 2), 8 * (3 * 20 + 2)]
+    assert one[-1] == 8 * 3 * 40
+    assert run.status == "converged"
+    assert run.rounds == 11
+
+
+def test_without_collecting_nodes_keep_their_columns():
+    M = low_rank(60, 40, 3)
+    run = fedfactor.run(DSANLS(3, iterations=30, leak="ignore", collect=False), grid_federation(M, 3), seed=0)
+    assert [kept.V.shape[1] for kept in run.factors.values()] == [14, 13, 13]
+    assert run.V.shape == (3, 40)
+    U = np.vstack([kept.U for kept in run.factors.values()])
+    assert np.linalg.norm(M - U @ run.V) / np.linalg.norm(M) == pytest.approx(run.relative_error, rel=0.3)
+
+
+def test_rows_alone_are_refused():
+    with pytest.raises(DataError, match="holds rows alone"):
+        fedfactor.run(DSANLS(2), {"a": np.ones((3, 4)), "b": np.ones((3, 4))}, rounds=2, seed=0)
+
+
+def test_blocks_that_do_not_cover_are_refused():
+    whole = grid_federation(np.ones((4, 4)), 2)
+    a, b = (whole.shard(name) for name in whole.names)
+    moved = GridShard(b.X, columns=b.columns, row_start=2, column_start=0)
+    with pytest.raises(DataError, match="columns"):
+        fedfactor.run(DSANLS(1), {"a": a, "b": moved}, rounds=2, seed=0)
+
+
+def test_odd_settings_are_refused():
+    for settings, match in (({"ratio": 0}, "ratio"), ({"sketch": "x"}, "sketch"), ({"iterations": 0}, "iterations")):
+        with pytest.raises(ValueError, match=match):
+            fedfactor.run(DSANLS(2, **settings), grid_federation(np.ones((6, 5)), 2), rounds=2, seed=0)
+
+
+class TestLeak:
+    M = low_rank(60, 50, 3)
+
+    def test_a_run_warns_once_before_u_can_be_solved_for(self):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            fedfactor.run(DSANLS(3, ratio=0.3, iterations=6), grid_federation(self.M, 1), seed=0)
+        said = [str(each.message) for each in heard if each.category is ExposureWarning]
+        assert len(said) == 1
+        assert "4 sketches of width 18 give 72 equations, and 60 are enough" in said[0]
+
+    def test_a_refusal_comes_before_the_upload(self):
+        heard = []
+        with pytest.raises(SketchLeakError, match="iteration 4"):
+            fedfactor.run(
+                DSANLS(3, ratio=0.3, leak="refuse"), grid_federation(self.M, 2), seed=0, callbacks=(heard.append,)
+            )
+        assert len(heard) == 7  # the start and three iterations; the eighth round would have given it away
+
+    def test_what_was_broadcast_gives_u_away_once_the_accounting_says_so(self):
+        algorithm = DSANLS(3, "gaussian", 0.3, iterations=100, leak="ignore")
+        names = ("a", "b")
+        rows = {"a": self.M[:30], "b": self.M[30:]}
+        trace = drive(algorithm, rows, rounds=201, seed=5)
+        U = np.vstack([trace.factors[name].U for name in names])
+        seen = [down["a"] for down in trace.downs if type(down["a"]).__name__ == "ForV"]
+
+        def attack(count):
+            last = seen[-count:]
+            S = np.hstack([draw_sketch("gaussian", 60, 18, sketch_stream(5, "rows", int(d.drawn))).rows() for d in last])
+            return np.linalg.norm(recover(np.vstack([d.B.T for d in last]), S) - U) / np.linalg.norm(U)
+
+        assert attack(2) > 0.3
+        assert attack(4) < 0.05
+
+
+def test_same_matrix_other_methods():
+    M = low_rank(80, 60, 3)
+    sketched = fedfactor.run(DSANLS(3, ratio=0.5, leak="ignore"), grid_federation(M, 2), seed=0).relative_error
+    pooled = fedfactor.run(PooledNMF(3), {"a": M[:30], "b": M[30:]}, seed=0).relative_error
+    assert sketched < 1.1 * pooled

@@ -1,0 +1,121 @@
+"""Aligned parties reach the floor, unaligned ones stall; without a barrier a slow party holds nobody up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor.algorithms import AsynSD, AsynSSD, DistributedNMF, PooledNMF, SynSD, SynSSD
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.engines.asynchronous import VirtualEngine
+from tests.algorithms.test_dsanls import FLOOR, low_rank
+
+X = low_rank().T  # parties hold columns of M: rows of its transpose
+EVEN = {str(i): part for i, part in enumerate(np.array_split(X, 4))}
+SKEWED = {str(i): part for i, part in enumerate(np.split(X, [230, 253, 276]))}
+
+
+def error(method, rounds, owners=EVEN, engine="local", seed=0):
+    return fedfactor.run(method, owners, engine=engine, rounds=rounds, seed=seed).relative_error
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [
+        (SynSD(8), 20),
+        (SynSSD(8, "u", ratio=0.3), 200),
+        (SynSSD(8, "v", ratio=0.3), 200),
+        (SynSSD(8, "uv", ratio=0.3), 200),
+    ],
+    ids=["SD", "SSD-u", "SSD-v", "SSD-uv"],
+)
+def test_synchronous_methods_reach_the_floor(method, rounds):
+    assert error(method, rounds) < 1.02 * FLOOR
+
+
+def test_without_matching_the_mean_stalls():
+    assert error(SynSD(8, align=False), 20) > 5 * FLOOR
+    assert error(AsynSD(8, align=False), 20, engine=VirtualEngine()) > 5 * FLOOR
+
+
+@pytest.mark.parametrize("method", [AsynSD(8), AsynSSD(8, ratio=0.3)], ids=["SD", "SSD"])
+def test_asynchronous_methods_reach_the_floor(method):
+    assert error(method, 20, engine=VirtualEngine()) < 1.02 * FLOOR
+
+
+def test_the_published_weights_stay_behind_the_history():
+    assert error(AsynSD(8, server="harmonic"), 20, engine=VirtualEngine()) > 1.2 * FLOOR
+
+
+def test_with_uneven_parties_nobody_waits_for_the_largest():
+    def reached(run):
+        return next(r.metrics["virtual_time"] for r in run.history if r.metrics.get("relative_error", 1) < 1.1 * FLOOR)
+
+    def play(method, rounds, **options):
+        return fedfactor.run(method, SKEWED, engine=VirtualEngine(**options), rounds=rounds, seed=0)
+
+    together = reached(play(SynSD(8), 12, barrier=True, evaluate=1))
+    alone = reached(play(AsynSD(8), 30, evaluate=4))
+    assert alone < 0.7 * together
+
+
+def test_scaled_data_give_the_same_errors():
+    scaled = {name: 100 * part for name, part in EVEN.items()}
+    assert error(SynSD(8), 5, scaled) == pytest.approx(error(SynSD(8), 5), rel=1e-9)
+
+
+def test_changes_add_up_to_the_mean_of_the_last_words():
+    run = fedfactor.run(AsynSD(3, local_steps=2), EVEN, rounds=4, seed=0)
+    mean = fedfactor.run(SynSD(3, local_steps=2), EVEN, rounds=4, seed=0)
+    np.testing.assert_allclose(run.V, mean.V, atol=1e-10)
+
+
+def test_sketches_of_the_common_factor_are_small():
+    run = fedfactor.run(SynSSD(8, "u", ratio=0.2, local_steps=10), EVEN, rounds=20, seed=0)
+    sizes = {record.bytes_up // 4 for record in run.history}
+    assert sizes == {8 * (8 * 40 + 1), 8 * (8 * 200 + 3)}
+
+
+class TestVirtualEngine:
+    def test_the_clock_is_the_same_every_time(self):
+        runs = [fedfactor.run(AsynSD(3), SKEWED, engine=VirtualEngine(), rounds=6, seed=2) for _ in range(2)]
+        times = [[record.metrics["virtual_time"] for record in run.history] for run in runs]
+        assert times[0] == times[1] == sorted(times[0])
+        assert np.array_equal(runs[0].V, runs[1].V)
+
+    def test_a_barrier_gives_the_rounds_of_the_local_engine(self):
+        ours = fedfactor.run(PooledNMF(3), EVEN, engine=VirtualEngine(barrier=True), rounds=6, seed=2)
+        theirs = fedfactor.run(PooledNMF(3), EVEN, rounds=6, seed=2)
+        np.testing.assert_allclose(ours.V, theirs.V, atol=1e-12)
+        assert ours.bytes_up == theirs.bytes_up
+
+    def test_fast_clients_come_more_often(self):
+        engine = VirtualEngine(durations={"0": 4.0, "1": 1.0, "2": 1.0, "3": 1.0}, latency=0.1)
+        run = fedfactor.run(AsynSD(3), EVEN, engine=engine, rounds=8, seed=0)
+        came = [sum(record.participants == (name,) for record in run.history) for name in "0123"]
+        assert sum(came) == 32
+        assert came[0] < came[1] / 3
+
+    @pytest.mark.parametrize(
+        ("method", "options"),
+        [
+            (PooledNMF(3), {}),
+            (AsynSD(3), {"checkpoint": "somewhere"}),
+            (AsynSD(3), {"participation": 0.5}),
+        ],
+        ids=["needs all", "checkpoint", "participation"],
+    )
+    def test_what_makes_no_sense_is_refused(self, method, options):
+        with pytest.raises(IncompatibleError):
+            fedfactor.run(method, EVEN, engine=VirtualEngine(), rounds=2, seed=0, **options)
+
+    def test_unknown_durations_are_refused(self):
+        with pytest.raises(ValueError, match="no positive time for client '1'"):
+            fedfactor.run(AsynSD(3), EVEN, engine=VirtualEngine(durations={"0": 1.0}), rounds=2, seed=0)
+
+
+@pytest.mark.parametrize("solver", ["hals", "mu", "bpp"])
+def test_baselines_reach_the_floor(solver):
+    slack = 1.25 if solver == "mu" else 1.01  # multiplicative updates are slow at the end
+    assert error(DistributedNMF(8, solver), 150) < slack * FLOOR

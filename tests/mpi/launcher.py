@@ -1,0 +1,29 @@
+"""Start real MPI jobs of this Python environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+
+
+def needs_mpi() -> pytest.MarkDecorator:
+    absent = not MPIEXEC.exists()
+    if not absent:
+        absent = subprocess.run([sys.executable, "-c", "import mpi4py"], capture_output=True).returncode != 0
+    return pytest.mark.skipif(absent, reason="needs the extra 'mpi'")
+
+
+def mpiexec(ranks: int, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments on so many ranks."""
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, **threads, "PYTHONPATH": path}
+    command = [str(MPIEXEC), "-n", str(ranks), sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)

@@ -1,0 +1,96 @@
+"""The command line on real ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from scipy import sparse
+
+from tests.mpi.launcher import SRC, mpiexec, needs_mpi
+
+pytestmark = [pytest.mark.integration, needs_mpi()]
+
+
+@pytest.fixture
+def parts(tmp_path):
+    rng = np.random.default_rng(0)
+    X = sparse.random(120, 40, 0.2, format="csr", random_state=rng, dtype=np.float64)
+    sparse.save_npz(tmp_path / "big.npz", X)
+    return tmp_path
+
+
+def fedfactor(folder, *words):
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    command = [sys.executable, "-m", "fedfactor", *map(str, words)]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+
+
+def test_split_fit_and_look(parts):
+    assert fedfactor(parts, "split", "big.npz", "parts", "--parts", 4, "--grid").returncode == 0
+    words = ["fit", "--engine", "mpi", "--algorithm", "dsanls", "--rank", 5, parts / "parts", "--seed", 1]
+    words += ["--set", "iterations=10", "--set", "leak=ignore"]
+    done = mpiexec(4, "-m", "fedfactor", *words, "-o", parts / "out", "--reduction", "ordered")
+    assert done.returncode == 0, done.stderr
+    assert "rank 3" in done.stdout
+    V = load_file(parts / "out" / "components.safetensors")["components"]
+    assert V.shape == (5, 40)
+    owners = sorted(path.name for path in (parts / "out" / "private").iterdir())
+    assert owners == [f"part-{i}.safetensors" for i in range(4)]
+    record = json.loads((parts / "out" / "run.json").read_text())
+    assert record["clients"] == 4
+    assert not (parts / "out" / "checkpoint").exists()
+    local = fedfactor(parts, *words[:1], *words[3:], "-o", parts / "local", "--workers", 2)
+    assert local.returncode == 0, local.stderr
+    assert np.array_equal(V, load_file(parts / "local" / "components.safetensors")["components"])
+
+
+def test_the_command_starts_its_own_ranks_and_goes_on_after_a_kill(parts):
+    assert fedfactor(parts, "split", "big.npz", "parts", "--parts", 2).returncode == 0
+    words = ["fit", "--engine", "mpi", "--ranks", 2, "parts", "-k", 4, "-o", "out", "--seed", 3, "--tol", 0]
+    words += ["--rounds", 4000, "--checkpoint-every", 5]
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    command = [sys.executable, "-m", "fedfactor", *map(str, words)]
+    job = subprocess.Popen(command, cwd=parts, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    folder = parts / "out" / "checkpoint"
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("round-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    victim = _child(job.pid)
+    os.kill(victim, signal.SIGKILL)
+    began = time.monotonic()
+    _, said = job.communicate(timeout=60)
+    assert time.monotonic() - began < 20
+    assert job.returncode != 0
+    assert "a rank ended, so the whole job was ended" in said
+    assert "The same command goes on from round" in said
+    short = [_saved(folder) + 5 if word == 4000 else word for word in words]
+    done = fedfactor(parts, *short)
+    assert done.returncode == 0, done.stderr
+    assert "going on from round" in done.stderr
+
+
+def _saved(folder):
+    return max(int(path.name.split(".")[0][6:]) for path in folder.glob("round-*"))
+
+
+def _child(pid):
+    """Find one rank of a job: a Python below the launcher."""
+    import psutil
+
+    ranks = [each for each in psutil.Process(pid).children(recursive=True) if "-m" in each.cmdline()]
+    ranks = [each for each in ranks if "mpiexec" not in each.cmdline()[0] and "hydra" not in each.cmdline()[0]]
+    return ranks[-1].pid
+
+
+def test_a_mistake_is_told_once(parts):
+    done = mpiexec(2, "-m", "fedfactor", "fit", "--engine", "mpi", "-k", 3, parts / "nothing.npy", "-o", parts / "out")
+    assert done.returncode != 0
+    assert done.stderr.count("nothing.npy") <= 3
