@@ -33,10 +33,10 @@ from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
 from .estimators.recommend_iterative import FCF as FCF
 from .estimators.recommend_iterative import FedMF as FedMF
-from .estimators.secure import AsynSD as AsynSD
-from .estimators.secure import AsynSSD as AsynSSD
 from .estimators.secure import SynSD as SynSD
 from .estimators.secure import SynSSD as SynSSD
+from .estimators.secure_async import AsynSD as AsynSD
+from .estimators.secure_async import AsynSSD as AsynSSD
 from .privacy.dp import dp as dp
 from .selection.rank import RankSelection as RankSelection
 from .selection.rank import select_rank as select_rank

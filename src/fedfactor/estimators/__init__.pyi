@@ -19,7 +19,7 @@ from .recommend import FedSPLIT as FedSPLIT
 from .recommend import PooledCF as PooledCF
 from .recommend_iterative import FCF as FCF
 from .recommend_iterative import FedMF as FedMF
-from .secure import AsynSD as AsynSD
-from .secure import AsynSSD as AsynSSD
 from .secure import SynSD as SynSD
 from .secure import SynSSD as SynSSD
+from .secure_async import AsynSD as AsynSD
+from .secure_async import AsynSSD as AsynSSD
