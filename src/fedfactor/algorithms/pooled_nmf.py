@@ -74,12 +74,12 @@ class PooledNMF(Algorithm):
     loss : {"frobenius", "kullback-leibler"}
         Squared error, or the divergence :math:`\sum x \log(x / uv) - x + uv`, which suits counts.
     start : {"auto", "wide", "random", "stacked"}
-        ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V is
-        drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a gather).
+        ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V
+        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a gather).
         ``"auto"``: wide for the squared loss on complete rows, else random.
     alpha_U, alpha_V : float, float or "same"
-        Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0`` the
-        rows of V have norm 1 (scikit-learn lets them grow).
+        Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0``
+        the rows of V have norm 1 (scikit-learn lets them grow).
     l1_ratio : float
         The share ρ of L1 in the penalties; the rest is L2.
     n_private : int
@@ -107,8 +107,8 @@ class PooledNMF(Algorithm):
     change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
 
     Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for counts; 3k(3k + m) in the two
-    rounds of a wide start); down: k m. Time per round: two products with X. The sums hide no row by themselves: a column
-    with one non-zero cell shows that row's u.
+    rounds of a wide start); down: k m. Time per round: two products with X. The sums hide no row by themselves: a
+    column with one non-zero cell shows that row's u.
 
     References
     ----------
