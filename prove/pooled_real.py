@@ -33,7 +33,7 @@ def rivals(rank: int) -> dict:
 
 
 def rows_of(name: str) -> tuple:
-    """Rows and labels of a set, thinned to a few thousand rows; without labels, five blocks of rows as they come."""
+    """Rows and labels of a set, thinned out to a few thousand rows; without labels, five blocks of rows."""
     if name == "digits":
         return load_digits(return_X_y=True)
     data = load_dataset(name)

@@ -33,7 +33,7 @@ from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, nois
 from fedfactor.kernels.counts import count_error, count_rows
 from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, row_norms, stacked, unit_rows
 from fedfactor.kernels.masked import observed_squared_norm
-from fedfactor.kernels.private import fit_with_private
+from fedfactor.kernels.private import fit_with_private, unexplained
 from fedfactor.kernels.products import as_like, squared_norm
 from fedfactor.kernels.scales import row_sums
 
@@ -75,9 +75,8 @@ class PooledNMF(Algorithm):
         Squared error, or the divergence :math:`\sum x \log(x / uv) - x + uv`, which suits counts.
     start : {"auto", "wide", "random", "stacked"}
         ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V
-        is
-        drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a gather).
-        ``"auto"``: wide for the squared loss on complete rows without private components, else random.
+        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a gather).
+        ``"auto"``: wide for the squared loss on complete rows, else random.
     alpha_U, alpha_V : float, float or "same"
         Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0``
         the rows of V have norm 1 (scikit-learn lets them grow).
@@ -225,7 +224,10 @@ class PooledNMF(Algorithm):
         elif state.Q is None:
             state = replace(state, U=fit_rows(U, shard.X, V, shard.mask, sweeps=sweeps, penalty=pay))
         else:
-            U, Q = fit_with_private(U, shard.X, V, state.Q, shard.mask, sweeps=sweeps, penalty=pay)
+            Q = state.Q
+            if fresh and shard.mask is None and shard.n_rows:
+                Q = unexplained(shard.X, V, self.n_private, at.rng("private"))
+            U, Q = fit_with_private(U, shard.X, V, Q, shard.mask, sweeps=sweeps, penalty=pay)
             state = replace(state, U=U, Q=Q)
         told: dict[str, Any] = {}
         if self._pays(bool(state.masked)):
@@ -358,7 +360,7 @@ class PooledNMF(Algorithm):
         if self.start != "auto":
             return self.start
         room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
-        return "wide" if room and not (meta.masked or self._counts or self.n_private) else "random"
+        return "wide" if room and not (meta.masked or self._counts) else "random"
 
     def _scaled(self, V: Array) -> Array:
         return V / (row_sums(V) if self._counts else row_norms(V))
