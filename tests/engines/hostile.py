@@ -136,6 +136,7 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
     "another client's name": _resealed(client="north"),
     "an older round": _resealed(index=0),
     "a later round": _resealed(index=1 << 40),
+    "another past": _resealed(since=40),
     "an attempt nobody made": _resealed(attempt=7),
     "the answer to another question": _resealed(kind="end"),
     "50 MB": lambda a: a + b"\0" * (50 << 20),

@@ -139,7 +139,7 @@ def test_records_that_are_no_letter_are_rejected():
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_nothing_calls_home(tmp_path):
     """No name is looked up and no address but this machine's is spoken to."""
-    files = real.write_rows(tmp_path)
+    real.write_rows(tmp_path)
     trace = tmp_path / "trace"
     script = (
         "import sys, pathlib; from prove import _flower as real; from fedfactor.federation.trial import Trial\n"

@@ -9,7 +9,9 @@ import pytest
 import fedfactor
 from fedfactor import algorithms
 from fedfactor.core.errors import CheckpointError
-from fedfactor.core.tree import leaves
+from fedfactor.core.protocol import Round
+from fedfactor.core.tree import freeze, leaves
+from fedfactor.engines import client
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.desk import Arrival, NotEnough
 from fedfactor.engines.letters import Head, read_head, seal
@@ -143,6 +145,22 @@ def test_a_round_ends_at_its_deadline_and_goes_on_with_those_who_are_there(tmp_p
     assert_same_bits(office, away)
 
 
+def test_an_answer_that_came_too_late_never_happened(tmp_path):
+    algorithm = algorithms.PooledNMF(3, tol=0.0)
+    office = Office(tmp_path, algorithm, OWNERS, rounds=4)
+    late = ("west", "step", 1)
+    office.post.tamper = lambda name, answer: (
+        [] if (name, read_head(answer).kind, read_head(answer).index) == late else [Arrival(name, answer)]
+    )
+    outcome = office.server(minimum=2).run()
+    assert [len(r.participants) for r in outcome.history] == [3, 2, 3, 3]
+    away = fedfactor.run(
+        algorithm, OWNERS, rounds=4, seed=5, engine=fedfactor.LocalEngine(workers=2),
+        participation=lambda at, names: [n for n in names if not (n == "west" and at.index == 1)],
+    )  # fmt: skip
+    assert_same_bits(office, away)
+
+
 def test_with_a_fixed_cohort_a_drop_out_pauses_the_run_and_it_goes_on_later(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
     office.post.tamper = lambda name, answer: (
@@ -184,7 +202,7 @@ def test_a_client_refuses_other_terms_another_name_and_a_stale_round(tmp_path):
     for change, said in (
         ({"terms": "0" * 64}, "not the one this party signed up for"),
         ({"client": "south"}, "the letter is for 'south'"),
-        ({"index": 99}, "3 rounds were agreed"),
+        ({"index": 99}, "3 were agreed"),
         ({}, "is stale"),
     ):
         answer = read_head(clerk.answer(seal(replace(head, **change))))
@@ -262,6 +280,56 @@ def test_stop_ends_after_the_round_and_everybody_keeps_what_was_reached(tmp_path
     assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 2))
 
 
+def replay(algorithm, owners, order):
+    """Take the steps of an asynchronous run again, in the order in which its uploads arrived."""
+    federation = fedfactor.Federation(owners)
+    meta = replace(federation.prepare(algorithm.domain), n_rows=None)
+    server, down = algorithm.init_server(meta, Round(5, 0))
+    states = {n: client.begin(algorithm, federation.shard(n), meta, 5, n) for n in meta.clients}
+    work, steps = dict.fromkeys(meta.clients, down), dict.fromkeys(meta.clients, 0)
+    for index, name in enumerate(order):
+        at = Round(5, steps[name], name, (name,))
+        states[name], up = client.step(algorithm, federation.shard(name), states[name], work[name], at)
+        steps[name] += 1
+        server, down = algorithm.server_step(server, freeze(up), Round(5, index, participants=(name,)))
+        work[name] = down
+    down = algorithm.settle(server, down)
+    return {n: client.end(algorithm, federation.shard(n), states[n], down)[0] for n in meta.clients}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_asynchronous_run_is_its_replay(tmp_path, killed):
+    algorithm = algorithms.AsynSD(3)
+    office = Office(tmp_path, algorithm, OWNERS, rounds=3)
+    held, count = [], []
+
+    def tamper(name, answer):
+        count.append(name)
+        if killed and len(count) == 5:
+            raise Killed
+        if (
+            name == "west" and read_head(answer).kind == "step"
+        ):  # slow: each answer comes with the next letter of others
+            held.append(Arrival(name, answer))
+            return []
+        late, held[:] = list(held), []
+        return [Arrival(name, answer), *late]
+
+    office.post.tamper = tamper
+    try:
+        outcome = office.server().run()
+    except Killed:
+        office.post.box, held[:] = [], []
+        outcome = office.server().run()
+    order = [record.participants[0] for record in outcome.history]
+    assert len(order) == 9
+    assert set(order) == set(OWNERS)
+    assert order.count("west") < order.count("north")
+    for name, kept in replay(algorithm, OWNERS, order).items():
+        for (path, mine), (_, again) in zip(leaves(office.factors(name)), leaves(kept), strict=True):
+            np.testing.assert_array_equal(mine, again, err_msg=f"{name} {path}")
+
+
 def test_a_head_survives_bytes():
-    head = Head("step", "run", 3, "north", TERMS, 2, ("north", "south"))
+    head = Head("step", "run", 3, "north", TERMS, 2, 1, ("north", "south"))
     assert read_head(seal(head)) == head

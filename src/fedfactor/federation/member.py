@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,7 @@ class Member:
                 self._await(port, time.monotonic() + 60.0)
                 node = self.node
                 assert node is not None
-                porter = Porter(Clerk(seat), f"127.0.0.1:{port}", secret)
-                porter.serve(lambda: not stop.is_set() and node.poll() is None)
+                Porter(Clerk(seat), f"127.0.0.1:{port}", secret).serve(_while(node, stop))
                 if stop.is_set():
                     return
                 # After a crash the server takes our last SuperNode for alive until it misses its heartbeats.
@@ -162,6 +162,10 @@ class Member:
         if self.node is not None:
             children.end(self.node)
             self.node = None
+
+
+def _while(node: subprocess.Popen[bytes], stop: threading.Event) -> Callable[[], bool]:
+    return lambda: not stop.is_set() and node.poll() is None
 
 
 def stop_on_signals(stop: threading.Event) -> None:
