@@ -24,7 +24,9 @@ from fedfactor.federation.trial import Trial
 PARTIES = ("north", "south", "west")
 
 
-def write_rows(folder: Path, *, binary: bool = False, columns: int = 12, rows: int = 40, seed: int = 0) -> dict[str, Path]:
+def write_rows(
+    folder: Path, *, binary: bool = False, columns: int = 12, rows: int = 40, seed: int = 0
+) -> dict[str, Path]:
     """Write small rows for three parties."""
     rng = np.random.default_rng(seed)
     V = rng.gamma(0.6, 1.0, (4, columns))
@@ -53,7 +55,9 @@ def local(files: Mapping[str, Path], trial: Trial) -> Run:
     owners = {name: np.load(file)["X"] for name, file in files.items()}
     engine = fedfactor.LocalEngine(workers=len(os.sched_getaffinity(0)))  # one thread per product, as at the parties
     run = trial.terms.content["run"]
-    return fedfactor.run(trial.terms.algorithm(), Federation(owners), rounds=run["rounds"], seed=run["seed"], engine=engine)
+    return fedfactor.run(
+        trial.terms.algorithm(), Federation(owners), rounds=run["rounds"], seed=run["seed"], engine=engine
+    )
 
 
 def factors(trial: Trial) -> dict[str, LocalFactors]:

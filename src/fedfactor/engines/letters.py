@@ -43,6 +43,8 @@ class Head:
         Fingerprint of what the parties agreed on.
     attempt : int
         How often the server asked before.
+    since : int
+        The client's last step that counted, -1 when none did: the state after it is the one to go on from.
     participants : tuple of str
         Who was asked in this round.
     reason : str
@@ -57,6 +59,7 @@ class Head:
     client: str
     terms: str
     attempt: int = 0
+    since: int = -1
     participants: tuple[str, ...] = ()
     reason: str = ""
     scales: tuple[float, ...] = ()
@@ -81,8 +84,8 @@ class Head:
         words: tuple[Any, ...] = (self.run, self.client, self.terms, self.reason, *self.participants)
         if not all(isinstance(word, str) and len(word) <= TEXT_LIMIT for word in words):
             raise ValueError("one of its texts is too long, or no text")
-        numbers: tuple[Any, ...] = (self.index, self.attempt)
-        if not all(type(number) is int and 0 <= number < 1 << 53 for number in numbers):
+        numbers: tuple[Any, ...] = (self.index, self.attempt, self.since)
+        if not all(type(n) is int and -1 <= n < 1 << 53 for n in numbers) or min(self.index, self.attempt) < 0:
             raise ValueError("one of its counts is no count")
         scales: tuple[Any, ...] = self.scales
         if not all(isinstance(scale, int | float) and math.isfinite(scale) and scale > 0 for scale in scales):
