@@ -1,6 +1,6 @@
 """PooledNMF, FNMF, FELB, FedSPLIT and AsynSD over Flower, with TLS and registered keys, give the local engine's bits.
 
-A real SuperLink and three SuperNodes on this machine; for AsynSD, whose uploads come in no fixed order, the local engine
+A real SuperLink and three SuperNodes on this machine; for AsynSD, whose uploads come in no fixed order, this machine
 takes the same steps in the order in which they arrived.
 """
 
