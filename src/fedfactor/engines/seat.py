@@ -94,8 +94,8 @@ class Agreement:
         """Read what :meth:`to_json` wrote."""
         raw: dict[str, Any] = json.loads(data)
         about: dict[str, Any] = raw.pop("meta")
-        about["clients"] = tuple(about["clients"])
-        return cls(**raw, meta=Meta(**about))
+        names = tuple(about.pop("clients"))
+        return cls(**raw, meta=Meta(clients=names, **about))
 
 
 class Seat:
