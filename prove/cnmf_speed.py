@@ -65,6 +65,7 @@ def claim() -> dict:
     cpu_seconds = {"ours": cpu, "Surprise": theirs["cpu"]}
     ratio = min(theirs["seconds"] / ours, theirs["cpu"] / cpu)
     return {
-        "ratings": int(train.nnz + test.nnz), "seconds_per_iteration": seconds, "cpu_seconds_per_iteration": cpu_seconds,
+        "ratings": int(train.nnz + test.nnz), "seconds_per_iteration": seconds,
+        "cpu_seconds_per_iteration": cpu_seconds,
         "times_faster": ratio, "test_rmse": errors, "holds": bool(ratio >= 5 and errors["ours"] <= errors["Surprise"]),
     }  # fmt: skip

@@ -46,7 +46,7 @@ def owners(withheld=None, seed=0, cut=30):
 
 
 def walk(algorithm, shards, seed=3):
-    """Run step by step until the end; return every upload as (round, client, message), the states, and the last down."""
+    """Run step by step until the end; return uploads as (round, client, message), the states, and the last down."""
     meta = Federation(shards).prepare("binary")
     server, down = algorithm.init_server(meta, Round(seed, 0))
     states = {name: algorithm.init_client(shards[name], meta, Round(seed, 0, name)) for name in meta.clients}

@@ -55,10 +55,41 @@ def test_killed_parties_and_servers_leave_no_trace_in_the_factors(trial):
     trial.coordinator.start()
     assert trial.coordinator.wait(300)["state"] == "finished"
     run = real.local(trial.files, trial)
-    assert real.largest_difference(real.factors(trial), run) == 0.0
+    assert real.largest_difference(real.factors(trial), run.factors) == 0.0
     record = json.loads((trial.coordinator.folder / "result" / "run.json").read_bytes())
     assert record["relative_error"] == pytest.approx(run.relative_error, rel=1e-12)
     assert all(entry["bytes_up"] > 0 for entry in record["history"])
+
+
+def test_a_changed_federation_toml_is_refused_by_those_who_signed_the_old_one(trial):
+    from fedfactor.federation.server import Coordinator
+
+    old = trial.toml.read_text()
+    trial.coordinator.close()
+    run = {**trial.terms.content["run"], "rounds": 2}
+    policy = {**trial.terms.content["policy"], "deadline": 60}
+    document.save(trial.toml, {**trial.terms.content, "run": run, "policy": policy})
+    changed = Coordinator(trial.toml)
+    try:
+        changed.serve()
+        changed.start(again=True)
+        status = changed.wait(240)
+    finally:
+        changed.close()
+        trial.toml.write_text(old)
+    assert status["state"] == "paused"
+    assert "not the one this party signed up for" in status["reason"]
+    trial.coordinator.serve()
+
+
+def test_other_features_are_refused(trial, tmp_path):
+    other = tmp_path / "north.npz"
+    np.savez(other, X=np.ones((40, 12)), features=[f"gene {j}" for j in range(12)])
+    said = join_and_read(
+        trial, trial.toml, "--data", other, "--key", trial.root / "north.key", "--folder", tmp_path / "n"
+    )
+    assert "does not fit the agreed features" in said
+    assert "'feature 0'" in said
 
 
 def test_an_unregistered_key_is_turned_away(trial, tmp_path):

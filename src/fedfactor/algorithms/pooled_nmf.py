@@ -75,8 +75,8 @@ class PooledNMF(Algorithm):
         Squared error, or the divergence :math:`\sum x \log(x / uv) - x + uv`, which suits counts.
     start : {"auto", "wide", "random", "stacked"}
         ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V
-        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a gather).
-        ``"auto"``: wide for the squared loss on complete rows, else random.
+        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a
+        gather). ``"auto"``: wide for the squared loss on complete rows, else random.
     alpha_U, alpha_V : float, float or "same"
         Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0``
         the rows of V have norm 1 (scikit-learn lets them grow).
