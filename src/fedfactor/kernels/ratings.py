@@ -187,7 +187,7 @@ def factor_step(
     out = np.empty_like(U)
     width = U.shape[1]
     blocks = max(1, scatter_blocks(R, max(width, 1)) // 2)
-    buffers = np.zeros((blocks, *((Vt.shape[0], 2 * width) if items else (1, 1))), U.dtype)
+    buffers = np.zeros((blocks, Vt.shape[0] if items else 1, 2 * width), U.dtype)
     errors = np.zeros(blocks)
 
     def share(b: int, start: int, stop: int) -> None:
