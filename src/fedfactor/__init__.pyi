@@ -23,6 +23,7 @@ from .estimators.boolean_relaxed import ELBMF as ELBMF
 from .estimators.boolean_relaxed import PRIMP as PRIMP
 from .estimators.boolean_relaxed import ZhangBMF as ZhangBMF
 from .estimators.deep import FedDMF as FedDMF
+from .estimators.distributed import DSANLS as DSANLS
 from .estimators.fnmf import FNMF as FNMF
 from .estimators.fnmf import FedProxNMF as FedProxNMF
 from .estimators.fnmf import OneShotNMF as OneShotNMF
@@ -32,6 +33,10 @@ from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
 from .estimators.recommend_iterative import FCF as FCF
 from .estimators.recommend_iterative import FedMF as FedMF
+from .estimators.secure import SynSD as SynSD
+from .estimators.secure import SynSSD as SynSSD
+from .estimators.secure_async import AsynSD as AsynSD
+from .estimators.secure_async import AsynSSD as AsynSSD
 from .privacy.dp import dp as dp
 from .selection.rank import RankSelection as RankSelection
 from .selection.rank import select_rank as select_rank

@@ -33,7 +33,12 @@ EVERY_RUN = {
 
 def plain(face):
     """Make an estimator that takes any numbers, as the checks want it: Boolean ones look at their sign."""
-    return face(binarize=0.0) if "binarize" in inspect.signature(face).parameters else face()
+    known = inspect.signature(face).parameters
+    if "binarize" in known:
+        return face(binarize=0.0)
+    if "split" in known:  # a few rounds of many small steps say as much as a thousand
+        return face(rounds=10, local_steps=3)
+    return face(iterations=10) if "iterations" in known else face()
 
 
 @parametrize_with_checks([*map(plain, EVERY), estimators.PooledNMF(missing_values=float("nan"))])
@@ -47,7 +52,7 @@ def test_scikit_learn_checks(estimator, check):
 def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face):
     method = getattr(algorithms, face.__name__)
     parameters = inspect.signature(face).parameters
-    own = [name for name in ("binarize", "n_init") if name in parameters]
+    own = [name for name in ("binarize", "n_init", "split") if name in parameters]
     expected = [field.name for field in user_fields(method)] + own + list(EVERY_RUN)
     assert list(parameters) == expected
     for field in user_fields(method):

@@ -25,7 +25,9 @@ def test_expected_product_is_the_identity(kind):
 def test_products_agree_with_the_matrix_written_out(kind, layout, dtype):
     rng = np.random.default_rng(0)
     X = rng.random((9, 21)).astype(dtype) * (rng.random((9, 21)) < 0.4)
-    given = {"dense": X, "fortran": np.asfortranarray(X), "csr": sparse.csr_array(X), "csc": sparse.csc_array(X)}[layout]
+    given = {"dense": X, "fortran": np.asfortranarray(X), "csr": sparse.csr_array(X), "csc": sparse.csc_array(X)}[
+        layout
+    ]
     S = draw_sketch(kind, 21, 8, sketch_stream(3, "test", 0))
     found = sketch_columns(given, S)
     assert found.dtype == dtype
@@ -77,7 +79,9 @@ class TestExposure:
         rng = np.random.default_rng(0)
         X = rng.random((50, 20))
         S = np.hstack([draw_sketch("gaussian", 50, 10, sketch_stream(0, "x", t)).rows() for t in range(5)])
-        errors = [np.linalg.norm(recover(S[:, : 10 * T].T @ X, S[:, : 10 * T]) - X) / np.linalg.norm(X) for T in range(1, 6)]
+        errors = [
+            np.linalg.norm(recover(S[:, : 10 * T].T @ X, S[:, : 10 * T]) - X) / np.linalg.norm(X) for T in range(1, 6)
+        ]
         solvable = [Exposure(50, 10, T).solvable for T in range(1, 6)]
         assert solvable == [False, False, False, False, True]
         assert errors[-1] < 1e-8

@@ -57,7 +57,7 @@ def compare(name, **options):
     )
     same &= run.status == reference.status and list(run.scores) == list(reference.scores)
     worst = max(MPI.COMM_WORLD.allgather(worst))
-    everyone = sorted(sum(MPI.COMM_WORLD.allgather(list(run.factors)), []))
+    everyone = sorted(name for names in MPI.COMM_WORLD.allgather(list(run.factors)) for name in names)
     return {"apart": worst, "same_history": bool(same), "every_owner_once": everyone == sorted(reference.factors)}
 
 

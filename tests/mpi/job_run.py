@@ -46,12 +46,12 @@ if what in ("kill", "raise", "go on", "whole"):
     run = fedfactor.run(PooledNMF(4, tol=0), owners, engine=MPIEngine(), rounds=15, seed=1, checkpoint=kept)
     say(rounds=run.rounds, V=run.V.tolist())
 elif what == "bytes":
-    k, n, m, T = 3, 80, 30, 40
-    run = fedfactor.run(
-        DSANLS(k, ratio=0.5, iterations=T, leak="ignore", collect=False), grid_federation(X, 2), engine=MPIEngine(), seed=0
-    )
-    # Besides the sums: the start, the agreement on the data, one byte a round for the end, and the scores.
-    say(sent=run.environment["rank_sent_bytes"], up=run.bytes_up, per_iteration=8 * k * (15 + 40))
+    k, T = 3, 40
+    M = rng.random((400, 3)) @ rng.random((3, 300))
+    method = DSANLS(k, iterations=T, leak="ignore", collect=False)
+    run = fedfactor.run(method, grid_federation(M, 2), engine=MPIEngine(), seed=0)
+    # Besides the sums: the agreement on the data, one byte a round for the end, and the scores.
+    say(sent=run.environment["rank_sent_bytes"], up=run.bytes_up, per_iteration=8 * k * (30 + 40))
 elif what == "asynchronous":
     run = fedfactor.run(AsynSD(4), owners, engine=MPIEngine(), rounds=40, seed=0)
     came = {name: sum(record.participants == (name,) for record in run.history) for name in owners}

@@ -183,7 +183,8 @@ def test_a_summary_says_who_sees_what():
     assert about["epsilon"] == float("inf")
     assert "no single one" in about["sees"]["server"]
     assert any("sums of many rounds can reveal" in line for line in about["not_covered"])
-    assert about["exact_sums"] == {"equations_per_column": 9, "rows": 300}
+    assert about["exact_sums_at_most"]["rows"] == 300
+    assert about["exact_sums_at_most"]["equations_per_column"] >= 9
     assert fedfactor.run(PooledNMF(3), owners(), rounds=3).summary()["privacy"]["sees"]["server"] == "every upload"
 
 

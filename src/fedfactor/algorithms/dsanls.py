@@ -283,7 +283,8 @@ class DSANLS(Algorithm):
         if isinstance(down, ForU):
             n = int(shard.columns.shape[0])
             S = self._sketch(n, "rows", at.seed, at.index)
-            self._account(S, int(down.t) + 1)
+            if shard.n_rows < n:  # a node alone tells nobody
+                self._account(S, int(down.t) + 1)
             figures = kind(state.sse), kind(state.total_rows)
             return SketchOfU(sketch_block(state.U.T, S, shard.bounds[0]), *figures)
         S = self._sketch(shard.n_features, "columns", at.seed, at.index)

@@ -188,9 +188,10 @@ def open_grid(folder: str | os.PathLike[str]) -> Federation:
 def _load_block(folder: Path, part: dict[str, Any]) -> GridShard:
     from fedfactor.data.io import load_table
 
-    rows, columns = (load_table(folder / f"{part['name']}.{what}{part['ending']}").X for what in ("rows", "columns"))
+    rows = load_table(folder / f"{part['name']}.rows{part['ending']}").X
     if sparse.issparse(rows):
-        rows = rows.tocsc()  # sketches read columns of it
+        rows = rows.tocsc()  # sketches read columns of it; turned before the other block is there, to spare memory
+    columns = load_table(folder / f"{part['name']}.columns{part['ending']}").X
     shard = GridShard(rows, columns=columns, row_start=int(part["rows"][0]), column_start=int(part["columns"][0]))
     if shard.bounds != (*part["rows"], *part["columns"]):
         raise DataError(f"The blocks of {part['name']} in {folder} do not have the sizes that {GRID_FILE} says.")

@@ -49,7 +49,8 @@ class Generations:
 
     def _refuse_foreign(self) -> None:
         """Refuse, on every rank, files of a job with another number of ranks: ours would be mixed up with them."""
-        counts = [_about(path)["fingerprint"].get("ranks") for path in self.folder.glob("round-*") if _NAME.fullmatch(path.name)]
+        files = [path for path in self.folder.glob("round-*") if _NAME.fullmatch(path.name)]
+        counts: list[int] = [_about(path)["fingerprint"].get("ranks", 0) for path in files]
         odd = self.world.tell_all(next((count for count in counts if count != self.world.size), None))
         if odd is not None:
             raise CheckpointError(

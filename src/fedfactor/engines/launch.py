@@ -99,8 +99,7 @@ def run(
         if privacy is not None:
             raise IncompatibleError(
                 f"privacy={privacy!r} is not offered where each process holds its own owners only "
-                f"({type(chosen).__name__}): "
-                "plain sums travel. Use the local engine to simulate it, or None."
+                f"({type(chosen).__name__}): plain sums travel. Use the local engine to simulate it, or None."
             )
         return chosen.run(algorithm, federation, rounds=rounds, **settings)
     if privacy is None:

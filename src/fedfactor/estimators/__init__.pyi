@@ -9,6 +9,7 @@ from .boolean_relaxed import ELBMF as ELBMF
 from .boolean_relaxed import PRIMP as PRIMP
 from .boolean_relaxed import ZhangBMF as ZhangBMF
 from .deep import FedDMF as FedDMF
+from .distributed import DSANLS as DSANLS
 from .fnmf import FNMF as FNMF
 from .fnmf import FedProxNMF as FedProxNMF
 from .fnmf import OneShotNMF as OneShotNMF
@@ -18,3 +19,7 @@ from .recommend import FedSPLIT as FedSPLIT
 from .recommend import PooledCF as PooledCF
 from .recommend_iterative import FCF as FCF
 from .recommend_iterative import FedMF as FedMF
+from .secure import SynSD as SynSD
+from .secure import SynSSD as SynSSD
+from .secure_async import AsynSD as AsynSD
+from .secure_async import AsynSSD as AsynSSD

@@ -260,6 +260,8 @@ def _bounded(
         )
     if meta.masked:
         raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
+    # Settings that do not go together are refused here, before anything is released.
+    replace(algorithm, row_clip=1.0, row_count=1.0).check(meta)  # type: ignore[type-var]
     bound, rows = asked.row_bound, asked.rows
     if share:
         # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.

@@ -46,8 +46,9 @@ def privacy_report(channel: Channel, rounds: int) -> dict[str, Any]:
         **_guarantee(channel, noise, entry),
     }
     if noise is None:
-        spec = next(s for kind, s in channel.algorithm.messages(channel.meta).items() if hasattr(kind, "uplink"))
-        report["exact_sums" if secure else "exact_uploads"] = sum_account(spec, channel.meta, rounds)
+        sent = [s for kind, s in channel.algorithm.messages(channel.meta).items() if hasattr(kind, "uplink")]
+        most = max((sum_account(spec, channel.meta, rounds) for spec in sent), key=lambda a: a["equations_per_column"])
+        report["exact_sums_at_most" if secure else "exact_uploads_at_most"] = most
     return report
 
 

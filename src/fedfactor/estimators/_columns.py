@@ -1,0 +1,119 @@
+"""Faces whose owners hold columns, and faces whose nodes hold blocks of rows and of columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation
+from fedfactor.core.grid import grid_federation
+from fedfactor.core.run import Run
+from fedfactor.core.tree import Array
+from fedfactor.data.partition import row_positions
+from fedfactor.engines.callbacks import watcher
+from fedfactor.estimators import _inputs
+from fedfactor.estimators._base import FederatedTransformer, _copy
+from fedfactor.kernels.products import as_like
+
+
+class SecureFace(FederatedTransformer):
+    """A face whose owners hold rows or, with ``split="columns"``, columns of X: the algorithm then sees Xᵀ."""
+
+    split: str
+
+    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+        """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners.
+
+        Parameters
+        ----------
+        X, y, groups
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        U : array of shape (n, n_components), or dict of such
+        """
+        if self.split != "columns":
+            return super().fit_transform(X, y, groups=groups)
+        self._learn(X, groups)
+        return _copy(self._common)
+
+    def _learn(self, X: Any, groups: Any) -> Any:
+        if self.split not in ("rows", "columns"):
+            raise ValueError(f"split={self.split!r} is not known. Use 'rows' or 'columns'.")
+        if self.split == "rows":
+            return super()._learn(X, groups)
+        if _inputs.is_owned(X):
+            raise DataError("split='columns' cuts one matrix into columns, but this X comes with its owners of rows.")
+        algorithm, engine, seed = self._settings()
+        X = _inputs.matrix(self, X, reset=True)
+        labels = _inputs.owner_labels(X.shape[1], groups, self.n_clients, seed)
+        turned = X.T.tocsr() if hasattr(X, "tocsr") else X.T
+        federation = _inputs.split(turned, labels, self.missing_values, None)
+        watch = watcher(self.verbose, type(self).__name__)
+        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
+        result = self._run(algorithm, federation, engine=engine, **options)
+        names = getattr(self, "feature_names_in_", None)
+        self._keep(result, federation)
+        self._turn(result, labels, X.shape[1])
+        if names is not None:
+            self.feature_names_in_ = names
+        return labels
+
+    def _turn(self, result: Run, labels: Any, n_features: int) -> None:
+        """Exchange the roles: what the owners have is V, what they share is U."""
+        self._common: Array = result.V.T
+        positions = {"0": np.arange(n_features)} if labels is None else row_positions(labels)
+        V = as_like(np.zeros((self.n_components_, n_features)), result.V)
+        for name, columns in positions.items():
+            V[:, columns] = result.factors[name].U.T
+        self.components_ = V
+        self.n_features_in_ = n_features
+
+
+class GridFace(FederatedTransformer):
+    """A face that cuts X into blocks for the nodes of one cluster."""
+
+    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+        """Fit, and return U as :meth:`transform` finds it; ``client_factors_`` holds U as the last sketch left it.
+
+        Parameters
+        ----------
+        X, y, groups
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        U : array of shape (n, n_components), or dict of such
+        """
+        return self.fit(X, y, groups=groups).transform(X)
+
+    def _learn(self, X: Any, groups: Any) -> Any:
+        algorithm, engine, seed = self._settings()
+        if _inputs.is_owned(X) and not isinstance(X, Federation):
+            raise DataError(
+                "This method cuts one matrix among nodes, but this X comes with its owners. Stack the rows."
+            )
+        if groups is not None:
+            raise DataError("This method cuts rows and columns among nodes by itself: leave groups out.")
+        labels = None
+        if isinstance(X, Federation):
+            federation = X
+        else:
+            X = _inputs.matrix(self, X, reset=True)
+            if self.missing_values is not None:
+                raise DataError("Blocks of a grid have no missing cells: missing_values must be None.")
+            nodes = min(self.n_clients, *X.shape)
+            rows = np.array_split(np.arange(X.shape[0]), nodes)
+            names = ["0"] if nodes == 1 else [f"{i:0{len(str(nodes))}d}" for i in range(nodes)]
+            federation = grid_federation(X, {name: len(part) for name, part in zip(names, rows, strict=True)})
+            labels = None if nodes == 1 else np.repeat(names, [len(part) for part in rows])
+        names = getattr(self, "feature_names_in_", None)
+        watch = watcher(self.verbose, type(self).__name__)
+        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
+        self._keep(self._run(algorithm, federation, engine=engine, **options), federation)
+        if names is not None:
+            self.feature_names_in_ = names
+        return labels

@@ -1,0 +1,156 @@
+"""The studies of the DSANLS paper: error against time, ranks, components, sub-solvers, and secure methods."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.errors import MissingExtraError
+from fedfactor.core.files import write_atomic
+from fedfactor.experiments.dsanls import figures, secure, tables
+from fedfactor.experiments.dsanls.datasets import load, present
+
+__all__ = ["STUDIES", "reproduce"]
+
+Say = Callable[[str], None]
+MARKS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300)
+SKETCHED = ("DSANLS subsampling proximal", "DSANLS gaussian proximal")
+PLAIN = ("rows hals", "rows mu", "rows bpp", "grid hals", "grid bpp")
+
+
+def errors(full: bool) -> Iterator[dict[str, Any]]:
+    """Yield every method on every set."""
+    for data in present():
+        for method in (*SKETCHED, *PLAIN):
+            yield {"data": data, "method": method}
+
+
+def scaling(full: bool) -> Iterator[dict[str, Any]]:
+    """Yield more and more ranks."""
+    data = "fashion" if "fashion" in present() else "planted"
+    for ranks in (1, 2, 4, 8, 16) if full else (1, 2, 4):
+        for method in (SKETCHED[0], "rows hals", "grid hals"):
+            yield {"data": data, "method": method, "ranks": ranks, "iterations": 20}
+
+
+def components(full: bool) -> Iterator[dict[str, Any]]:
+    """Yield more and more components."""
+    data = "faces" if "faces" in present() else "planted"
+    for k in (20, 50, 100, 200) if full else (5, 10, 20, 40):
+        for method in (SKETCHED[0], "rows hals"):
+            yield {"data": data, "method": method, "k": k}
+
+
+def solvers(full: bool) -> Iterator[dict[str, Any]]:
+    """Yield coordinate descent against gradient steps."""
+    for data in [name for name in ("planted", "faces", "newsgroups") if name in present()]:
+        for kind in ("subsampling", "gaussian"):
+            for solver in ("proximal", "gradient"):
+                yield {"data": data, "method": f"DSANLS {kind} {solver}"}
+
+
+STUDIES = {"errors": errors, "scaling": scaling, "components": components, "solvers": solvers}
+
+
+def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say: Say = print) -> Path:
+    """Run the studies and write tables and figures.
+
+    Parameters
+    ----------
+    out : Path
+        Folder; measurements already there are not made again.
+    full : bool
+        Whole sets, rank 100 and 300 iterations (hours), else a few thousand rows, rank 20 and 50 iterations.
+    only : tuple of str
+        Studies to run: errors, scaling, components, solvers, secure; all when empty.
+    say : callable
+        Told of each figure as it comes.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    known = {**STUDIES, "secure": None}
+    unknown = sorted(set(only) - set(known))
+    if unknown:
+        raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(known)}.")
+    (out / "cells").mkdir(parents=True, exist_ok=True)
+    for study, plan in STUDIES.items():
+        if not only or study in only:
+            rows = [_cell(study, {**_usual(full, cell["data"]), **cell}, out, say) for cell in plan(full)]
+            tables.write(out, study, rows)
+            figures.draw(out, study, rows)
+    if not only or "secure" in only:
+        rows = [_kept(out, "secure", cell, lambda c=cell: secure.measure(c), say) for cell in secure.cells(full)]
+        tables.write(out, "secure", rows)
+        figures.draw(out, "secure", rows)
+    return out
+
+
+def _usual(full: bool, data: str) -> dict[str, Any]:
+    k = 8 if data == "planted" else 100 if full else 20
+    return {"k": k, "ratio": 0.1, "ranks": 2, "iterations": 300 if full else 50, "seed": 0, "full": full}
+
+
+def _cell(study: str, cell: dict[str, Any], out: Path, say: Say) -> dict[str, Any]:
+    cell["marks"] = [mark for mark in MARKS if mark <= cell["iterations"]]
+    return _kept(out, study, cell, lambda: _measure(cell), say)
+
+
+def _kept(out: Path, study: str, cell: dict[str, Any], make: Callable[[], dict[str, Any]], say: Say) -> dict[str, Any]:
+    """Return a measurement, from its file when it was made before with the same settings."""
+    name = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:16]
+    path = out / "cells" / f"{study}-{name}.json"
+    if path.exists():
+        return json.loads(path.read_bytes())
+    row = {"study": study, **cell, **make()}
+    write_atomic(path, json.dumps(row).encode(), 0o644)
+    say(f"{study}, {cell['data']}, {cell['method']}: relative error {row['final']:.4f}")
+    return row
+
+
+def _measure(cell: dict[str, Any]) -> dict[str, Any]:
+    """Time a method on real ranks; errors of sketched runs come from the same iterates, off the clock."""
+    found = _on_ranks(cell)
+    marks = found.pop("marks", cell["marks"])
+    seconds, known = found["seconds"], found["errors"]
+    if len(seconds) > len(marks):
+        seconds = [seconds[mark - 1] for mark in marks]
+    if known is None:
+        known = [_error_after(cell, mark) for mark in marks]
+    elif len(known) > len(marks):
+        known = [known[mark - 1] for mark in marks]
+    return {**found, "marks": list(marks), "seconds": seconds, "errors": known}
+
+
+def _on_ranks(cell: dict[str, Any]) -> dict[str, Any]:
+    beside = Path(sys.executable).parent / "mpiexec"
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if launcher is None:
+        raise MissingExtraError.named("mpich", "mpi", "Timing on several ranks")
+    command = [launcher, "-n", str(cell["ranks"]), sys.executable, "-m", "fedfactor.experiments.dsanls.job"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([*command, json.dumps(cell)], capture_output=True, text=True, env=env)
+    if done.returncode:
+        raise RuntimeError(f"{cell['method']} on {cell['ranks']} ranks failed: {done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def _error_after(cell: dict[str, Any], iterations: int) -> float:
+    """Run the first iterations again in this process: streams depend on the seed, so the iterates are the same."""
+    from fedfactor.algorithms import DSANLS
+    from fedfactor.core.grid import grid_federation
+    from fedfactor.engines.launch import run
+
+    _, kind, solver = cell["method"].split()
+    method = DSANLS(cell["k"], kind, cell["ratio"], solver, iterations=iterations, leak="ignore")
+    federation = grid_federation(load(cell["data"], cell["full"]), cell["ranks"])
+    return run(method, federation, seed=cell["seed"]).relative_error

@@ -1,0 +1,52 @@
+"""Tables of the studies, as CSV and as Markdown."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+__all__ = ["markdown", "write"]
+
+COLUMNS = ("study", "data", "split", "method", "k", "ranks", "iterations", "final", "seconds_all", "sent")
+
+
+def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
+    """Write ``<study>.csv`` and ``<study>.md``."""
+    rows = [{**row, "seconds_all": row["seconds"][-1] if row["seconds"] else None} for row in rows]
+    with (out / f"{study}.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        table.writeheader()
+        table.writerows(rows)
+    (out / f"{study}.md").write_text(markdown(study, rows))
+
+
+def markdown(study: str, rows: list[dict[str, Any]]) -> str:
+    """Lay the final errors and times out, one line for each measurement.
+
+    Examples
+    --------
+    >>> row = {"data": "a", "method": "x", "k": 3, "ranks": 2, "final": 0.25, "seconds_all": 1.0, "sent": 10}
+    >>> print(markdown("errors", [row]))
+    | data | method | k | ranks | relative error | seconds | a rank sent |
+    |---|---|---|---|---|---|---|
+    | a | x | 3 | 2 | 0.2500 | 1.00 | 10 |
+    <BLANKLINE>
+    """
+    where = "split" if study == "secure" else "ranks"
+    clock = "virtual seconds" if study == "secure" else "seconds"
+    who = "party" if study == "secure" else "rank"
+    head = ("data", "method", "k", where, "relative error", clock, f"a {who} sent")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in rows:
+        cells = (
+            row["data"],
+            row["method"],
+            row["k"],
+            row[where],
+            f"{row['final']:.4f}",
+            f"{row['seconds_all']:.2f}",
+            row["sent"],
+        )
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"

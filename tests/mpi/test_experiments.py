@@ -1,0 +1,53 @@
+"""The rival on its grid is exact, and the studies run from end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedfactor.experiments.dsanls import run as study
+from fedfactor.experiments.dsanls import secure
+from tests.mpi.launcher import mpiexec, needs_mpi
+
+pytestmark = [pytest.mark.integration, needs_mpi()]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_grid_of_blocks_gives_the_iterates_of_one_process(ranks):
+    done = mpiexec(ranks, Path(__file__).parent / "job_grid.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found) == 3 * (2 if ranks == 2 else 3)
+    for what, (apart, error, wire) in found.items():
+        assert apart < 1e-9, what
+        assert error < 1e-9, what
+        assert wire, what
+
+
+def test_the_studies_of_the_planted_matrix(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "present", lambda: ["planted"])
+    monkeypatch.setattr(secure, "present", lambda: ["planted"])
+    said = []
+    study.reproduce(tmp_path, only=("errors", "secure"), say=said.append)
+    expected = json.loads((Path(study.__file__).parent / "expected.json").read_text())
+    rows = [json.loads(path.read_text()) for path in (tmp_path / "cells").iterdir()]
+    for row in rows:
+        if row["study"] == "secure":
+            wanted = expected["secure"].get(row["split"], {}).get(row["method"])
+        else:
+            wanted = expected["errors"].get(row["method"])
+        if wanted is not None:
+            assert row["final"] == pytest.approx(wanted, rel=0.02), row["method"]
+        assert len(row["seconds"]) == len(row["errors"]) > 0
+    assert (tmp_path / "errors-planted.png").exists()
+    assert (tmp_path / "secure.md").read_text().count("\n") == 2 + 18
+    before = len(said)
+    study.reproduce(tmp_path, only=("errors", "secure"), say=said.append)
+    assert len(said) == before  # nothing was made again
+
+
+def test_an_unknown_study_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no study 'speed'"):
+        study.reproduce(tmp_path, only=("speed",))
