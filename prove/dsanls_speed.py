@@ -1,8 +1,8 @@
 """Time to a fixed error on Fashion-MNIST: DSANLS and distributed HALS on two ranks, scikit-learn in one process.
 
 Two ranks on two cores, one thread each; scikit-learn has both cores. Rank 20, single precision. The error to reach is
-5 % above that of 50 rounds of HALS. Gaussian
-sketches are left out: drawing and applying 20,000 × 2,000 numbers an iteration costs more than HALS. Whatever the ratios; the claim holds when all of them were measured.
+5 % above that of 50 rounds of HALS. Gaussian sketches are left out: drawing and applying 20,000 × 2,000 numbers in each
+iteration costs more than HALS itself. Whatever the ratios turn out to be: the claim holds when all were measured.
 """
 
 from __future__ import annotations
