@@ -33,9 +33,7 @@ LedgerFile = Annotated[
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option(
-        "--allow", help="Override a minimum: small-client, few-clients, rare-columns, changed-cohort."
-    ),
+    typer.Option("--allow", help="Override a minimum: small-client, few-clients, rare-columns, changed-cohort."),
 ]
 
 
