@@ -16,6 +16,7 @@ from fedfactor.data import available, load_dataset, split_ratings
 from fedfactor.experiments.fedsplit import surprise
 from fedfactor.kernels.cnmf import cnmf, starting_factors
 from fedfactor.kernels.ratings import predict_cells
+from fedfactor.threads import limit_threads
 
 K, EPOCHS = 15, 50
 
@@ -51,16 +52,20 @@ def claim() -> dict:
     U, V = starting_factors(*train.shape, K, np.random.default_rng(0))
     cnmf(train, U, V, mu, iterations=1)  # compiled and warm
     theirs = surprise.timing(train, T.row, T.col, k=K, epochs=(2, EPOCHS))
-    began = time.perf_counter()
-    model = cnmf(train, U, V, mu, iterations=EPOCHS)
-    ours = (time.perf_counter() - began) / EPOCHS
+    with limit_threads(1):  # Surprise uses one thread; a second of ours would only count on an idle machine
+        began, busy = time.perf_counter(), time.process_time()
+        model = cnmf(train, U, V, mu, iterations=EPOCHS)
+        ours = (time.perf_counter() - began) / EPOCHS
+        cpu = (time.process_time() - busy) / EPOCHS
     errors = {
         "ours": error(predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col)),
         "Surprise": error(theirs["predicted"]),
     }
     seconds = {"ours": ours, "Surprise": theirs["seconds"]}
-    holds = 5 * ours <= theirs["seconds"] and errors["ours"] <= errors["Surprise"]
+    cpu_seconds = {"ours": cpu, "Surprise": theirs["cpu"]}
+    ratio = min(theirs["seconds"] / ours, theirs["cpu"] / cpu)
     return {
-        "ratings": int(train.nnz + test.nnz), "seconds_per_iteration": seconds, "test_rmse": errors,
-        "times_faster": theirs["seconds"] / ours, "holds": bool(holds),
+        "ratings": int(train.nnz + test.nnz), "seconds_per_iteration": seconds,
+        "cpu_seconds_per_iteration": cpu_seconds,
+        "times_faster": ratio, "test_rmse": errors, "holds": bool(ratio >= 5 and errors["ours"] <= errors["Surprise"]),
     }  # fmt: skip

@@ -1,5 +1,5 @@
-"""FELB with the settings of the paper on 2^16 × 500 cells and 64 clients takes minutes on this machine, and the time per
-client does not grow with the number of clients.
+"""FELB with the settings of the paper on 2^16 × 500 cells and 64 clients takes minutes on this machine, and the time
+per client does not grow with the number of clients.
 
 Every client has 1,024 rows; 16 clients are timed beside 64. Data are single precision, ten tiles, 5 % flips.
 """

@@ -9,10 +9,11 @@ import pytest
 from scipy import sparse
 
 import fedfactor
-from fedfactor import DataError, Federation
+from fedfactor import DataError, Federation, ProtocolError
 from fedfactor.algorithms.fedsplit import FedSPLIT
-from fedfactor.algorithms.fedsplit_messages import Basis, Factors, JointSums, Level, Stats
+from fedfactor.algorithms.fedsplit_messages import Basis, Factors, JointSums, Level, Means, Stats
 from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Round
 from fedfactor.core.tree import leaves
 from fedfactor.kernels.stacked import joint_factors
 from fedfactor.testing.drive import drive
@@ -142,6 +143,8 @@ class Garbage:
 
             def client_step(self, shard, state, down, at):
                 state, up = FedSPLIT.client_step(self, shard, state, down, at)
+                if at.client == who and isinstance(up, Means):
+                    up = Means(np.float64(1e3))
                 return state, replace(up, V=spoil(up.V)) if at.client == who and isinstance(up, Factors) else up
 
         return Spoilt(**{field.name: getattr(algorithm, field.name) for field in fields(algorithm)})
@@ -168,6 +171,26 @@ def test_a_client_that_sends_garbage_is_left_out(algorithm, spoil, data):
     change = abs(np.mean([found[n] for n in others]) / np.mean([clean[n] for n in others]) - 1)
     assert change < 0.01
     assert found["05"] < 1.1 * clean["05"]  # it still receives, and fits its own users to what it got
+
+
+def test_sums_that_contradict_themselves_are_refused(data):
+    R, _, owners = data
+    algorithm = FedSPLIT(4)
+    server, _ = algorithm.init_server(federation(R, owners).prepare(), Round(0, 0))
+    m = R.shape[1]
+    with pytest.raises(ProtocolError, match="nonsense"):
+        algorithm.server_step(server, Stats(np.float64(9), np.float64(3), np.zeros(m), np.full(m, 1e6)), Round(0, 0))
+
+
+def test_nothing_sound_to_join_leaves_everybody_with_its_own_model(data):
+    R, _, owners = data
+    spoilt = Garbage(lambda V: -V, who="")(FedSPLIT(4))
+    rows = {name: np.where(X > 0, X, np.nan) for name, X in ((k, R[v].toarray()) for k, v in owners.items())}
+    trace = drive(spoilt, rows, rounds=1)
+    ups = {name: Factors(-np.ones((2, R.shape[1]))) for name in owners}
+    server, down = spoilt.server_step(trace.server[-1], ups, Round(0, 1, participants=tuple(owners)))
+    assert isinstance(down, Level)
+    assert server.rejected.all()
 
 
 def test_rejected_clients_have_names(data):

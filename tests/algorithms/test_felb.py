@@ -18,9 +18,9 @@ def loss_of(run, owners):
     return boolean_metrics(owners, {name: kept.U for name, kept in run.factors.items()}, run.V).loss
 
 
-@pytest.mark.parametrize("algorithm", [FELB(5), FALB(5)], ids=["felb", "falb"])
+@pytest.mark.parametrize("algorithm", [FELB(3), FALB(3)], ids=["felb", "falb"])
 def test_recovers_planted_tiles_under_noise(algorithm):
-    data = even_tiles(1000, 200, 5, 10, flips=0.05, seed=0)
+    data = even_tiles(400, 80, 3, 8, flips=0.05, seed=0)
     run = fedfactor.run(algorithm, data.owners, seed=0)
     assert loss_of(run, data.owners) < data.floor + 0.02
 

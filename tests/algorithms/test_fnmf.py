@@ -46,7 +46,9 @@ def test_averaging_without_alignment_does_not(blocks):
 
 
 def test_client_aligned_ends_where_the_server_barycenter_does(blocks):
-    server, client = (fit(FNMF(6, barycenter=form), blocks, 30) for form in ("fixed_point", "client"))
+    server, client = (
+        fit(FNMF(6, barycenter=form, local_solver="hals"), blocks, 30) for form in ("fixed_point", "client")
+    )
     assert client.relative_error == pytest.approx(server.relative_error, rel=1e-3)
 
 
@@ -75,7 +77,7 @@ def cosines(planted, found):
 )
 def test_private_components_are_found_and_stay_private(personal, options):
     X, V, own = personal
-    run = fit(FNMF(6, **options), X, 15)
+    run = fit(FNMF(6, local_solver="hals", **options), X, 15)
     assert run.V.shape == (4, 100)
     assert cosines(V, run.V).min() > 0.95
     for name, kept in run.factors.items():
@@ -88,7 +90,7 @@ def test_private_components_are_found_and_stay_private(personal, options):
 
 def test_plain_assignment_loses_private_components(personal):
     X, V, own = personal
-    run = fit(FNMF(6), X, 15)
+    run = fit(FNMF(6, local_solver="hals"), X, 15)
     assert cosines(V, run.V).min() > 0.95
     assert np.mean([cosines(own[name], run.V) > 0.9 for name in X]) < 0.2
     assert run.relative_error > 0.3
@@ -96,7 +98,7 @@ def test_plain_assignment_loses_private_components(personal):
 
 def test_a_synchronisation_keeps_private_rows(personal):
     X, _, _ = personal
-    method = FNMF(6, alignment="lap_rho")
+    method = FNMF(6, alignment="lap_rho", local_solver="hals")
     meta = Meta(100, tuple(sorted(X)))
     shards = {name: fedfactor.Shard.of(rows) for name, rows in X.items()}
     at = Round(0, 0, participants=meta.clients)
@@ -130,15 +132,15 @@ def test_drift_is_reported_with_and_without_alignment(blocks):
 
 
 def test_it_settles_also_when_clients_stay_away(blocks):
-    full = fit(FNMF(6, gamma=0.1), blocks, 40)
+    full = fit(FNMF(6, gamma=0.1, local_solver="hals"), blocks, 40)
     assert full.status == "converged"
-    away = fedfactor.run(FNMF(6, gamma=0.1, tol=0.0), blocks, rounds=25, seed=0, participation=0.5)
+    away = fedfactor.run(FNMF(6, gamma=0.1, local_solver="hals", tol=0.0), blocks, rounds=25, seed=0, participation=0.5)
     assert away.relative_error == pytest.approx(full.relative_error, rel=0.05)
 
 
 def test_one_client_alone_shares_everything():
     X, _, _ = dense_blocks(60, 30, 3, seed=1)
-    run = fit(FNMF(3, alignment="lap_rho"), {"only": X}, 5)
+    run = fit(FNMF(3, alignment="lap_rho", local_solver="hals"), {"only": X}, 5)
     assert run.V.shape == (3, 30)
     assert run.factors["only"].V_private is None
 
@@ -161,3 +163,12 @@ def test_one_client_alone_shares_everything():
 def test_settings_that_cannot_work(method, message):
     with pytest.raises(ValueError, match=message):
         fit(method, {"a": np.ones((5, 3))}, 1)
+
+
+def test_a_secure_sum_is_enough_also_for_private_components():
+    X, _, _ = shared_and_private(4, 100, 60)
+    method = FNMF(6, alignment="lap_rho", barycenter="client", local_solver="hals", tol=0.0)
+    plain, hidden = (fedfactor.run(method, X, rounds=4, seed=0, privacy=privacy) for privacy in (None, "secure-sum"))
+    np.testing.assert_allclose(hidden.V, plain.V, atol=1e-6)
+    with pytest.raises(fedfactor.IncompatibleError, match="must see each upload"):
+        fedfactor.run(FNMF(6), X, rounds=1, seed=0, privacy="secure-sum")

@@ -47,8 +47,8 @@ CONFIGS = {
         {"n_components": 2, "hidden": 4, "share": "network", "patience": 1, "anchor": "mean", "negatives": None},
     ],
     "FNMF": [
-        {"n_components": 3, "local_steps": 2, "diagnostics": True},
-        {"n_components": 3, "barycenter": "client", "local_solver": "ipalm", "weights": "rows", "diagnostics": True},
+        {"n_components": 3, "local_steps": 2, "local_solver": "hals", "diagnostics": True},
+        {"n_components": 3, "barycenter": "client", "weights": "rows", "diagnostics": True},
         {"n_components": 3, "alignment": "lap_rho", "barycenter": "progressive"},
         {"n_components": 3, "alignment": "lap_rho", "barycenter": "client"},
         {"n_components": 2, "alignment": "sinkhorn", "barycenter": "hierarchical", "start": "common"},

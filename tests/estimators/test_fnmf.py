@@ -10,7 +10,7 @@ from fedfactor.experiments.fnmf.blocks import shared_and_private
 @pytest.fixture(scope="module")
 def fitted():
     X, _, own = shared_and_private(4, 80, 80)
-    model = FNMF(6, alignment="lap_rho", rounds=15, tol=0, random_state=0).fit(X)
+    model = FNMF(6, alignment="lap_rho", local_solver="hals", rounds=15, tol=0, random_state=0).fit(X)
     return X, own, model
 
 
@@ -45,7 +45,7 @@ def test_rows_keep_their_order_and_shared_columns(fitted):
     labels = np.repeat(sorted(X), 80)
     rows = np.vstack([X[name] for name in sorted(X)])
     shuffled = np.random.default_rng(0).permutation(len(rows))
-    model = FNMF(6, alignment="lap_rho", rounds=10, tol=0, random_state=0)
+    model = FNMF(6, alignment="lap_rho", local_solver="hals", rounds=10, tol=0, random_state=0)
     U = model.fit_transform(rows[shuffled], groups=labels[shuffled])
     assert U.shape == (320, model.n_components_)
     assert model.inverse_transform(U).shape == rows.shape

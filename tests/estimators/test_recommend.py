@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import time
 import tracemalloc
 from dataclasses import MISSING, fields
@@ -64,6 +65,7 @@ def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face)
 def test_tastes_are_found():
     columns = small_ratings()
     model = PooledCF(n_components=2, random_state=0).fit(pd.DataFrame(columns), groups="owner")
+    model = pickle.loads(pickle.dumps(model))
     error = np.sqrt(np.mean((model.predict(columns["user"], columns["item"]) - columns["rating"]) ** 2))
     assert error < 0.75
     assert model.score(pd.DataFrame(columns)) == pytest.approx(-error)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _BETAS, _TINY = (0.9, 0.999), 1e-8
 _SUBSET = 256  # common items that the alignment loss looks at in one step
+_WORTH_RECORDING = 50  # steps on a GPU from which on it pays to record one and replay it
+_FOLD_STEPS, _FOLD_RATE, _FOLD_CELLS = 100, 0.1, 1 << 22
 
 
 def torch_module() -> Any:
@@ -40,7 +42,7 @@ def _one_thread() -> Iterator[None]:
     with _lock:
         if not _inside[0]:
             _inside[1] = torch.get_num_threads()
-            torch.set_num_threads(1)
+        torch.set_num_threads(1)  # said by every thread for itself: OpenMP keeps one number per thread
         _inside[0] += 1
     try:
         yield
@@ -59,10 +61,11 @@ def train(
     with _one_thread():
         step = _Step(settings, state, aligned, swap, fixed, seed)
         rows, items, y = (torch.tensor(part, device=settings.device) for part in cells)
-        y = y.to(step.weights["P"].dtype)
-        for start in range(0, len(y), settings.batch_size):
-            batch = slice(start, start + settings.batch_size)
-            step(rows[batch], items[batch], y[batch])
+        batches = list(zip(*(part.split(settings.batch_size) for part in (rows, items, y.to(step.kind))), strict=True))
+        if settings.device.startswith("cuda") and len(batches) > _WORTH_RECORDING:
+            batches = step.replay(batches)
+        for batch in batches:
+            step(*batch)
         return step.result(state)
 
 
@@ -73,30 +76,36 @@ class _Step:
         self, settings: FedDMF, state: Local, aligned: tuple | None, swap: float, fixed: tuple, seed: int
     ) -> None:
         torch = self.torch = torch_module()
-        self.settings, self.swap, self.fixed, self.n = settings, swap, fixed, int(state.steps)
+        self.settings, self.swap = settings, swap
+        where = {"device": settings.device}
         trees = (state.weights, state.first, state.second)
         self.weights, self.first, self.second = (
-            {name: torch.tensor(value, device=settings.device) for name, value in tree.items()} for tree in trees
+            {name: torch.tensor(value, **where) for name, value in tree.items()} for tree in trees
         )
+        self.kind = self.weights["P"].dtype
+        self.steps = torch.tensor(float(state.steps), dtype=torch.float64, **where)
         self.names = [name for name in self.weights if name not in fixed]
+        for name in self.names:
+            self.weights[name].requires_grad_(True)
         self.rng = torch.Generator(settings.device).manual_seed(seed)
         self.aligned = None
         if aligned is not None:
-            like = self.weights["Q"]
-            place, z = (torch.tensor(part, device=settings.device) for part in aligned)
-            where = torch.full((len(like),), -1, dtype=torch.long, device=like.device)
-            where[place] = torch.arange(len(place), device=like.device)
-            self.aligned = (place, z, where)
+            place, z = (torch.tensor(part, **where) for part in aligned)
+            found = torch.full((len(state.weights["Q"]),), -1, dtype=torch.long, **where)
+            found[place] = torch.arange(len(place), **where)
+            self.aligned = (place, z, found)
 
     def __call__(self, rows: Any, items: Any, y: Any) -> None:
-        torch = self.torch
-        for name in self.names:
-            self.weights[name].requires_grad_(True)
         loss = self._loss(rows, items, y)
-        found = torch.autograd.grad(loss, [self.weights[name] for name in self.names])
-        for name in self.names:
-            self.weights[name].requires_grad_(False)
-        self._adam(dict(zip(self.names, found, strict=True)))
+        gradients = self.torch.autograd.grad(loss, [self.weights[name] for name in self.names])
+        with self.torch.no_grad():
+            self.steps += 1
+            s = self.settings
+            for name, g in zip(self.names, gradients, strict=True):
+                if s.weight_decay and name in ("P", "Q"):
+                    self.weights[name].mul_(1 - s.learning_rate * s.weight_decay)
+                moments = self.first[name], self.second[name]
+                _adam(self.weights[name], g, *moments, self.steps, s.learning_rate)
 
     def _loss(self, rows: Any, items: Any, y: Any) -> Any:
         torch, w, s = self.torch, self.weights, self.settings
@@ -119,26 +128,47 @@ class _Step:
         return loss
 
     def _uniform(self, *shape: int) -> Any:
-        like = self.weights["P"]
-        return self.torch.rand(shape, generator=self.rng, dtype=like.dtype, device=like.device)
+        return self.torch.rand(shape, generator=self.rng, dtype=self.kind, device=self.weights["P"].device)
 
-    def _adam(self, gradient: dict[str, Any]) -> None:
-        self.n += 1
-        (b1, b2), rate = _BETAS, self.settings.learning_rate
-        for name, g in gradient.items():
-            m, v, w = self.first[name], self.second[name], self.weights[name]
-            m.mul_(b1).add_(g, alpha=1 - b1)
-            v.mul_(b2).addcmul_(g, g, value=1 - b2)
-            if self.settings.weight_decay and name in ("P", "Q"):
-                w.mul_(1 - rate * self.settings.weight_decay)
-            w.addcdiv_(m, (v / (1 - b2**self.n)).sqrt_().add_(_TINY), value=-rate / (1 - b1**self.n))
+    def replay(self, batches: list[tuple]) -> list[tuple]:
+        """Record one step on the GPU and play it for every whole batch; return the batches that are left.
+
+        A small batch keeps a GPU busy for microseconds, and launching its many small kernels one by one takes a hundred
+        times as long.
+        """
+        torch = self.torch
+        size = self.settings.batch_size
+        for batch in batches[:3]:  # recording wants a warm start; these are ordinary steps
+            self(*batch)
+        inputs = [part.clone() for part in batches[3]]
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.rng)
+        with torch.cuda.graph(graph):  # records, and does nothing yet
+            self(*inputs)
+        rest = [batch for batch in batches[3:] if len(batch[0]) < size]
+        for batch in batches[3:]:
+            if len(batch[0]) == size:
+                for place, part in zip(inputs, batch, strict=True):
+                    place.copy_(part)
+                graph.replay()
+        torch.cuda.synchronize()
+        return rest
 
     def result(self, state: Local) -> Local:
+        """Take the arrays home."""
         weights, first, second = (
-            {name: value.cpu().numpy() for name, value in tree.items()}
+            {name: value.detach().cpu().numpy() for name, value in tree.items()}
             for tree in (self.weights, self.first, self.second)
         )
-        return replace(state, weights=weights, first=first, second=second, steps=np.int64(self.n))
+        return replace(state, weights=weights, first=first, second=second, steps=np.int64(int(self.steps)))
+
+
+def _adam(w: Any, g: Any, first: Any, second: Any, steps: Any, rate: float) -> None:
+    b1, b2 = _BETAS
+    first.mul_(b1).add_(g, alpha=1 - b1)
+    second.mul_(b2).addcmul_(g, g, value=1 - b2)
+    scale, size = (rate / (1 - b1**steps)).to(w.dtype), (1 / (1 - b2**steps)).to(w.dtype)
+    w.sub_(scale * first / ((second * size).sqrt_().add_(_TINY)))
 
 
 def _rows_of(part: Any, weights: dict[str, Any], table: Any, rows: Any) -> Any:
@@ -146,30 +176,41 @@ def _rows_of(part: Any, weights: dict[str, Any], table: Any, rows: Any) -> Any:
     return part(weights, table)[rows] if len(rows) > len(table) else part(weights, table[rows])
 
 
-def fold_in(settings: FedDMF, X: Any, factors: DeepFactors, n_steps: int = 200, rate: float = 0.05) -> np.ndarray:
-    """Zeros weigh as much in all as the zeros that training would draw."""
+def fold_in(settings: FedDMF, X: Any, factors: DeepFactors) -> np.ndarray:
+    """Find vectors of new users; zeros weigh as much in all as the zeros that training would draw."""
     torch = torch_module()
     known = np.flatnonzero(factors.known)
     kind = factors.V.dtype
     with _one_thread():
         net = {name: torch.tensor(value) for name, value in factors.network.items()}
         b = dmf.item_part(net, torch.tensor(np.ascontiguousarray(factors.V[:, known].T)))
-        mean = factors.U.mean(axis=0) if len(factors.U) else np.zeros(factors.V.shape[0], kind)
+        mean = factors.U.mean(axis=0) if len(factors.U) else np.zeros(factors.V.shape[0])
         out = np.tile(mean.astype(kind), (X.shape[0], 1))
-        size = max(1, (1 << 22) // max(1, b.numel()))
+        size = max(1, _FOLD_CELLS // max(1, b.numel()))
         for start in range(0, X.shape[0], size):
             block = X[start : start + size]
-            y = torch.tensor(np.asarray(block.toarray() if hasattr(block, "toarray") else block)[:, known].astype(kind))
-            ones = y.sum(1, keepdim=True)
-            zeros = (len(known) - ones).clamp(min=1)
-            ratio = zeros if settings.negatives is None else settings.negatives * ones.clamp(min=1)
-            weight = torch.where(y > 0, 1.0, (ratio / zeros).clamp(max=1.0)).to(y.dtype)
-            P = torch.tensor(out[start : start + size], requires_grad=True)
-            adam = torch.optim.Adam([P], lr=rate)
-            for _ in range(n_steps):
-                adam.zero_grad()
-                logits = dmf.pair_logits(net, dmf.user_part(net, P)[:, None, :], b[None])
-                ((weight * (torch.sigmoid(logits) - y) ** 2).sum(1) / weight.sum(1)).sum().backward()
-                adam.step()
-            out[start : start + size] = P.detach().numpy()
+            y = torch.tensor(
+                (block.toarray() if hasattr(block, "toarray") else np.asarray(block))[:, known].astype(kind)
+            )
+            out[start : start + size] = _fit_users(
+                net, b, y, torch.tensor(out[start : start + size]), settings.negatives
+            )
     return out
+
+
+def _fit_users(net: dict[str, Any], b: Any, y: Any, P: Any, negatives: int | None) -> np.ndarray:
+    torch = torch_module()
+    ones = y.sum(1, keepdim=True)
+    zeros = (y.shape[1] - ones).clamp(min=1)
+    drawn = zeros if negatives is None else negatives * ones.clamp(min=1)
+    weight = torch.where(y > 0, torch.ones_like(y), (drawn / zeros).clamp(max=1.0).to(y.dtype))
+    first, second, steps = torch.zeros_like(P), torch.zeros_like(P), torch.zeros((), dtype=torch.float64)
+    P.requires_grad_(True)
+    for _ in range(_FOLD_STEPS):
+        logits = dmf.pair_logits(net, dmf.user_part(net, P)[:, None, :], b[None])
+        loss = ((weight * (torch.sigmoid(logits) - y) ** 2).sum(1) / weight.sum(1)).sum()
+        (g,) = torch.autograd.grad(loss, [P])
+        with torch.no_grad():
+            steps += 1
+            _adam(P, g, first, second, steps, _FOLD_RATE)
+    return P.detach().numpy()

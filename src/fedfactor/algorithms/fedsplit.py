@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fedfactor.algorithms.fedsplit_home import fit_own, joint_sums
 from fedfactor.algorithms.fedsplit_messages import (
     Basis,
     Begin,
@@ -16,23 +17,23 @@ from fedfactor.algorithms.fedsplit_messages import (
     JointSums,
     Level,
     Local,
+    Means,
     Server,
     Stats,
 )
 from fedfactor.core.checks import check_rank
-from fedfactor.core.errors import ClientUnavailable, DataError
+from fedfactor.core.errors import ClientUnavailable, DataError, ProtocolError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.cnmf import Penalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
+from fedfactor.kernels.cnmf import Penalty, bilinear, fold_bilinear, fold_users, starting_factors
 from fedfactor.kernels.factors import reconstruction
 from fedfactor.kernels.majorise import masked_step
-from fedfactor.kernels.masked import masked_sums, solve_rows_masked
 from fedfactor.kernels.nmf import solve_rows
-from fedfactor.kernels.rating_stats import item_residuals, own_error, pooled_item_biases
+from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases
 from fedfactor.kernels.ratings import FLOOR, item_counts, observed
-from fedfactor.kernels.stacked import fill_unrated, joint_factors, outliers, row_rms
+from fedfactor.kernels.stacked import far_off, joint_factors, outliers
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +186,12 @@ class FedSPLIT(Algorithm):
         found: dict[type, Spec] = {
             Begin: {"n_components": Leaf("int64", ())},
             Stats: {"total": number, "weight": number} | ({"residuals": row, "counts": row} if pooled else {}),
+            Means: {"mean": number},
             Level: {"mu": number}
             | ({"item": row} if pooled else {})
             | ({"V": wide} if by_sum and not self._extra else {}),
         }
+        del found[Stats if self.item_bias == "mean" and not by_sum else Means]
         if self._extra:
             found |= {BiasSums: {"item": row, "weight": row}}
         if by_sum or self._extra:
@@ -230,12 +233,12 @@ class FedSPLIT(Algorithm):
         if isinstance(down, (Begin, Global)):  # after the end there is nothing new to say
             return state, self._stats(R, state)
         if not bool(state.fitted):
-            state = self._fit(R, state, down, at)
+            state = fit_own(self._here(at.client), R, state, down, at)
         if isinstance(down, Level) and self._extra:
             weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * bool(state.chosen)
             return state, BiasSums(state.item * weight, weight)
         if self.joint == "sum":
-            return self._joint_sums(R, state, down.V)
+            return joint_sums(R, state, down.V, masked=self.masked)
         if not bool(state.chosen):
             raise ClientUnavailable(f"{at.client} keeps its item factors to itself (select={self.select!r}).")
         return state, Factors(
@@ -247,9 +250,10 @@ class FedSPLIT(Algorithm):
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Level, then join; a run that goes on after the end repeats what it found."""
         if isinstance(up, dict):
-            return self._join(state, up)
+            return self._join(state, up) if isinstance(next(iter(up.values())), Factors) else self._mean(state, up)
         if isinstance(up, Stats):
-            return self._level(state, up)
+            check_stats(up)
+            return self._level(state, float(up.total / up.weight) if up.weight > 0 else 0.0, up)
         if isinstance(up, BiasSums):
             item = np.divide(up.item, up.weight, out=np.zeros_like(up.item), where=up.weight > 0)
             server = replace(state, item=item)
@@ -280,24 +284,24 @@ class FedSPLIT(Algorithm):
         R = observed(shard.X, shard.mask)
         alone = not isinstance(down, Global) and (self.joint == "gather" or not isinstance(down, Basis))
         if alone and not bool(state.fitted):
-            state = self._fit(R, state, down, None)
+            state = fit_own(self, R, state, down, None)
         if alone:
             return LocalFactors(*bilinear(state.U, state.V, state.user, state.item, float(state.mu)))
         M = down.M.T if isinstance(down, Global) else state.M
         V, item, mu = np.asarray(down.V, state.V.dtype), np.asarray(down.item, state.V.dtype), float(down.mu)
         if M.shape[0] != state.U.shape[1] or not bool(state.fitted) or not bool(state.chosen) or not M.any():
-            U, user = fold_users(R, V, item, mu, penalty=self._penalty, iterations=100)
+            U, user = fold_users(R, V, item, mu, penalty=self.penalty, iterations=100)
         else:
             U, user = state.U @ M, state.user
             if self.refine:
                 U = np.maximum(U, FLOOR).astype(V.dtype)
-                options = {"penalty": self._penalty, "iterations": self.refine}
+                options = {"penalty": self.penalty, "iterations": self.refine}
                 U, user = fold_users(R, V, item, mu, U=U, user=user, **options)
         return LocalFactors(*bilinear(U, V, user, item, mu))
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve U and the bias of new users for fixed item factors."""
-        return fold_bilinear(observed(X, mask), factors.V, self._penalty)
+        return fold_bilinear(observed(X, mask), factors.V, self.penalty)
 
     def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:
         """Measure the error over the ratings."""
@@ -305,29 +309,31 @@ class FedSPLIT(Algorithm):
         return Score.of(*reconstruction(observed(shard.X, shard.mask), factors.U, factors.V, "stored"))
 
     @property
-    def _penalty(self) -> Penalty:
+    def penalty(self) -> Penalty:
+        """The last seven settings, as CNMF takes them."""
         return Penalty(*(getattr(self, name) for name in Penalty._fields))
 
     def _here(self, client: str | None) -> FedSPLIT:
         own = dict(next((own for name, own in self.overrides if str(name) == client), ()))
         return replace(self, **own) if own else self
 
-    def _stats(self, R: Array, state: Local) -> Stats:
+    def _stats(self, R: Array, state: Local) -> Stats | Means:
         kind, total, n = state.V.dtype, float(R.data.sum(dtype=np.float64)), R.nnz
-        if self.item_bias == "mean":
-            return Stats(np.float64(total / max(n, 1)), np.float64(n > 0))
+        if self.item_bias == "pooled":
+            return Stats(np.float64(total), np.float64(n), item_residuals(R).astype(kind), item_counts(R).astype(kind))
         if self.item_bias == "count":
             return Stats(np.float64(total), np.float64(n))
-        return Stats(np.float64(total), np.float64(n), item_residuals(R).astype(kind), item_counts(R).astype(kind))
+        mean = np.float64(total / max(n, 1))
+        return Means(mean) if self.joint == "gather" else Stats(mean, np.float64(n > 0))
 
-    def _level(self, state: Server, up: Stats) -> tuple[Server, Any]:
+    def _level(self, state: Server, mu: float, up: Stats | None = None) -> tuple[Server, Any]:
         if bool(state.done) or int(state.steps):
             return state, self._last(state)
-        mu = np.float64(up.total / up.weight if up.weight > 0 else 0.0)
-        item = state.item if up.counts is None else pooled_item_biases(up.residuals, up.counts)
-        server = replace(state, mu=mu, item=item)
+        item = state.item if up is None or up.counts is None else pooled_item_biases(up.residuals, up.counts)
+        server = replace(state, mu=np.float64(mu), item=item)
         by_sum = self.joint == "sum" and not self._extra
-        return server, Level(mu, item if self.item_bias == "pooled" else None, server.V if by_sum else None)
+        pooled = self.item_bias == "pooled"
+        return server, Level(server.mu, item if pooled else None, server.V if by_sum else None)
 
     def _last(self, state: Server) -> Any:
         if self.joint == "sum":
@@ -335,75 +341,47 @@ class FedSPLIT(Algorithm):
         nothing = np.zeros((self.n_components, 0), state.V.dtype)
         return Scatter({name: Global(state.mu, state.item, state.V, nothing) for name in _names(state)})
 
-    def _fit(self, R: Array, state: Local, down: Any, at: Round | None) -> Local:
-        """Factor own ratings, and prepare what is sent of it."""
-        here = self._here(at.client if at else None)
-        mu = float(getattr(down, "mu", R.data.mean() if R.nnz else 0.0))
-        given = getattr(down, "item", None) if self.item_bias == "pooled" else None
-        start = state.item if given is None else np.asarray(given, state.V.dtype)
-        options = {"penalty": here._penalty, "iterations": here.iterations}
-        model = cnmf(R, state.U, state.V, mu, item=start, item_steps=given is None, **options)
-        if at is not None and not np.isfinite(model.V).all():
-            raise ClientUnavailable(f"{at.client} diverged on its own ratings and sends nothing.")
-        U, V = model.U, model.V
-        rated, chosen = item_counts(R) > 0, True
-        if at is not None and self.select == "size":
-            chosen = R.nnz >= self.min_ratings
-        elif at is not None and self.select == "quality":
-            found = own_error(R, mu, start, len(V), here._penalty, here.iterations, at.rng("select"))
-            chosen = found <= self.max_error
-        sent, item = V, model.item
-        if not self.masked and at is not None:
-            sent = fill_unrated(V, rated, self.unrated, at.rng("unrated"))
-            item = fill_unrated(item[None], rated, self.unrated, at.rng("unrated bias"))[0]
-        if self.unit_rows:
-            size = row_rms(sent)
-            U, V, sent = U * size.T, V / size, sent / size
-        return replace(state, U=U, V=V, user=model.user, item=model.item, sent_item=item, mu=np.float64(mu), sent=sent,
-                       fitted=np.bool_(True), chosen=np.bool_(chosen))  # fmt: skip
-
-    def _joint_sums(self, R: Array, state: Local, V: Array) -> tuple[Local, JointSums]:
-        """Fit own M to the joint V and send what the next V depends on: never the item factors themselves."""
-        S, V = state.sent, np.asarray(V, state.sent.dtype)
-        if not bool(state.chosen):
-            zero = np.zeros_like(V)
-            return state, JointSums(np.zeros((len(V), len(V)), V.dtype), zero, zero if self.masked else None)
-        if not self.masked:
-            M = solve_rows(state.M, V @ V.T, S @ V.T, sweeps=5)
-            return replace(state, M=M), JointSums(M.T @ M, M.T @ S)
-        mask = np.broadcast_to(item_counts(R) > 0, S.shape)
-        M = solve_rows_masked(state.M, S, mask, V, sweeps=5)
-        N, D, _ = masked_sums(M, S, mask, V)
-        return replace(state, M=M), JointSums(M.T @ M, N, D)
+    def _mean(self, state: Server, up: dict[str, Means]) -> tuple[Server, Any]:
+        """Average the means, less those that are far from all others."""
+        means = np.array([float(each.mean) for each in up.values()])
+        odd = far_off(means, self.outlier)
+        state = replace(state, rejected=state.rejected | np.isin(_names(state), np.array(list(up))[odd]))
+        return self._level(state, float(means[~odd].mean()) if (~odd).any() else 0.0)
 
     def _join(self, state: Server, up: dict[str, Factors]) -> tuple[Server, Any]:
         """Leave out what cannot be item factors, stack the rest, factor it, and cut M apart again."""
-        names = list(up)
         sizes = [np.abs(each.V).max(initial=0.0) if (each.V >= 0).all() else np.inf for each in up.values()]
         bad = outliers(sizes, self.outlier)
         if self.item_bias == "mean":
             bad |= outliers([np.abs(each.item).max(initial=0.0) for each in up.values()], self.outlier)
-        good = [name for name, out in zip(names, bad, strict=True) if not out]
-        rejected = np.isin(_names(state), [name for name in names if name not in good])
+        good = {name: each for (name, each), out in zip(up.items(), bad, strict=True) if not out}
+        rejected = state.rejected | np.isin(_names(state), np.array(list(up))[bad])
         server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
-        if not good:
-            return server, self._last(server)
-        S = np.concatenate([up[name].V for name in good])
-        mask = (
-            np.concatenate([np.broadcast_to(up[name].seen, up[name].V.shape) for name in good]) if self.masked else None
-        )
+        if not good:  # nothing to join: everybody keeps the model of its own ratings
+            return server, Level(state.mu, state.item if self.item_bias == "pooled" else None)
+        S, item, mask = np.concatenate([each.V for each in good.values()]), state.item, None
+        if self.masked:
+            mask = np.concatenate([np.broadcast_to(each.seen, each.V.shape) for each in good.values()])
         M, V, error = joint_factors(S, self.n_components, mask=mask)
-        item = (
-            np.mean([up[name].item for name in good], axis=0).astype(V.dtype)
-            if self.item_bias == "mean"
-            else state.item
-        )
+        if self.item_bias == "mean":
+            item = np.mean([each.item for each in good.values()], axis=0).astype(V.dtype)
         server = replace(server, V=V, item=item, moved=np.float64(error))
-        cuts = np.split(M, np.cumsum([len(up[name].V) for name in good])[:-1])
+        cuts = np.split(M, np.cumsum([len(each.V) for each in good.values()])[:-1])
         own = {name: np.ascontiguousarray(part.T) for name, part in zip(good, cuts, strict=True)}
         nothing = np.zeros((self.n_components, 0), V.dtype)
-        parts = {name: Global(server.mu, item, V, own.get(name, nothing)) for name in _names(state)}
-        return server, Scatter(parts)
+        return server, Scatter({name: Global(server.mu, item, V, own.get(name, nothing)) for name in _names(state)})
+
+
+def check_stats(up: Stats) -> None:
+    """Refuse sums that no ratings can give. A sum cannot tell who sent nonsense, so nobody can be left out here."""
+    if up.counts is None:
+        return
+    apart = abs(float(up.counts.sum()) - float(up.weight))
+    if float(up.counts.min()) < -0.5 or apart > 0.5 + 1e-3 * abs(float(up.weight)):
+        raise ProtocolError(
+            "The summed numbers of ratings contradict each other: somebody sent nonsense, and a sum cannot tell who. "
+            "Use item_bias='mean', where single uploads are seen and odd ones left out."
+        )
 
 
 def as_joint(V: Array, up: JointSums, *, sweeps: int) -> np.ndarray:

@@ -59,6 +59,15 @@ class Stats:
 
 
 @record
+class Means:
+    """Up, as printed: the owner's mean rating."""
+
+    uplink: ClassVar[Uplink] = "gather"
+
+    mean: Array
+
+
+@record
 class BiasSums:
     """Up: own item biases times weight, and the weights."""
 

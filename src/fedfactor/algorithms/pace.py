@@ -25,7 +25,7 @@ class Pace:
     def after(self, loss: float | None, before: float, tol: float, rounding: float = 0.0) -> Pace:
         """Speed up while the loss falls; slow down, and take that pace for the most, when it rises (Ang and Gillis).
 
-        A rise below ``rounding`` is none: it would be decided by the order of additions, and with it who owns which row.
+        A rise below ``rounding`` is none: the order of additions would decide it, and with it who owns which row.
 
         Examples
         --------

@@ -20,8 +20,8 @@ class Factor:
 class Sums:
     """Up: all that the best V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` so that the server can tell the loss.
 
-    ``rest``: ``‖X − PQ‖²``, when owners have components of their own; ``UᵀX`` is then that of the rest. ``extra``: what U
-    pays. ``lengths``: sums and squared norms of the columns of U, when penalties share out lengths.
+    ``rest``: ``‖X − PQ‖²``, when owners have components of their own; ``UᵀX`` is then that of the rest. ``extra``:
+    what U pays. ``lengths``: sums and squared norms of the columns of U, when penalties share out lengths.
     """
 
     uplink: ClassVar[Uplink] = "sum"

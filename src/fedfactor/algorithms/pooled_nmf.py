@@ -33,7 +33,7 @@ from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, nois
 from fedfactor.kernels.counts import count_error, count_rows
 from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, row_norms, stacked, unit_rows
 from fedfactor.kernels.masked import observed_squared_norm
-from fedfactor.kernels.private import fit_with_private
+from fedfactor.kernels.private import fit_with_private, unexplained
 from fedfactor.kernels.products import as_like, squared_norm
 from fedfactor.kernels.scales import row_sums
 
@@ -74,12 +74,12 @@ class PooledNMF(Algorithm):
     loss : {"frobenius", "kullback-leibler"}
         Squared error, or the divergence :math:`\sum x \log(x / uv) - x + uv`, which suits counts.
     start : {"auto", "wide", "random", "stacked"}
-        ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V is
-        drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a gather).
-        ``"auto"``: wide for the squared loss on complete rows without private components, else random.
+        ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V
+        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a
+        gather). ``"auto"``: wide for the squared loss on complete rows, else random.
     alpha_U, alpha_V : float, float or "same"
-        Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0`` the
-        rows of V have norm 1 (scikit-learn lets them grow).
+        Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0``
+        the rows of V have norm 1 (scikit-learn lets them grow).
     l1_ratio : float
         The share ρ of L1 in the penalties; the rest is L2.
     n_private : int
@@ -107,8 +107,8 @@ class PooledNMF(Algorithm):
     change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
 
     Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for counts; 3k(3k + m) in the two
-    rounds of a wide start); down: k m. Time per round: two products with X. The sums hide no row by themselves: a column
-    with one non-zero cell shows that row's u.
+    rounds of a wide start); down: k m. Time per round: two products with X. The sums hide no row by themselves: a
+    column with one non-zero cell shows that row's u.
 
     References
     ----------
@@ -224,7 +224,10 @@ class PooledNMF(Algorithm):
         elif state.Q is None:
             state = replace(state, U=fit_rows(U, shard.X, V, shard.mask, sweeps=sweeps, penalty=pay))
         else:
-            U, Q = fit_with_private(U, shard.X, V, state.Q, shard.mask, sweeps=sweeps, penalty=pay)
+            Q = state.Q
+            if fresh and shard.mask is None and shard.n_rows:
+                Q = unexplained(shard.X, V, self.n_private, at.rng("private"))
+            U, Q = fit_with_private(U, shard.X, V, Q, shard.mask, sweeps=sweeps, penalty=pay)
             state = replace(state, U=U, Q=Q)
         told: dict[str, Any] = {}
         if self._pays(bool(state.masked)):
@@ -357,7 +360,7 @@ class PooledNMF(Algorithm):
         if self.start != "auto":
             return self.start
         room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
-        return "wide" if room and not (meta.masked or self._counts or self.n_private) else "random"
+        return "wide" if room and not (meta.masked or self._counts) else "random"
 
     def _scaled(self, V: Array) -> Array:
         return V / (row_sums(V) if self._counts else row_norms(V))

@@ -77,7 +77,7 @@ def _check_row_clip(algorithm: Any, meta: Meta) -> None:
         odd.append("start")
     if odd:
         raise IncompatibleError(
-            f"With row_clip only plain squared loss from a public start is protected. Leave {', '.join(odd)} as they are."
+            f"With row_clip only plain squared loss from a public start is protected. Leave {', '.join(odd)} alone."
         )
 
 

@@ -20,7 +20,7 @@ FLOOR = 0.1
 
 
 class Step(NamedTuple):
-    """A new V, the loss there (a bound of it where sums do not tell more), and the part that is error; None: not told."""
+    """A new V, the loss there (a bound of it where sums do not tell more), and its part that is error; None: untold."""
 
     V: Array
     loss: float | None

@@ -201,6 +201,7 @@ def join(
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
     poll: Annotated[float, typer.Option(help="Seconds between two looks for mail.")] = 0.5,
+    patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
     debug: Debug = False,
 ) -> None:
     """Take part until interrupted. Shows the terms first, and asks."""
@@ -217,7 +218,7 @@ def join(
         stop_on_signals(stop)
         address = member.terms.content["server"]["address"]
         typer.echo(f"{member.name}: {seat.shard.n_rows} rows at {address}. Interrupt to leave; come back any time.")
-        member.join(seat, poll=poll, stop=stop)
+        member.join(seat, poll=poll, stop=stop, patience=patience)
 
 
 def start(

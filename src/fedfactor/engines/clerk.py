@@ -48,6 +48,7 @@ class Clerk:
         self.agreement: Agreement = seat.agreement
         self.algorithm = self.agreement.make()
         self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
+        self._most = self.agreement.most_steps
         self._surveyed = survey_messages(self.agreement.meta)
         self._limit = most_bytes({**self.expected, **self._surveyed})
 
@@ -59,7 +60,7 @@ class Clerk:
                 if len(data) > self._limit:
                     raise ProtocolError(f"a letter of {len(data)} bytes came where {self._limit} can be right")
                 asked = read_head(data)
-                told = replace(told, run=asked.run, index=asked.index, attempt=asked.attempt)
+                told = replace(told, run=asked.run, index=asked.index, since=asked.since)
                 self._agree(asked)
                 answer, told = self._serve(asked, data)
             except Exception as error:
@@ -79,29 +80,35 @@ class Clerk:
             raise Refused(f"the letter is for {asked.client!r}, but this is {mine.name!r}")
         if asked.kind not in _ORDER:
             raise Refused(f"a letter of kind {asked.kind!r} asks for nothing")
-        if asked.index > mine.rounds:
-            raise Refused(f"round {asked.index} was asked for, but {mine.rounds} rounds were agreed")
+        if asked.index > self._most:
+            raise Refused(f"step {asked.index} was asked for, but {self._most} were agreed")
 
     def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
-        last, state, kept = self.seat.load()
-        told = replace(asked, participants=(), reason="", scales=())
-        same_run = last is not None and last.run == asked.run
-        if last is not None and same_run:
+        last, state, before, kept = self.seat.load()
+        told = replace(asked, participants=(), reason="", scales=(), attempt=0)
+        if last is not None and last.run == asked.run:
             if (last.kind, last.index) == (asked.kind, asked.index):
                 return kept, told  # asked again: the same bytes
             if (_ORDER.index(asked.kind), asked.index) < (_ORDER.index(last.kind), last.index):
                 raise Refused(f"{asked.kind} {asked.index} is stale: {last.kind} {last.index} was answered already")
         if asked.kind == "survey":
-            state, up = None, self._survey(unseal(data, asked, self._surveyed))
-            answer = seal(told, up)
-        else:
-            down = unseal(data, asked, self.expected, self.agreement.payload)
-            if state is None or not same_run:
-                state = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
-            state, up = self._work(asked, state, down)
-            answer = seal(told, up, self.agreement.payload if asked.kind == "step" else "exact")
-        self.seat.save(told, state, answer)
+            answer = seal(told, self._survey(unseal(data, asked, self._surveyed)))
+            self.seat.save(told, None, None, answer)
+            return answer, told
+        down = unseal(data, asked, self.expected, self.agreement.payload)
+        base = self._state_after(asked, last, state, before)
+        if base is None:
+            base = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
+        state, up = self._work(asked, base, down)
+        answer = seal(told, up, self.agreement.payload if asked.kind == "step" else "exact")
+        self.seat.save(told, state, base, answer)
         return answer, told
+
+    def _state_after(self, asked: Head, last: Head | None, state: Tree, before: Tree) -> Tree:
+        """Return the state after the last step that counted: an answer that came too late never happened."""
+        if last is None or last.run != asked.run or asked.since < 0:
+            return None
+        return state if last.index == asked.since else before if last.since == asked.since else None
 
     def _survey(self, down: Tree) -> Tree:
         kind = self.agreement.survey

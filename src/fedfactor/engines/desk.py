@@ -101,116 +101,123 @@ class Exchange:
         policy: Policy,
         tally: Tally,
         *,
-        payload: Payload = "exact",
         tick: Callable[[Mapping[str, Any]], None] = lambda about: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._post, self._policy, self._tally, self._payload = post, policy, tally, payload
-        self._tick, self._clock, self._sleep = tick, clock, sleep
+        self.post, self.policy, self.tally = post, policy, tally
+        self.tick, self.clock, self.sleep = tick, clock, sleep
         self.bytes_up = self.bytes_down = 0
 
     def gather(self, names: Sequence[str]) -> None:
         """Wait until everyone is there, or until time is up and enough are."""
-        end = self._clock() + self._policy.gather
+        end = self.clock() + self.policy.gather
         while True:
-            there = set(self._post.present()) & set(names)
-            self._tick({"state": "waiting for clients", "present": sorted(there)})
+            there = set(self.post.present()) & set(names)
+            self.tick({"state": "waiting for clients", "present": sorted(there)})
             if len(there) == len(names):
                 return
-            if self._clock() >= end:
-                need = len(names) if self._policy.dropouts == "wait" else self._policy.minimum
+            if self.clock() >= end:
+                need = len(names) if self.policy.dropouts == "wait" else self.policy.minimum
                 if len(there) >= need:
                     return
                 away = ", ".join(sorted(set(names) - there))
                 raise NotEnough(
-                    f"{len(there)} of {len(names)} clients came in {self._policy.gather:g} s; missing: {away}."
+                    f"{len(there)} of {len(names)} clients came in {self.policy.gather:g} s; missing: {away}."
                 )
-            self._sleep(min(1.0, self._policy.poll * 5))
+            self.sleep(min(1.0, self.policy.poll * 5))
 
     def ask(
         self, head: Head, letters: Mapping[str, Tree], expected: Mapping[type, Spec], payload: Payload = "exact",
-        *, sent: Payload | None = None,
+        *, sent: Payload | None = None, since: Mapping[str, int] | None = None,
     ) -> dict[str, Tree]:  # fmt: skip
         """Ask every client named in ``letters``; return valid answers in name order, when all came or time is up."""
         self.bytes_up = self.bytes_down = 0
-        asking = _Asking(self, head, letters, expected, payload, sent or payload)
-        end = self._clock() + self._policy.deadline
-        asking.push(letters)
+        asking = Asking(self, head, letters, expected, payload, sent or payload, since or {})
+        end = self.clock() + self.policy.deadline
+        asking.push(letters, self.post.present())
         while True:
-            for arrival in self._post.collect():
+            for arrival in self.post.collect():
                 asking.take(arrival)
             if not asking.open:
                 break
-            if self._clock() >= end:
+            if self.clock() >= end:
                 break
-            asking.again()
-            self._tick({"state": f"{head.kind} {head.index}", "answered": sorted(asking.answers)})
-            self._sleep(self._policy.poll)
+            asking.again(self.post.present())
+            self.tick({"state": f"{head.kind} {head.index}", "answered": sorted(asking.answers)})
+            self.sleep(self.policy.poll)
         self._judge(head, asking, letters)
         return {name: asking.answers[name] for name in sorted(asking.answers)}
 
-    def _judge(self, head: Head, asking: _Asking, letters: Mapping[str, Tree]) -> None:
+    def take_bytes(self) -> tuple[int, int]:
+        """Return the bytes that came and went since the last call."""
+        counted = self.bytes_up, self.bytes_down
+        self.bytes_up = self.bytes_down = 0
+        return counted
+
+    def _judge(self, head: Head, asking: Asking, letters: Mapping[str, Tree]) -> None:
         answered, asked = len(asking.answers), len(letters)
-        fixed = self._policy.dropouts == "wait"
-        if answered == asked or (not fixed and answered >= self._policy.minimum):
+        fixed = self.policy.dropouts == "wait"
+        if answered == asked or (not fixed and answered >= self.policy.minimum):
             return
         silent = sorted(set(letters) - set(asking.answers))
-        why = "; ".join(f"{name}: {self._tally.reasons.get(name, 'no answer')}" for name in silent)
-        need = f"all {asked}" if fixed else str(self._policy.minimum)
+        why = "; ".join(f"{name}: {self.tally.reasons.get(name, 'no answer')}" for name in silent)
+        need = f"all {asked}" if fixed else str(self.policy.minimum)
         raise NotEnough(
             f"{head.kind} {head.index} got {answered} answers, but {need} are needed ({why}). The run is kept as it "
             "was before this round; start it again when they are back."
         )
 
 
-class _Asking:
+class Asking:
     """One question on its way: who still owes an answer, and what came."""
 
     def __init__(
         self, exchange: Exchange, head: Head, letters: Mapping[str, Tree], expected: Mapping[type, Spec],
-        payload: Payload, sent: Payload,
+        payload: Payload, sent: Payload, since: Mapping[str, int],
     ) -> None:  # fmt: skip
-        self.head, self.letters, self.expected, self.payload, self.sent = head, letters, expected, payload, sent
+        self.since = since
+        self.head, self.letters, self.expected = head, letters, expected
+        self.payload: Payload = payload
+        self.sent: Payload = sent
         self.ex = exchange
         self.open = set(letters)
         self.answers: dict[str, Tree] = {}
         self._attempts: Counter[str] = Counter()
         self._marks: dict[str, str] = {}
         self._when: dict[str, float] = {}
-        self._cache: dict[int, bytes] = {}
 
-    def push(self, names: Iterable[str]) -> None:
-        """Send the question to these clients."""
-        there = self.ex._post.present()
+    def push(self, names: Iterable[str], there: Mapping[str, str]) -> None:
+        """Send the question to these clients, as far as they are there."""
         batch: list[tuple[str, bytes]] = []
         for name in sorted(names):
             if name not in there:
                 continue
-            head = replace(self.head, client=name, attempt=self._attempts[name])
+            since = self.since.get(name, -1)
+            head = replace(self.head, client=name, attempt=self._attempts[name], since=since)
             data = seal(head, self.letters[name], self.sent)
             self._attempts[name] += 1
-            self._marks[name], self._when[name] = there[name], self.ex._clock()
+            self._marks[name], self._when[name] = there[name], self.ex.clock()
             self.ex.bytes_down += len(data)
             batch.append((name, data))
         if batch:
-            self.ex._post.send(batch)
+            self.ex.post.send(batch)
 
-    def again(self) -> None:
+    def again(self, there: Mapping[str, str]) -> None:
         """Ask those again who came back since, or were silent for long."""
-        there, now = self.ex._post.present(), self.ex._clock()
+        now = self.ex.clock()
         due = [
             name
             for name in self.open
             if name in there
-            and (self._marks.get(name) != there[name] or now - self._when[name] >= self.ex._policy.resend)
+            and (self._marks.get(name) != there[name] or now - self._when[name] >= self.ex.policy.resend)
         ]
         if due:
-            self.push(due)
+            self.push(due, there)
 
     def take(self, arrival: Arrival) -> None:
         """Look at what came, and take it in when it is right."""
-        name, tally = arrival.client, self.ex._tally
+        name, tally = arrival.client, self.ex.tally
         self.ex.bytes_up += len(arrival.data)
         if name not in self.letters:
             tally.count("unknown", name)
@@ -221,7 +228,7 @@ class _Asking:
             self._read(name, arrival.data)
 
     def _read(self, name: str, data: bytes) -> None:
-        tally = self.ex._tally
+        tally = self.ex.tally
         try:
             head = read_head(data)
             if (head.run, head.terms, head.client) != (self.head.run, self.head.terms, name):
@@ -232,8 +239,8 @@ class _Asking:
                 tally.count("early", name)
             elif name not in self.open:
                 tally.count("duplicate", name)
-            elif head.attempt >= self._attempts[name]:
-                tally.count("unasked", name)
+            elif head.attempt or head.since != self.since.get(name, -1):
+                tally.count("unasked", name, "an answer to a question that was not asked like this")
             elif head.kind == "refusal":
                 tally.count("refused", name, head.reason)
                 self.open.discard(name)

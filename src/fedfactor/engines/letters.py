@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -43,6 +43,8 @@ class Head:
         Fingerprint of what the parties agreed on.
     attempt : int
         How often the server asked before.
+    since : int
+        The client's last step that counted, -1 when none did: the state after it is the one to go on from.
     participants : tuple of str
         Who was asked in this round.
     reason : str
@@ -57,6 +59,7 @@ class Head:
     client: str
     terms: str
     attempt: int = 0
+    since: int = -1
     participants: tuple[str, ...] = ()
     reason: str = ""
     scales: tuple[float, ...] = ()
@@ -69,7 +72,8 @@ class Head:
             names = {field.name for field in fields(cls)}
             if set(raw) != names:
                 raise ValueError("its fields are not those of a letter")
-            head = cls(**{**raw, "participants": tuple(raw["participants"]), "scales": tuple(raw["scales"])})
+            raw["participants"], raw["scales"] = tuple(raw["participants"]), tuple(raw["scales"])
+            head = cls(**raw)
             head._check()
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ProtocolError(f"The head of a letter is not usable ({error}). It is damaged or hostile.") from None
@@ -81,8 +85,8 @@ class Head:
         words: tuple[Any, ...] = (self.run, self.client, self.terms, self.reason, *self.participants)
         if not all(isinstance(word, str) and len(word) <= TEXT_LIMIT for word in words):
             raise ValueError("one of its texts is too long, or no text")
-        numbers: tuple[Any, ...] = (self.index, self.attempt)
-        if not all(type(number) is int and 0 <= number < 1 << 53 for number in numbers):
+        numbers: tuple[Any, ...] = (self.index, self.attempt, self.since)
+        if not all(type(n) is int and -1 <= n < 1 << 53 for n in numbers) or min(self.index, self.attempt) < 0:
             raise ValueError("one of its counts is no count")
         scales: tuple[Any, ...] = self.scales
         if not all(isinstance(scale, int | float) and math.isfinite(scale) and scale > 0 for scale in scales):
@@ -101,7 +105,7 @@ def seal(head: Head, message: Tree = None, payload: Payload = "exact") -> bytes:
     """
     if payload == "float16" and message is not None:
         message, scales = narrow(message)
-        head = Head(**{**_plain(head), "scales": scales})
+        head = replace(head, scales=scales)
     return to_bytes({} if message is None else message, {"letter": json.dumps(asdict(head))})
 
 
@@ -167,7 +171,3 @@ def _halved(spec: Spec) -> Spec:
         path: Leaf("float16", leaf.shape, leaf.exact) if leaf.dtype.startswith("float") and leaf.shape else leaf
         for path, leaf in spec.items()
     }
-
-
-def _plain(head: Head) -> dict[str, Any]:
-    return {field.name: getattr(head, field.name) for field in fields(head)}

@@ -25,6 +25,7 @@ from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment
 from fedfactor.engines.desk import Exchange, NotEnough, Policy, Post, Tally
 from fedfactor.engines.letters import Head, Kind
 from fedfactor.engines.seat import Agreement
+from fedfactor.engines.stream import flow
 from fedfactor.engines.survey import Ask, survey_messages
 from fedfactor.threads import limit_threads
 
@@ -98,11 +99,11 @@ class Server:
         self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
         self.algorithm, self.meta = agreement.make(), agreement.meta
         self.expected = check_fit(self.algorithm, self.meta)
-        self._ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
+        self.ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
         self.tally = Tally()
-        self.exchange = Exchange(post, policy, self.tally, tick=self._tick, clock=clock, sleep=sleep)
+        self.exchange = Exchange(post, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep)
         self.checkpoint = Checkpoint(self.folder / "checkpoint")
-        self._snapshot: Snapshot | None = None
+        self.snapshot: Snapshot | None = None
         self._said = 0.0
         self.run_id = ""
 
@@ -113,16 +114,16 @@ class Server:
             self._load_types()
             try:
                 snapshot = self.checkpoint.load(self._mark())
-                self._snapshot = snapshot
+                self.snapshot = snapshot
                 self.exchange.gather(self.meta.clients)
                 if snapshot is None:
                     snapshot = self._start()
                 outcome = self._finish(self._rounds(snapshot))
             except NotEnough as error:
-                self._tick({"state": "paused", "reason": str(error)}, force=True)
+                self.tick({"state": "paused", "reason": str(error)}, force=True)
                 raise
             except Exception as error:
-                self._tick({"state": "failed", "reason": f"{type(error).__name__}: {error}"}, force=True)
+                self.tick({"state": "failed", "reason": f"{type(error).__name__}: {error}"}, force=True)
                 raise
             return outcome
 
@@ -154,7 +155,7 @@ class Server:
         if self.agreement.survey:
             self._survey()
         server, down = self.algorithm.init_server(self.meta, Round(self.agreement.seed, 0))
-        snapshot = Snapshot(0, freeze(server), self._checked(down), {}, (), self._mark())
+        snapshot = Snapshot(0, freeze(server), self.checked(down), {}, (), self._mark())
         self.checkpoint.save(snapshot)
         return snapshot
 
@@ -162,14 +163,16 @@ class Server:
         file, expected = self.folder / "survey.safetensors", survey_messages(self.meta)
         names = self.meta.clients
         if not file.exists():
-            sums = self.exchange.ask(self._head("survey", 0), dict.fromkeys(names, Ask(np.float64(0))), expected)
+            sums = self.exchange.ask(self.head("survey", 0), dict.fromkeys(names, Ask(np.float64(0))), expected)
             write_atomic(file, to_bytes({"sums": tree_sum(sums.values())}))
         total = from_bytes(file.read_bytes())["sums"]
-        self.exchange.ask(self._head("survey", 1), dict.fromkeys(names, total), expected)
+        self.exchange.ask(self.head("survey", 1), dict.fromkeys(names, total), expected)
 
     def _rounds(self, snapshot: Snapshot) -> Snapshot:
+        if self.agreement.asynchronous:
+            return flow(self, snapshot)
         while not snapshot.ended and snapshot.next_round < self.agreement.rounds:
-            self._snapshot = snapshot
+            self.snapshot = snapshot
             if (self.folder / "stop").exists():
                 snapshot = replace(snapshot, ended="stopped")
             else:
@@ -177,7 +180,7 @@ class Server:
                 if self.algorithm.converged(snapshot.server):
                     snapshot = replace(snapshot, ended="converged")
             self.checkpoint.save(snapshot)
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         return snapshot
 
     def _round(self, snapshot: Snapshot) -> Snapshot:
@@ -185,9 +188,11 @@ class Server:
         at = Round(self.agreement.seed, index)
         asked = participants(1.0, at, self.meta.clients)
         letters = {name: download_for(down, name) for name in asked}
-        head = replace(self._head("step", index), participants=asked)
+        head = replace(self.head("step", index), participants=asked)
         inbox = Inbox(self.expected)
-        for name, up in self.exchange.ask(head, letters, self._ups, self.agreement.payload).items():
+        for name, up in self.exchange.ask(
+            head, letters, self.ups, self.agreement.payload, since=last_counted(snapshot)
+        ).items():
             inbox.add(name, up)
         present = tuple(inbox.present)
         server, sent = self.algorithm.server_step(
@@ -199,14 +204,14 @@ class Server:
             self.algorithm.report(server),
         )  # fmt: skip
         history = (*snapshot.history, record)
-        return replace(snapshot, next_round=index + 1, server=server, down=self._checked(sent), history=history)
+        return replace(snapshot, next_round=index + 1, server=server, down=self.checked(sent), history=history)
 
     def _finish(self, snapshot: Snapshot) -> Outcome:
-        down = self._checked(self.algorithm.settle(snapshot.server, snapshot.down))
+        down = self.checked(self.algorithm.settle(snapshot.server, snapshot.down))
         letters = {name: download_for(down, name) for name in self.meta.clients}
-        head = self._head("end", snapshot.next_round)
+        head = self.head("end", snapshot.next_round)
         payload = self.agreement.payload
-        answers = self.exchange.ask(head, letters, SCORE, "exact", sent=payload)
+        answers = self.exchange.ask(head, letters, SCORE, "exact", sent=payload, since=last_counted(snapshot))
         scores = {name: answer for name, answer in answers.items() if isinstance(answer, Score)}
         outcome = Outcome(
             self.run_id, snapshot.ended or "rounds", snapshot.history, down, scores, tuple(answers),
@@ -215,14 +220,16 @@ class Server:
         folder = private_folder(self.folder / "result")
         write_atomic(folder / "down.safetensors", to_bytes(_as_tree(down)))
         write_atomic(folder / "run.json", json.dumps(outcome.summary(self.agreement), indent=1).encode())
-        self._tick({"state": "finished", "reason": outcome.status}, force=True)
+        self.tick({"state": "finished", "reason": outcome.status}, force=True)
         return outcome
 
     # ------------------------------------------------------------------------------------------------------- words
-    def _head(self, kind: Kind, index: int) -> Head:
+    def head(self, kind: Kind, index: int) -> Head:
+        """Begin a letter of this run."""
         return Head(kind, self.run_id, index, "", self.agreement.terms)
 
-    def _checked(self, down: Tree) -> Tree:
+    def checked(self, down: Tree) -> Tree:
+        """Freeze a download, and refuse one that was not announced."""
         if isinstance(down, Scatter):
             down = Scatter({name: freeze(part) for name, part in down.items.items()})
         else:
@@ -231,13 +238,13 @@ class Server:
             check_message(part, self.expected)
         return down
 
-    def _tick(self, about: Mapping[str, Any], force: bool = False) -> None:
+    def tick(self, about: Mapping[str, Any], force: bool = False) -> None:
         """Say where the run stands, at most once a second."""
         now = time.monotonic()
         if not force and now - self._said < 1.0:
             return
         self._said = now
-        history = self._snapshot.history if self._snapshot else ()
+        history = self.snapshot.history if self.snapshot else ()
         status: dict[str, Any] = {
             "run": self.run_id, "time": time.time(), "round": len(history), "rounds": self.agreement.rounds,
             "clients": list(self.meta.clients), "participants": list(history[-1].participants) if history else [],
@@ -246,6 +253,13 @@ class Server:
             "rejected": dict(self.tally.rejected), "reasons": dict(self.tally.reasons), **about,
         }  # fmt: skip
         write_atomic(self.folder / "status.json", json.dumps(status, indent=1).encode())
+
+
+def last_counted(snapshot: Snapshot) -> dict[str, int]:
+    """Tell for each client the last of its steps that went into the server's state."""
+    if snapshot.clients:  # a run without rounds keeps what each client works on
+        return {name: int(work["step"]) - 1 for name, work in snapshot.clients.items()}
+    return {name: record.index for record in snapshot.history for name in record.participants}
 
 
 def _as_tree(down: Tree) -> Tree:

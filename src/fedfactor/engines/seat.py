@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -71,6 +71,16 @@ class Agreement:
     survey: str = ""
     report_score: bool = True
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether clients go on without waiting for each other."""
+        return bool(getattr(type(self.make()), "asynchronous", False))
+
+    @property
+    def most_steps(self) -> int:
+        """Steps that one client can be asked for: without rounds, a fast one takes those of others too."""
+        return self.rounds * (self.meta.n_clients if self.asynchronous else 1)
+
     def make(self) -> Algorithm:
         """Build the algorithm."""
         return algorithm_of(self.algorithm, self.settings)
@@ -83,8 +93,9 @@ class Agreement:
     def of(cls, data: bytes) -> Agreement:
         """Read what :meth:`to_json` wrote."""
         raw: dict[str, Any] = json.loads(data)
-        meta = Meta(**{**raw.pop("meta"), "clients": tuple(json.loads(data)["meta"]["clients"])})
-        return cls(**raw, meta=meta)
+        about: dict[str, Any] = raw.pop("meta")
+        names = tuple(about.pop("clients"))
+        return cls(**raw, meta=Meta(clients=names, **about))
 
 
 class Seat:
@@ -137,7 +148,7 @@ class Seat:
         return seat
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Generator[None]:
         """Keep other processes of this client out: a killed one may still be on its way down."""
         handle = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -146,22 +157,25 @@ class Seat:
         finally:
             os.close(handle)
 
-    def load(self) -> tuple[Head | None, Tree, bytes]:
-        """Return the head of the last answer, the state after it, and its bytes; (None, None, b"") at the start."""
+    def load(self) -> tuple[Head | None, Tree, Tree, bytes]:
+        """Return the head of the last answer, the state after it, the one before it, and its bytes."""
         file = self.folder / "state.safetensors"
         if not file.exists():
-            return None, None, b""
+            return None, None, None, b""
         data = file.read_bytes()
         try:
             head = Head.of(read_header(data, limit=1 << 30)[1]["letter"])
             tree = from_bytes(data)
-            return head, freeze(tree["state"]), tree["answer"].tobytes()
+            return head, freeze(tree["state"]), freeze(tree["before"]), tree["answer"].tobytes()
         except (ValueError, KeyError) as error:
             raise CheckpointError(f"{file} is damaged ({error}). Restore it from a back-up, or join anew.") from None
 
-    def save(self, head: Head, state: Tree, answer: bytes) -> None:
-        """Keep state and answer together: a crash leaves the old pair or the new one."""
-        tree = {"state": state, "answer": np.frombuffer(answer, np.uint8)}
+    def save(self, head: Head, state: Tree, before: Tree, answer: bytes) -> None:
+        """Keep states and answer together: a crash leaves the old ones or the new ones.
+
+        The state before the step is kept too, for the case that the answer comes too late and does not count.
+        """
+        tree = {"state": state, "before": before, "answer": np.frombuffer(answer, np.uint8)}
         write_atomic(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(head))}))
 
     def log(self, head: Head, answer: bytes) -> None:
@@ -174,7 +188,7 @@ class Seat:
             write_atomic(file, answer)
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "run": head.run, "kind": head.kind,
-            "index": head.index, "attempt": head.attempt, "bytes": len(answer), "sha256": digest, "again": again,
+            "index": head.index, "bytes": len(answer), "sha256": digest, "again": again,
         }  # fmt: skip
         if head.reason:
             line["reason"] = head.reason

@@ -104,7 +104,8 @@ class BooleanTransformer(FederatedTransformer):
 
     def _keep(self, result: Run, federation: Federation) -> None:
         super()._keep(result, federation)
-        rows = {name: federation.shard(name).X for name in federation.names}
+        # On an engine of many processes each holds only its own owners' factors, and measures those.
+        rows = {name: federation.shard(name).X for name in federation.names if name in self.client_factors_}
         self.metrics_ = boolean_metrics(rows, self.client_factors_, result.V)
         self.loss_ = self.metrics_.pooled.loss
 

@@ -33,8 +33,8 @@ class FNMF(FederatedTransformer):
         Multiply gamma by the length of the step.
     local_steps : int, default=10
         Alternations between two exchanges.
-    local_solver : {"hals", "ipalm"}, default="hals"
-        Coordinate descent, or projected gradient steps.
+    local_solver : {"ipalm", "hals"}, default="ipalm"
+        Projected gradient steps, or coordinate descent: faster, but small clients then drift more.
     inertia : float, default=0
         Share of the last move that iPALM adds before a step.
     align_every : int, default=10
@@ -101,8 +101,8 @@ class FNMF(FederatedTransformer):
     >>> from fedfactor import FNMF
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((30, 2)) @ rng.random((2, 6))
-    >>> model = FNMF(n_components=2, random_state=0, rounds=20, tol=0).fit(X, groups=["north"] * 10 + ["south"] * 20)
-    >>> model.components_.shape, model.relative_error_ < 0.05
+    >>> model = FNMF(n_components=2, random_state=0, tol=0).fit(X, groups=["north"] * 10 + ["south"] * 20)
+    >>> model.components_.shape, model.relative_error_ < 0.1
     ((2, 6), True)
     """
 
@@ -117,7 +117,7 @@ class FNMF(FederatedTransformer):
         gamma: float = 0.01,
         scale_gamma: bool = False,
         local_steps: int = 10,
-        local_solver: Literal["hals", "ipalm"] = "hals",
+        local_solver: Literal["ipalm", "hals"] = "ipalm",
         inertia: float = 0.0,
         align_every: int = 10,
         alpha: float = 0.05,

@@ -76,8 +76,8 @@ class PooledNMF(FederatedTransformer):
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner. Only a simulation has them all.
     reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells. For counts the root of twice the divergence, and
-        that divided by the same for rows that are flat.
+        ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells. For counts the root of twice the
+        divergence, and that divided by the same for rows that are flat.
     n_iter_ : int
         Rounds that were run.
     run_ : Run

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from fedfactor.federation.keys import line_of_private
 from fedfactor.federation.rows import digest_of, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 
+ACTIVATION = "Failed to activate SuperNode"
+
 REFUSALS = {
     "certificate": "the server's certificate is not the one that federation.toml names",
-    "Failed to activate SuperNode": "the server does not know this key: it is not registered, or was removed",
+    ACTIVATION: "the server does not know this key: it is not registered, or was removed",
     "Invalid SuperNode authentication": "the server does not know this key: it is not registered, or was removed",
 }
 
@@ -93,19 +96,26 @@ class Member:
     ) -> None:
         """Serve letters until stopped; raises with a plain reason when the server turns this party away."""
         children.need_flower()
-        from fedfactor.engines.flower.porter import Porter
-
-        os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
-        stop = stop or threading.Event()
-        port, secret = children.free_port(), secrets.token_hex(32).encode()
-        self._start_node(port, secret, poll)
         try:
-            self._await(port, time.monotonic() + patience)
-            node = self.node
-            assert node is not None
-            Porter(Clerk(seat), f"127.0.0.1:{port}", secret).serve(lambda: not stop.is_set() and node.poll() is None)
-            if not stop.is_set():
-                raise ChildError(self._why())
+            from fedfactor.engines.flower.porter import Porter
+        except ImportError as error:
+            raise ChildError(f"This version of Flower keeps what we need elsewhere ({error}). Use 1.41.") from None
+        os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
+        stop, began = stop or threading.Event(), time.monotonic()
+        try:
+            while not stop.is_set():
+                port, secret = children.free_port(), secrets.token_hex(32).encode()
+                self._start_node(port, secret, poll)
+                self._await(port, time.monotonic() + 60.0)
+                node = self.node
+                assert node is not None
+                Porter(Clerk(seat), f"127.0.0.1:{port}", secret).serve(_while(node, stop))
+                if stop.is_set():
+                    return
+                # After a crash the server takes our last SuperNode for alive until it misses its heartbeats.
+                if ACTIVATION not in self._said() or time.monotonic() - began > patience:
+                    raise ChildError(self._why())
+                stop.wait(2.0)
         finally:
             self.close()
 
@@ -129,6 +139,8 @@ class Member:
 
         while True:
             if self.node is not None and self.node.poll() is not None:
+                if ACTIVATION in self._said():
+                    return
                 raise ChildError(self._why())
             with socket.socket() as probe:
                 probe.settimeout(1)
@@ -138,10 +150,12 @@ class Member:
                 raise ChildError(f"Flower's SuperNode did not start. {self.log} says:\n{children.tail(self.log)}")
             time.sleep(0.2)
 
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
     def _why(self) -> str:
-        said = self.log.read_text(errors="replace") if self.log.exists() else ""
         for mark, meaning in REFUSALS.items():
-            if mark.lower() in said.lower():
+            if mark.lower() in self._said().lower():
                 return f"The server turned {self.name!r} away: {meaning}. Details are in {self.log}."
         return f"Flower's SuperNode ended. {self.log} says:\n{children.tail(self.log)}"
 
@@ -150,6 +164,10 @@ class Member:
         if self.node is not None:
             children.end(self.node)
             self.node = None
+
+
+def _while(node: subprocess.Popen[bytes], stop: threading.Event) -> Callable[[], bool]:
+    return lambda: not stop.is_set() and node.poll() is None
 
 
 def stop_on_signals(stop: threading.Event) -> None:

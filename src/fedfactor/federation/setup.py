@@ -148,9 +148,7 @@ def try_out(
         trial.coordinator.start()
         say(f"[{time.monotonic() - began:3.0f} s] {len(files)} parties join; the run begins.")
         ended = trial.coordinator.wait(patience)
-        say(
-            f"[{time.monotonic() - began:3.0f} s] {ended['state']} after {ended['round']} rounds ({ended.get('reason')})."
-        )
+        say(f"[{time.monotonic() - began:3.0f} s] {ended['state']} after {ended['round']} rounds.")
     if ended["state"] != "finished":
         raise DataError(f"The run did not finish. Look at the logs in {folder}.")
     from fedfactor.federation.outcome import write_result

@@ -109,7 +109,10 @@ def plan(
             f"Components are rows over the same columns, but V is {tuple(V.shape)} and the reference is "
             f"{tuple(reference.shape)}."
         )
-    if method == "lap":
+    if method == "lap" and V.shape[0] == reference.shape[0]:
+        # Norms add the same to every complete assignment, so the products alone decide.
+        P = _assign(-to_host(reference @ V.T))
+    elif method == "lap":
         P = _assign(to_host(squared_distances(V, reference)))
     elif method == "knn":
         P = _nearest(to_host(squared_distances(V, reference)), neighbours)

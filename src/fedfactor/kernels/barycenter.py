@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from fedfactor.kernels.align import Method, align_rows, is_partial, plan, unaligned_groups
+from fedfactor.kernels.align import Method, align_rows, is_partial, permutation, plan, unaligned_groups
 from fedfactor.kernels.products import as_like
 
 __all__ = [
@@ -92,14 +92,15 @@ def barycenter(
     if len(w) != len(Vs) or min(w) <= 0:
         raise ValueError(f"There must be one positive weight for each of the {len(Vs)} factors.")
     if how == "fixed_point":
-        V = fixed_point(Vs, alignment, weights=w, start=start, iterations=iterations, **options)
-    elif how == "progressive":
+        V, plans = _fixed_point(Vs, alignment, w, start, iterations, 1e-6, options)
+        return V, plans, _mass(plans)
+    if how == "progressive":
         V = progressive(Vs, alignment, weights=w, **options)
     elif how == "hierarchical":
         V = hierarchical(Vs, alignment, weights=w, **options)
     else:
         raise ValueError(f"how={how!r} is not known. Use one of {', '.join(BARYCENTERS)}.")
-    if start is not None and how != "fixed_point":
+    if start is not None:
         V = align_rows(V, start)[0]
     plans = [plan(one, V, alignment, **options) for one in Vs]
     return V, plans, _mass(plans)
@@ -127,19 +128,31 @@ def fixed_point(
     array([[2., 0.],
            [0., 2.]])
     """
+    return _fixed_point(Vs, alignment, weights, start, iterations, tol, options)[0]
+
+
+def _fixed_point(
+    Vs: Sequence[Array],
+    alignment: Method,
+    weights: Sequence[float],
+    start: Array | None,
+    iterations: int,
+    tol: float,
+    options: dict[str, Any],
+) -> tuple[Array, list[Array]]:
     V = Vs[0] if start is None else start
-    xp = array_namespace(V)
+    xp, partial = array_namespace(V), is_partial(alignment) and len(Vs) > 1
     for _ in range(iterations):
         plans = [plan(one, V, alignment, **options) for one in Vs]
-        if is_partial(alignment) and len(Vs) > 1:
-            V = _refill(V, Vs, plans, **options)
-            plans = [plan(one, V, alignment, **options) for one in Vs]
-        new = _average(V, Vs, plans, weights)
+        filled = _refill(V, Vs, plans, **options) if partial else V
+        if filled is not V:
+            V, plans = filled, [plan(one, filled, alignment, **options) for one in Vs]
+        new = _average(V, Vs, plans, weights, hard=alignment == "lap")
         moved, size = float(xp.sum((new - V) ** 2)), float(xp.sum(V * V))
         V = new
         if moved <= tol**2 * size:
-            break
-    return V
+            return V, plans
+    return V, [plan(one, V, alignment, **options) for one in Vs]
 
 
 def progressive(Vs: Sequence[Array], alignment: Method = "lap", *, weights: Sequence[float], **options: Any) -> Array:
@@ -214,8 +227,12 @@ def _mass(plans: Sequence[Array]) -> Array:
     return sum(xp.sum(P, axis=1) for P in plans)
 
 
-def _average(V: Array, Vs: Sequence[Array], plans: Sequence[Array], weights: Sequence[float]) -> Array:
+def _average(
+    V: Array, Vs: Sequence[Array], plans: Sequence[Array], weights: Sequence[float], *, hard: bool = False
+) -> Array:
     """Average the aligned factors row by row; a row that nobody speaks of stays."""
+    if hard:  # rows change places, which is cheaper than a product
+        return sum(w * one[permutation(P)] for w, P, one in zip(weights, plans, Vs, strict=True)) / sum(weights)
     xp = array_namespace(V)
     total = sum(w * (P @ one) for w, P, one in zip(weights, plans, Vs, strict=True))
     mass = sum(w * xp.sum(P, axis=1, keepdims=True) for w, P in zip(weights, plans, strict=True))

@@ -136,6 +136,8 @@ def _choose(
             break
         row = candidates[best]
         u = _gains(X, cover, row, reward, penalty) > 0
+        if not u.any():
+            break  # what was left of the score was rounding
         us.append(u)
         vs.append(bits.unpack(row[None], m)[0])
         scores -= _scores(X[u], cover[u], candidates, reward, penalty)

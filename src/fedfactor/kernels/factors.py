@@ -17,8 +17,8 @@ __all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "rescale",
 Array = Any
 
 # How thoroughly U is solved for a final V: a row stops when a sweep moves it a millionth as far as its first one did.
-# From where a run ends the first step is short, and in single precision a millionth of it lies below rounding: rows then
-# used all sweeps. A ten-thousandth left the error the same to 12 digits, in a tenth of the time.
+# From where a run ends the first step is short, and in single precision a millionth of it lies below rounding: rows
+# then used all sweeps. A ten-thousandth left the error the same to 12 digits, in a tenth of the time.
 _REFIT_SWEEPS, _REFIT_TOL, _REFIT_TOL_SINGLE = 500, 1e-6, 1e-4
 
 

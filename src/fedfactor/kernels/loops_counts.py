@@ -1,4 +1,4 @@
-"""Plain loops for the Kullback-Leibler loss on stored cells, written to be compiled by :mod:`fedfactor.kernels.compiled`."""
+"""Plain loops for the loss of counts on stored cells, to be compiled by :mod:`fedfactor.kernels.compiled`."""
 
 from __future__ import annotations
 

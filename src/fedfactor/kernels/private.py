@@ -13,9 +13,31 @@ from fedfactor.kernels.masked import Penalty, masked_sums
 from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.products import as_like, gram, sums
 
-__all__ = ["fit_with_private"]
+__all__ = ["fit_with_private", "unexplained"]
 
 Array = Any
+
+
+def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator) -> Array:
+    """Begin an owner's own components with what V leaves unexplained in a few of its rows, of norm 1.
+
+    Begun at random they would compete with V for what all owners share.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, 0.0, 2.0], [2.0, 0.0, 1.0]])
+    >>> unexplained(X, np.array([[1.0, 0.0, 0.0]]), 1, np.random.default_rng(0)).tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+    n = X.shape[0]
+    U = fit_rows(as_like(np.zeros((n, V.shape[0])), X), X, V, sweeps=20)
+    picked = np.zeros((n, n_components))
+    for t in range(n_components):
+        picked[rng.choice(n, size=max(1, n // 10), replace=False), t] = 1.0
+    picked = as_like(picked, X)
+    left = array_namespace(V).clip(sums(picked, X) - (picked.T @ U) @ V, 0, None)
+    return left / row_norms(left)
 
 
 def fit_with_private(

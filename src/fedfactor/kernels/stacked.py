@@ -13,7 +13,7 @@ from fedfactor.kernels.nndsvd import nndsvd
 from fedfactor.kernels.products import as_like
 from fedfactor.kernels.ratings import FLOOR
 
-__all__ = ["fill_unrated", "joint_factors", "outliers", "row_rms"]
+__all__ = ["far_off", "fill_unrated", "joint_factors", "outliers", "row_rms"]
 
 Array = Any
 
@@ -80,6 +80,24 @@ def outliers(sizes: Array, limit: float) -> np.ndarray:
         return ~fine
     usual = float(np.median(sizes[fine]))
     return ~fine | (sizes > limit * usual) if usual > 0 else ~fine
+
+
+def far_off(values: Array, limit: float) -> np.ndarray:
+    """Mark what is not finite, or further from the median than `limit` times the usual distance.
+
+    Examples
+    --------
+    >>> far_off([3.5, 3.6, 3.4, 60.0], 20)
+    array([False, False, False,  True])
+    """
+    values = np.asarray(values, dtype=float)
+    fine = np.isfinite(values)
+    if not fine.any():
+        return ~fine
+    middle = float(np.median(values[fine]))
+    usual = max(float(np.median(np.abs(values[fine] - middle))), 0.01 * abs(middle))
+    with np.errstate(invalid="ignore"):
+        return ~fine | (np.abs(values - middle) > limit * usual)
 
 
 def joint_factors(

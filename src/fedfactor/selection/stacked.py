@@ -36,8 +36,8 @@ def tune_joint_rank(
 
     Notes
     -----
-    It says how well the stack is explained, noise of small owners included, not how well ratings are predicted; for that
-    see :func:`~fedfactor.selection.ratings.choose_recommender`.
+    It says how well the stack is explained, noise of small owners included, not how well ratings are predicted; for
+    that see :func:`~fedfactor.selection.ratings.choose_recommender`.
 
     Examples
     --------

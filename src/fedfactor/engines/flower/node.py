@@ -11,6 +11,10 @@ POLL = "FEDFACTOR_NODE_POLL"
 """Environment variable: seconds between two looks for mail; Flower's own 3 s when it is not set."""
 
 
+HEARTBEAT = 10
+"""Seconds between two signs of life: a server gives a silent node up after twice as long."""
+
+
 class _Clock:
     """Stands in for the ``time`` module where Flower's SuperNode waits; everything but long sleeps is the real one."""
 
@@ -34,8 +38,10 @@ def main() -> None:
 
     start_parent_process_monitor(os.getppid())
     poll = os.environ.get(POLL)
-    if poll:
-        waiting.time = _Clock(float(poll))  # its waits are written into the code
+    if poll:  # its waits are written into the code
+        waiting.time = _Clock(float(poll))
+        speaking: Any = importlib.import_module("flwr.supernode.fleet_http_connection")
+        speaking.HEARTBEAT_DEFAULT_INTERVAL = min(HEARTBEAT, speaking.HEARTBEAT_DEFAULT_INTERVAL)
     flower_supernode()
 
 

@@ -67,7 +67,7 @@ def methods(k: int, rounds: int = 20) -> dict[str, tuple[Algorithm, int]]:
         "FNMF-LAP": (FNMF(scale="free", **ipalm), rounds),
         "FNMF-LAP_rho": (FNMF(alignment="lap_rho", scale="free", **ipalm), rounds),
         "FNMF-LAP unit": (FNMF(**ipalm), rounds),
-        "FNMF-LAP unit, HALS": (FNMF(**base), rounds),
+        "FNMF-LAP unit, HALS": (FNMF(local_solver="hals", **base), rounds),
         "PooledNMF": (PooledNMF(k), 200),
     }
 

@@ -171,11 +171,11 @@ def personal_methods(k: int) -> dict[str, Algorithm]:
     """Name the methods that are asked for private components."""
     return {
         "FedAvg": FedProxNMF(k, mu=0.0),
-        "FNMF-LAP": FNMF(k),
-        "FNMF-SK": FNMF(k, alignment="sinkhorn"),
-        "FNMF-LAP_rho": FNMF(k, alignment="lap_rho"),
-        "FNMF-SK_rho": FNMF(k, alignment="sinkhorn_rho"),
-        "FNMF-LAP_rho client-aligned": FNMF(k, alignment="lap_rho", barycenter="client"),
+        "FNMF-LAP": FNMF(k, local_solver="hals"),
+        "FNMF-SK": FNMF(k, local_solver="hals", alignment="sinkhorn"),
+        "FNMF-LAP_rho": FNMF(k, local_solver="hals", alignment="lap_rho"),
+        "FNMF-SK_rho": FNMF(k, local_solver="hals", alignment="sinkhorn_rho"),
+        "FNMF-LAP_rho client-aligned": FNMF(k, local_solver="hals", alignment="lap_rho", barycenter="client"),
     }
 
 

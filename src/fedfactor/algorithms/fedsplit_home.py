@@ -1,0 +1,70 @@
+"""What an owner does at home in FedSPLIT: factor its own ratings, and take its part in a joint step on sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedfactor.algorithms.fedsplit_messages import JointSums, Local
+from fedfactor.core.errors import ClientUnavailable
+from fedfactor.core.protocol import Round
+from fedfactor.core.tree import Array
+from fedfactor.kernels.cnmf import cnmf
+from fedfactor.kernels.masked import masked_sums, solve_rows_masked
+from fedfactor.kernels.nmf import solve_rows
+from fedfactor.kernels.rating_stats import own_error
+from fedfactor.kernels.ratings import item_counts
+from fedfactor.kernels.stacked import fill_unrated, row_rms
+
+__all__ = ["fit_own", "joint_sums"]
+
+
+def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) -> Local:
+    """Factor own ratings, and prepare what is sent of it (nothing, when `at` is None)."""
+    mu = float(getattr(down, "mu", R.data.mean() if R.nnz else 0.0))
+    given = getattr(down, "item", None) if settings.item_bias == "pooled" else None
+    start = state.item if given is None else np.asarray(given, state.V.dtype)
+    options = {"penalty": settings.penalty, "iterations": settings.iterations}
+    model = cnmf(R, state.U, state.V, mu, item=start, item_steps=given is None, **options)
+    if at is not None and not (np.isfinite(model.V).all() and np.isfinite(model.item).all()):
+        raise ClientUnavailable(f"{at.client} diverged on its own ratings and sends nothing.")
+    U, V, sent, item = model.U, model.V, model.V, model.item
+    if at is not None and not settings.masked:
+        rated = item_counts(R) > 0
+        sent = fill_unrated(V, rated, settings.unrated, at.rng("unrated"))
+        item = fill_unrated(item[None], rated, settings.unrated, at.rng("unrated bias"))[0]
+    if settings.unit_rows:
+        size = row_rms(sent)
+        U, V, sent = U * size.T, V / size, sent / size
+    chosen = at is None or _gives(settings, R, mu, start, len(V), at)
+    return replace(
+        state, U=U, V=V, user=model.user, item=model.item, mu=np.float64(mu), sent=sent, sent_item=item,
+        fitted=np.bool_(True), chosen=np.bool_(chosen),
+    )  # fmt: skip
+
+
+def _gives(settings: Any, R: Array, mu: float, item: Array, k: int, at: Round) -> bool:
+    """Tell whether this owner gives its item factors; it alone looks at what decides that."""
+    if settings.select == "size":
+        return R.nnz >= settings.min_ratings
+    if settings.select == "quality":
+        error = own_error(R, mu, item, k, settings.penalty, settings.iterations, at.rng("select"))
+        return error <= settings.max_error
+    return True
+
+
+def joint_sums(R: Array, state: Local, V: Array, *, masked: bool) -> tuple[Local, JointSums]:
+    """Fit own M to the joint V and send what the next V depends on: never the item factors themselves."""
+    S, V = state.sent, np.asarray(V, state.sent.dtype)
+    if not bool(state.chosen):  # zeros: under a sum nobody can tell who gave nothing
+        zero = np.zeros_like(V)
+        return state, JointSums(np.zeros((len(V), len(V)), V.dtype), zero, zero if masked else None)
+    if not masked:
+        M = solve_rows(state.M, V @ V.T, S @ V.T, sweeps=5)
+        return replace(state, M=M), JointSums(M.T @ M, M.T @ S)
+    mask = np.broadcast_to(item_counts(R) > 0, S.shape)
+    M = solve_rows_masked(state.M, S, mask, V, sweeps=5)
+    N, D, _ = masked_sums(M, S, mask, V)
+    return replace(state, M=M), JointSums(M.T @ M, N, D)

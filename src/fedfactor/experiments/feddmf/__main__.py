@@ -1,0 +1,25 @@
+"""Run the studies without the command line's packages: ``python -m fedfactor.experiments.feddmf --device cuda``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fedfactor.experiments.feddmf.run import reproduce
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(prog="python -m fedfactor.experiments.feddmf")
+    parser.add_argument("--out", type=Path, default=Path("feddmf-out"))
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--passes", type=int)
+    parser.add_argument("--device", default="cpu")
+    asked = vars(parser.parse_args())
+    reproduce(asked.pop("out"), only=tuple(asked.pop("only")), say=lambda line: print(line, flush=True), **asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""What the FedDMF paper claims, and what ours adds: item vectors alone travel, and they carry over to others' items."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor import LocalEngine
+from fedfactor.algorithms import FedDMF
+from fedfactor.algorithms import feddmf_messages as said
+from fedfactor.algorithms.feddmf_steps import common_part
+from fedfactor.core.errors import MissingExtraError
+from fedfactor.core.federation import Federation
+from fedfactor.core.items import ItemShard, held_columns
+from fedfactor.core.protocol import Round
+from fedfactor.core.tree import leaves, tree_sum
+from fedfactor.core.wire import check_message
+from fedfactor.kernels import dmf
+
+torch = pytest.importorskip("torch")
+
+SMALL = FedDMF(6, hidden=16, epochs=4, batch_size=256, refine=1)
+HELD = {"a": np.r_[0:12, 12:18], "b": np.r_[0:12, 18:24]}
+
+
+def taste(seed=0, n=60, m=24):
+    """Users of two kinds who like items of their own kind."""
+    rng = np.random.default_rng([9, seed])
+    user, item = rng.integers(0, 2, n), np.arange(m) % 2
+    return (rng.random((n, m)) < np.where(user[:, None] == item, 0.75, 0.08)).astype(np.float32)
+
+
+def owners(withheld=None, seed=0, cut=30):
+    X = taste(seed)
+    found = {}
+    for name, rows in (("a", slice(0, cut)), ("b", slice(cut, None))):
+        Y = np.zeros_like(X[rows])
+        Y[:, HELD[name]] = X[rows][:, HELD[name]]
+        found[name] = ItemShard(Y, held=HELD[name], withheld=withheld if name == "a" else None)
+    return found, X
+
+
+def walk(algorithm, shards, seed=3):
+    """Run step by step until the end; return all uploads as (round, client, message), the states, and the last down."""
+    meta = Federation(shards).prepare("binary")
+    server, down = algorithm.init_server(meta, Round(seed, 0))
+    states = {name: algorithm.init_client(shards[name], meta, Round(seed, 0, name)) for name in meta.clients}
+    log, index = [], 0
+    while not algorithm.converged(server):
+        ups = {}
+        for name in meta.clients:
+            at = Round(seed, index, name, meta.clients)
+            states[name], ups[name] = algorithm.client_step(shards[name], states[name], down, at)
+            log.append((index, name, ups[name]))
+        server, down = algorithm.server_step(server, tree_sum(ups.values()), Round(seed, index, None, meta.clients))
+        check_message(down, algorithm.messages(meta))
+        index += 1
+    return log, states, down
+
+
+def test_nothing_but_vectors_of_agreed_items_crosses():
+    shards, _ = owners(withheld=np.array([3, 14]))
+    log, states, _ = walk(SMALL, shards)
+    allowed = {"count", "Q", "n"}
+    agreed = np.setdiff1d(np.arange(12), [3])
+    own = {"a": np.setdiff1d(HELD["a"], [3, 14]), "b": HELD["b"]}
+    for _, name, up in log:
+        assert {path for path, _ in leaves(up)} <= allowed
+        match up:
+            case said.Holdings():
+                np.testing.assert_array_equal(np.flatnonzero(up.count), own[name])
+            case said.Vectors():
+                assert up.Q.shape == (len(agreed), 6)  # the 11 common items, nothing of the others
+            case said.Published():
+                np.testing.assert_array_equal(np.flatnonzero(up.Q.any(axis=1)), own[name])
+                np.testing.assert_array_equal(
+                    up.Q[own[name]], states[name].weights["Q"][np.isin(HELD[name], own[name])]
+                )
+            case _:
+                assert isinstance(up, said.Done)
+    private = {name: {v.tobytes() for v in state.weights["P"]} for name, state in states.items()}
+    for _, name, up in log:
+        for _, leaf in leaves(up):
+            rows = np.atleast_2d(np.asarray(leaf))
+            assert not private[name] & {row.tobytes() for row in rows}, "a user vector was sent"
+
+
+def test_layers_travel_only_when_asked_for():
+    shards, _ = owners()
+    for share, expected in (("items", set()), ("tower", {"item_weight", "join_bias"}), ("network", set(dmf.LAYERS))):
+        log, _, _ = walk(replace(SMALL, share=share, epochs=2), shards)
+        sent = {path.removeprefix("net.") for _, _, up in log for path, _ in leaves(up) if path.startswith("net.")}
+        assert expected <= sent
+        assert bool(sent) == bool(expected)
+        assert not {"P", "Q"} & sent
+
+
+def test_with_two_clients_what_is_left_of_the_sum_is_the_others_vector():
+    shards, _ = owners()
+    algorithm = replace(SMALL, epochs=2, average=False, start="own")
+    meta = Federation(shards).prepare("binary")
+    states = {name: algorithm.init_client(shards[name], meta, Round(0, 0, name)) for name in "ab"}
+    states = {name: replace(state, sent_in=np.int64(4)) for name, state in states.items()}
+    common = np.arange(12)
+    total = states["a"].weights["Q"][:12] + states["b"].weights["Q"][:12]
+    down = said.Anchor(common, total, np.full(12, 2, np.float32), np.int64(4), np.bool_(False))
+    place, z, mean = common_part(shards["a"], states["a"], down)
+    np.testing.assert_array_equal(place, common)
+    np.testing.assert_allclose(z, states["b"].weights["Q"][:12], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(mean, total / 2)
+    absent = replace(states["a"], sent_in=np.int64(3))  # was away in round 4: nothing of its own is in the sum
+    np.testing.assert_allclose(common_part(shards["a"], absent, down)[1], total / 2)
+
+
+def test_the_alignment_loss_draws_common_vectors_together():
+    def cosine(beta):
+        shards, _ = owners()
+        plain = replace(SMALL, start="own", average=False, swap=0.0, refine=0, epochs=8, batch_size=64)
+        _, states, _ = walk(replace(plain, beta=beta), shards)
+        a, b = (states[name].weights["Q"][:12] for name in "ab")
+        return float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).mean())
+
+    assert cosine(0.0) < 0.5
+    assert cosine(10.0) > 0.75  # the margin leaves pairs closer than 0.2 alone
+
+
+def foreign_f1(algorithm, seed):
+    shards, X = owners(seed=seed)
+    result = fedfactor.run(algorithm, Federation(shards), seed=seed)
+    scores = []
+    for name, rows, columns in (("a", slice(0, 30), HELD["b"][12:]), ("b", slice(30, None), HELD["a"][12:])):
+        kept = result.factors[name]
+        guess = dmf.probabilities(kept.network, kept.U, kept.V[:, columns].T) > 0.5
+        truth = X[rows][:, columns]
+        scores.append(2 * (truth * guess).sum() / max(1, truth.sum() + guess.sum()))
+    return float(np.mean(scores))
+
+
+def test_items_that_only_others_hold_are_foretold_better_than_without_alignment():
+    # Half of these cells are ones, so four zeros for each would put every probability below one half.
+    ours = replace(SMALL, epochs=20, refine=5, batch_size=128, learning_rate=0.03, negatives=1)
+    control = replace(ours, start="own", average=False, swap=0.0, refine=0, epochs=25)
+    assert foreign_f1(ours, 0) > foreign_f1(control, 0) + 0.1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_same_seed_same_bits_on_any_number_of_workers(workers):
+    shards, _ = owners()
+    one, two = (LocalEngine(workers=w).run(SMALL, Federation(shards), rounds=99, seed=5).factors for w in (1, workers))
+    for name in one:
+        for (path, x), (_, y) in zip(leaves(one[name]), leaves(two[name]), strict=True):
+            assert x.tobytes() == y.tobytes(), path
+
+
+def test_early_stopping_returns_everybody_to_the_best_epoch():
+    shards, _ = owners()
+    algorithm = replace(SMALL, epochs=60, patience=2, refine=0, learning_rate=0.1, batch_size=256)
+    result = fedfactor.run(algorithm, Federation(shards), seed=1)
+    losses = [r.metrics["validation_loss"] for r in result.history if "validation_loss" in r.metrics]
+    losses = losses[: result.rounds - 2]
+    assert result.rounds < 62
+    assert losses.index(min(losses)) == len(losses) - 3  # two worse epochs, then the end
+    shorter = fedfactor.run(replace(algorithm, epochs=len(losses) - 2), Federation(shards), seed=1)
+    for name, kept in result.factors.items():
+        np.testing.assert_array_equal(kept.V, shorter.factors[name].V)
+
+
+def test_cells_kept_aside_are_never_trained_on():
+    X = taste()
+    everything = ItemShard(X, holdout=np.ones(X.shape, bool))
+    _, states, _ = walk(replace(SMALL, refine=0), {"a": everything})
+    first = SMALL.init_client(everything, Federation({"a": everything}).prepare("binary"), Round(3, 0, "a"))
+    np.testing.assert_array_equal(states["a"].weights["P"], first.weights["P"])
+
+
+def test_more_clients_and_a_client_without_common_items():
+    X = taste(n=80)
+    shards = {}
+    for i, name in enumerate("abcd"):
+        held = np.arange(18, 24) if name == "d" else np.unique(np.r_[0:8, 8 + 3 * i : 11 + 3 * i])
+        Y = np.zeros_like(X[20 * i : 20 * i + 20])
+        Y[:, held] = X[20 * i : 20 * i + 20][:, held]
+        shards[name] = ItemShard(Y, held=held)
+    result = fedfactor.run(SMALL, Federation(shards), seed=0)
+    known = np.unique(np.concatenate([held_columns(s) for s in shards.values()]))
+    for kept in result.factors.values():
+        np.testing.assert_array_equal(np.flatnonzero(kept.known), known)
+        assert np.isfinite(kept.V).all()
+
+
+def test_an_orthogonal_map_undoes_a_rotation_of_the_others_space():
+    from fedfactor.algorithms.feddmf_steps import finish
+
+    shards, _ = owners()
+    algorithm = replace(SMALL, rotate=True)
+    state = algorithm.init_client(shards["a"], Federation(shards).prepare("binary"), Round(0, 0, "a"))
+    Q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))
+    true = np.random.default_rng(1).normal(size=(24, 6)).astype(np.float32)
+    state = replace(state, weights={**state.weights, "Q": true[HELD["a"]]})
+    count = np.zeros(24, np.float32)
+    count[HELD["b"]] = 1
+    down = said.Catalogue((true @ Q).astype(np.float32) * count[:, None], count)
+    kept = finish(algorithm, shards["a"], state, down)
+    np.testing.assert_allclose(kept.V.T[HELD["b"]], true[HELD["b"]], atol=1e-5)
+
+
+def test_a_new_user_gets_the_taste_of_a_like_minded_member():
+    X = taste(n=80)
+    algorithm = replace(SMALL, epochs=15, batch_size=256, learning_rate=0.03)
+    result = fedfactor.run(algorithm, {"a": X[:30], "b": X[30:70]}, seed=0)
+    kept = result.factors["a"]
+    U = algorithm.fold_in(X[70:], kept)
+    guess = dmf.probabilities(kept.network, U, kept.V.T)
+    assert np.corrcoef(guess.ravel(), X[70:].ravel())[0, 1] > 0.5
+
+
+def test_missing_torch_is_told_before_any_work(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"fedfactor\[deep\]"):
+        fedfactor.run(SMALL, {"a": taste()}, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"epochs": 0}, "epochs=0"), ({"swap": 1.5}, "swap=1.5"), ({"negatives": 0}, "negatives=0"),
+     ({"share": "all"}, "share='all'"), ({"learning_rate": 0.0}, "learning_rate"), ({"dropout": 1.0}, "dropout")],
+)  # fmt: skip
+def test_settings_that_cannot_work_are_refused(change, words):
+    with pytest.raises(ValueError, match=words):
+        fedfactor.run(replace(SMALL, **change), {"a": taste()}, seed=0)
+
+
+def test_the_papers_settings():
+    paper = FedDMF.paper()
+    printed = {
+        "n_components": 32, "hidden": 64, "epochs": 30, "batch_size": 32, "learning_rate": 0.001, "beta": 100.0,
+        "margin": 0.2, "swap": 0.0, "average": False, "share": "items",
+    }  # fmt: skip
+    assert {name: getattr(paper, name) for name in printed} == printed
+
+
+@pytest.mark.integration
+def test_naming_the_algorithm_does_not_wake_torch():
+    code = "import sys; from fedfactor.algorithms import FedDMF; FedDMF(); assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

@@ -1,0 +1,187 @@
+"""What PooledNMF claims beyond the contract: starts, penalties, counts, private components, weights, missing cells."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.datasets import load_digits
+from sklearn.decomposition import NMF
+
+import fedfactor
+from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms.pooled_start import Components, WideSums
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Meta
+from fedfactor.metrics.coherence import cosine_similarity, match_components
+from fedfactor.selection.holdout import hold_out_all
+from fedfactor.testing.drive import drive
+
+META = Meta(10, ("a", "b"), n_rows=40)
+
+
+def cut(X, parts, seed=0):
+    order = np.random.default_rng(seed).permutation(X.shape[0])
+    return {f"owner {i}": X[rows] for i, rows in enumerate(np.array_split(order, parts))}
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    return rng.exponential(size=(60, 3)) @ rng.exponential(size=(3, 10)) * rng.uniform(0.8, 1.2, (60, 10))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X, y
+
+
+def test_splits_stay_together_when_the_loss_is_flat():
+    rng = np.random.default_rng(3)
+    X = rng.random((30, 3)) @ rng.random((3, 6))
+    one = fedfactor.run(PooledNMF(3, tol=0, start="random"), {"a": X}, rounds=60, seed=0)
+    two = fedfactor.run(PooledNMF(3, tol=0, start="random"), cut(X, 4), rounds=60, seed=0)
+    assert one.relative_error < 1e-3
+    np.testing.assert_allclose(one.V, two.V, atol=1e-9)
+    assert one.status == two.status == "rounds"
+
+
+@pytest.mark.parametrize("start", ["wide", "stacked"])
+def test_a_good_start_is_near_the_end(digits, start):
+    X, y = digits
+    owners = {str(c): X[y == c] for c in range(10)}
+    begun, drawn = (fedfactor.run(PooledNMF(20, start=how), owners, rounds=5, seed=0) for how in (start, "random"))
+    assert begun.relative_error < 1.05 * 0.2215 < drawn.relative_error
+
+
+def test_what_a_start_sends(X):
+    wide, stacked = (drive(PooledNMF(3, start=how), cut(X, 3), rounds=3) for how in ("wide", "stacked"))
+    assert [type(next(iter(ups.values()))).__name__ for ups in wide.ups] == ["WideSums", "WideSums", "Sums"]
+    assert [type(next(iter(ups.values()))).__name__ for ups in stacked.ups] == ["Components", "Sums", "Sums"]
+    assert (WideSums.uplink, Components.uplink) == ("sum", "gather")
+    default = PooledNMF(3).messages(META)
+    assert all(getattr(kind, "uplink", "sum") == "sum" for kind in default)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_a_run_that_ends_within_its_start(X, rounds):
+    for start in ("wide", "stacked"):
+        run = fedfactor.run(PooledNMF(3, start=start), cut(X, 3), rounds=rounds, seed=0)
+        assert run.V.shape == (3, 10)
+        assert run.relative_error < 0.5
+
+
+def test_wide_start_with_few_participants(X):
+    run = fedfactor.run(PooledNMF(3), cut(X, 6), rounds=25, seed=0, participation=0.5)
+    assert run.relative_error < 0.25
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+def test_penalties_are_those_of_scikit_learn(X, l1_ratio):
+    def objective(U, V, alpha):
+        pay = [l1_ratio * np.abs(F).sum() + 0.5 * (1 - l1_ratio) * (F**2).sum() for F in (U, V)]
+        return 0.5 * np.sum((X - U @ V) ** 2) + alpha * (X.shape[1] * pay[0] + X.shape[0] * pay[1])
+
+    alpha, theirs = 0.02, []
+    for seed in range(4):
+        model = NMF(3, alpha_W=alpha, l1_ratio=l1_ratio, init="random", random_state=seed, max_iter=3000, tol=1e-8)
+        theirs.append(objective(model.fit_transform(X), model.components_, alpha))
+    owners = {"a": X[:20], "b": X[20:]}
+    run = fedfactor.run(PooledNMF(3, alpha_U=alpha, l1_ratio=l1_ratio, tol=0), owners, rounds=200, seed=0)
+    ours = objective(np.concatenate([run.factors[name].U for name in owners]), run.V, alpha)
+    assert ours <= 1.001 * min(theirs)
+
+
+def test_a_penalty_on_U_alone_leaves_V_its_length(X):
+    plain, sparse = (fedfactor.run(PooledNMF(3, alpha_U=a, alpha_V=0, l1_ratio=1), {"a": X}, seed=0) for a in (0, 0.05))
+    np.testing.assert_allclose(np.linalg.norm(sparse.V, axis=1), 1)
+    assert sparse.factors["a"].U.sum() < plain.factors["a"].U.sum()
+
+
+def test_counts_reach_scikit_learn_whoever_owns_what():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.gamma(0.5, size=(120, 4)) @ rng.gamma(0.3, size=(4, 30)) * 3).astype(float)
+    X = X[X.sum(axis=1) > 0]
+    pooled = []
+    for seed in range(3):
+        model = NMF(4, solver="mu", beta_loss="kullback-leibler", init="random", random_state=seed, max_iter=500)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pooled.append(model.fit(X).reconstruction_err_)
+    algorithm = PooledNMF(4, loss="kullback-leibler", tol=0)
+    runs = [
+        fedfactor.run(algorithm, owners, rounds=150, seed=1)
+        for owners in (cut(X, 3), cut(X, 5, seed=1), cut(scipy.sparse.csr_array(X), 3))
+    ]
+    assert np.sqrt(float(runs[0].score.sse)) < 1.01 * min(pooled)
+    np.testing.assert_allclose(runs[0].V.sum(axis=1), 1)
+    for other in runs[1:]:
+        np.testing.assert_allclose(other.V, runs[0].V, atol=1e-8)
+
+
+def test_private_components_are_found():
+    rng = np.random.default_rng(0)
+
+    def factor(*shape):
+        return rng.uniform(0.2, 1, shape) * (rng.random(shape) < 0.3)
+
+    V, own = factor(4, 60), {name: factor(2, 60) for name in "abcde"}
+    rows = {name: factor(150, 4) @ V + factor(150, 2) @ Q for name, Q in own.items()}
+    run = fedfactor.run(PooledNMF(4, n_private=2), rows, rounds=80, seed=0)
+    left, right = match_components(V, run.V)
+    assert cosine_similarity(V, run.V)[left, right].min() > 0.9
+    for name, kept in run.factors.items():
+        left, right = match_components(own[name], kept.V_private)
+        assert cosine_similarity(own[name], kept.V_private)[left, right].min() > 0.9
+    face = fedfactor.PooledNMF(4, n_private=2, random_state=0, rounds=5, tol=0).fit(rows)
+    assert face.components_private_["a"].shape == (2, 60)
+    assert face.transform(rows["a"], client="a").shape == (150, 6)
+    assert face.transform(rows["a"]).shape == (150, 4)
+
+
+def test_weights_listen_to_some_owners_more(digits):
+    X, y = digits
+    owners = {"a": X[y == 0], "b": X[y == 1]}
+    heavy = [
+        fedfactor.run(PooledNMF(2, weights=w), owners, seed=0).scores["a"].relative_error
+        for w in ({"a": 20.0, "b": 1.0}, {"a": 1.0, "b": 20.0})
+    ]
+    assert heavy[0] < 0.95 * heavy[1]
+    even = fedfactor.run(PooledNMF(2, weights="equal"), {"a": X[y == 0][:20], "b": X[y == 1]}, seed=0)
+    plain = fedfactor.run(PooledNMF(2), {"a": X[y == 0][:20], "b": X[y == 1]}, seed=0)
+    assert even.scores["a"].relative_error < plain.scores["a"].relative_error
+
+
+def test_missing_cells_are_foretold_sanely(digits):
+    X, _ = digits
+    speckled = hold_out_all(Federation({"a": X[:400]}), 0.6, 0)
+    sane, wild = (fedfactor.run(PooledNMF(20, ridge=r), speckled, rounds=30, seed=0) for r in (0.03, 0.0))
+    assert sane.relative_error < 0.8
+    assert wild.relative_error > 2 * sane.relative_error
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tol": None}, "tol=None must be a number"),
+        ({"tol": -1.0}, "tol=-1.0 must be a number, 0 or more"),
+        ({"loss": "itakura"}, "loss='itakura' is not known"),
+        ({"start": "nndsvd"}, "start='nndsvd' is not known"),
+        ({"local_steps": 0}, "must be at least 1"),
+        ({"l1_ratio": 1.5}, "between 0 and 1"),
+        ({"alpha_V": 0.1}, "Set alpha_U too"),
+        ({"n_private": -1}, "n_private=-1"),
+        ({"n_private": 9}, "together exceed"),
+        ({"weights": "most"}, "weights='most' is not known"),
+        ({"weights": {"a": 1.0}}, "says nothing about owner 'b'"),
+        ({"weights": {"a": 0.0, "b": 0.0}}, "All weights are zero"),
+        ({"loss": "kullback-leibler", "start": "wide"}, "folds sums of squares"),
+        ({"loss": "kullback-leibler", "n_private": 1}, "need the squared loss"),
+    ],
+)
+def test_settings_that_cannot_work(settings, message):
+    with pytest.raises((ValueError, fedfactor.IncompatibleError), match=message):
+        PooledNMF(3, **settings).check(META)

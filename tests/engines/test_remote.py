@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor import algorithms
+from fedfactor.core.errors import CheckpointError
+from fedfactor.core.protocol import Round
+from fedfactor.core.tree import freeze, leaves
+from fedfactor.engines import client
+from fedfactor.engines.clerk import Clerk
+from fedfactor.engines.desk import Arrival, NotEnough
+from fedfactor.engines.letters import Head, read_head, seal
+from fedfactor.engines.seat import Seat
+from tests.engines.mailroom import TERMS, Office
+
+rng = np.random.default_rng(0)
+X = rng.gamma(0.5, 1.0, (70, 4)) @ rng.gamma(0.6, 1.0, (4, 12))
+OWNERS = {"north": X[:20], "south": X[20:40], "west": X[40:]}
+BITS = {name: (rows > np.median(X)).astype(float) for name, rows in OWNERS.items()}
+
+
+def local(algorithm, owners, rounds):
+    return fedfactor.run(algorithm, owners, rounds=rounds, seed=5, engine=fedfactor.LocalEngine(workers=2))
+
+
+def assert_same_bits(office, run):
+    for name in office.clerks:
+        mine, reference = dict(leaves(office.factors(name))), dict(leaves(run.factors[name]))
+        assert mine.keys() == reference.keys()
+        for path, leaf in mine.items():
+            np.testing.assert_array_equal(leaf, reference[path], err_msg=f"{name} {path}")
+
+
+CASES = {
+    "PooledNMF": (algorithms.PooledNMF(3, tol=0.0), OWNERS),
+    "FNMF": (algorithms.FNMF(3), OWNERS),
+    "FedAvgNMF": (algorithms.FedAvgNMF(3), OWNERS),
+    "FELB": (algorithms.FELB(3), BITS),
+    "BooleanVotes": (algorithms.BooleanVotes(3), BITS),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_letters_give_the_bits_of_the_local_engine(tmp_path, name):
+    algorithm, owners = CASES[name]
+    office = Office(tmp_path, algorithm, owners, rounds=4)
+    outcome = office.server().run()
+    run = local(algorithm, owners, 4)
+    assert_same_bits(office, run)
+    assert outcome.status == run.status
+    assert [r.participants for r in outcome.history] == [r.participants for r in run.history]
+    assert not outcome.rejected
+    assert {name: s.relative_error for name, s in outcome.scores.items()} == {
+        name: s.relative_error for name, s in run.scores.items()
+    }
+
+
+def test_sparse_and_masked_rows_travel_through_the_disk(tmp_path):
+    from scipy.sparse import csr_array
+
+    holes = {
+        name: np.where(np.arange(rows.size).reshape(rows.shape) % 7 == 0, np.nan, rows) for name, rows in OWNERS.items()
+    }
+    for folder, owners, missing in (
+        ("sparse", {n: csr_array(r * (r > 1)) for n, r in OWNERS.items()}, None),
+        ("holes", holes, np.nan),
+    ):
+        federation = fedfactor.Federation(owners, missing_values=missing)
+        algorithm = algorithms.PooledNMF(3, tol=0.0)
+        federation.prepare()
+        office = Office(tmp_path / folder, algorithm, {n: federation.shard(n) for n in federation.names}, rounds=3)
+        office.server().run()
+        run = local(algorithm, fedfactor.Federation(owners, missing_values=missing), 3)
+        assert_same_bits(office, run)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("when", range(1, 8))
+def test_a_server_killed_at_any_letter_goes_on_with_the_same_bits(tmp_path, when):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
+
+    def tamper(name, answer):
+        if len(office.post.letters) == 2 * when:
+            raise Killed
+        return [Arrival(name, answer)]
+
+    office.post.tamper = tamper
+    try:
+        office.server().run()
+    except Killed:
+        office.post.tamper, office.post.box = None, []
+        office.server().run()
+    assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 3))
+
+
+def test_a_client_killed_between_state_and_answer_takes_no_step_twice(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
+    lost = []
+
+    def tamper(name, answer):
+        head = read_head(answer)
+        if name == "south" and head.index == 1 and not lost:
+            lost.append(answer)  # the process died after it had kept its state; a new one opens the folder
+            office.clerks["south"] = Clerk(Seat(tmp_path / "south"))
+            office.post.here["south"] = "2"
+            return []
+        return [Arrival(name, answer)]
+
+    office.post.tamper = tamper
+    outcome = office.server().run()
+    assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 3))
+    assert len(outcome.history) == 3
+    again = [line for line in Seat(tmp_path / "south").sent() if line["again"]]
+    assert [line["index"] for line in again] == [1]
+
+
+def test_a_round_ends_at_its_deadline_and_goes_on_with_those_who_are_there(tmp_path):
+    algorithm = algorithms.PooledNMF(3, tol=0.0)
+    office = Office(tmp_path, algorithm, OWNERS, rounds=3)
+
+    def tamper(name, answer):
+        head = read_head(answer)
+        if (name, head.index) == ("west", 0):
+            del office.post.here["west"]
+        if office.clock.now > 55.0:
+            office.post.here["west"] = "2"
+        return [Arrival(name, answer)]
+
+    office.post.tamper = tamper
+    outcome = office.server(minimum=2).run()
+    assert [len(r.participants) for r in outcome.history] == [3, 2, 3]
+    assert 60.0 <= office.clock.now <= 66.0
+    away = fedfactor.run(
+        algorithm, OWNERS, rounds=3, seed=5, engine=fedfactor.LocalEngine(workers=2),
+        participation=lambda at, names: [n for n in names if not (n == "west" and at.index == 1)],
+    )  # fmt: skip
+    assert_same_bits(office, away)
+
+
+def test_an_answer_that_came_too_late_never_happened(tmp_path):
+    algorithm = algorithms.PooledNMF(3, tol=0.0)
+    office = Office(tmp_path, algorithm, OWNERS, rounds=4)
+    late = ("west", "step", 1)
+    office.post.tamper = lambda name, answer: (
+        [] if (name, read_head(answer).kind, read_head(answer).index) == late else [Arrival(name, answer)]
+    )
+    outcome = office.server(minimum=2).run()
+    assert [len(r.participants) for r in outcome.history] == [3, 2, 3, 3]
+    away = fedfactor.run(
+        algorithm, OWNERS, rounds=4, seed=5, engine=fedfactor.LocalEngine(workers=2),
+        participation=lambda at, names: [n for n in names if not (n == "west" and at.index == 1)],
+    )  # fmt: skip
+    assert_same_bits(office, away)
+
+
+def test_with_a_fixed_cohort_a_drop_out_pauses_the_run_and_it_goes_on_later(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
+    office.post.tamper = lambda name, answer: (
+        [] if name == "west" and read_head(answer).index == 1 else [Arrival(name, answer)]
+    )
+    with pytest.raises(NotEnough, match="all 3 are needed"):
+        office.server(minimum=2, dropouts="wait").run()
+    assert json.loads((tmp_path / "server" / "status.json").read_bytes())["state"] == "paused"
+    office.post.tamper = None
+    office.server(minimum=2, dropouts="wait").run()
+    assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 3))
+
+
+def test_too_few_at_the_start_is_said_with_their_names(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3), OWNERS)
+    del office.post.here["south"]
+    with pytest.raises(NotEnough, match="missing: south"):
+        office.server().run()
+
+
+def test_a_late_joiner_takes_part_from_its_first_round(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=4)
+    del office.post.here["west"]
+    office.post.tamper = lambda name, answer: (
+        (office.post.here.__setitem__("west", "1") if read_head(answer).index == 1 else None) or [Arrival(name, answer)]
+    )
+    outcome = office.server(minimum=2, deadline=30.0).run()
+    assert [r.participants[-1] for r in outcome.history] == ["south", "west", "west", "west"]
+    assert outcome.finished == ("north", "south", "west")
+
+
+def test_a_client_refuses_other_terms_another_name_and_a_stale_round(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
+    office.server().run()
+    clerk = office.clerks["north"]
+    name, letter = office.post.letters[0]
+    head = read_head(letter)
+    assert name == "north"
+    for change, said in (
+        ({"terms": "0" * 64}, "not the one this party signed up for"),
+        ({"client": "south"}, "the letter is for 'south'"),
+        ({"index": 99}, "3 were agreed"),
+        ({}, "is stale"),
+    ):
+        answer = read_head(clerk.answer(seal(replace(head, **change))))
+        assert answer.kind == "refusal"
+        assert said in answer.reason
+    assert read_head(clerk.answer(b"nonsense")).kind == "refusal"
+    assert read_head(clerk.answer(b"\0" * (1 << 21))).kind == "refusal"
+
+
+def test_a_refusal_that_speaks_of_rows_stays_at_home(tmp_path, monkeypatch):
+    office = Office(tmp_path, algorithms.PooledNMF(3), OWNERS)
+    secret = "patient 17 has 3.25"
+
+    def broken(*_):
+        raise RuntimeError(secret)
+
+    monkeypatch.setattr("fedfactor.engines.client.step", broken)
+    with pytest.raises(NotEnough) as caught:
+        office.server().run()
+    assert secret not in str(caught.value)
+    assert "RuntimeError" in str(caught.value)
+
+
+def test_all_that_is_sent_is_logged_before_it_leaves(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
+    answers = []
+    office.post.tamper = lambda name, answer: answers.append((name, answer)) or [Arrival(name, answer)]
+    office.server().run()
+    for name in OWNERS:
+        sent = Seat(tmp_path / name).sent()
+        kept = [(tmp_path / name / "sent" / f"{line['sha256']}.safetensors").read_bytes() for line in sent]
+        assert kept == [answer for owner, answer in answers if owner == name]
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / name / "sent.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_float16_halves_the_bytes_and_changes_little(tmp_path):
+    exact = Office(tmp_path / "exact", algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=10)
+    half = Office(tmp_path / "half", algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=10, payload="float16")
+    first, second = exact.server().run(), half.server().run()
+    assert second.history[0].bytes_up < first.history[0].bytes_up
+    a, b = exact.factors("north"), half.factors("north")
+    assert 0 < np.abs(a.V - b.V).max() < 0.02
+    errors = [sum(s.sse for s in o.scores.values()) for o in (first, second)]
+    assert errors[1] == pytest.approx(errors[0], rel=0.01)
+
+
+def test_a_survey_gives_every_party_the_same_weights(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2, survey="scale")
+    office.server().run()
+    scale = 1 / np.sqrt((X**2).mean(0))
+    run = local(algorithms.PooledNMF(3, tol=0.0), {n: rows * scale for n, rows in OWNERS.items()}, 2)
+    np.testing.assert_allclose(office.factors("south").V, run.V, rtol=1e-9)
+
+
+def test_a_checkpoint_of_other_terms_is_refused(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
+    office.server().run()
+    office.agreement = replace(office.agreement, terms="0" * 64)
+    with pytest.raises(CheckpointError, match="terms"):
+        office.server().run()
+
+
+def test_stop_ends_after_the_round_and_everybody_keeps_what_was_reached(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=50)
+
+    def tamper(name, answer):
+        if read_head(answer).index == 1:
+            (tmp_path / "server" / "stop").touch()
+        return [Arrival(name, answer)]
+
+    office.post.tamper = tamper
+    outcome = office.server().run()
+    assert (outcome.status, len(outcome.history)) == ("stopped", 2)
+    assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 2))
+
+
+def replay(algorithm, owners, order):
+    """Take the steps of an asynchronous run again, in the order in which its uploads arrived."""
+    federation = fedfactor.Federation(owners)
+    meta = replace(federation.prepare(algorithm.domain), n_rows=None)
+    server, down = algorithm.init_server(meta, Round(5, 0))
+    states = {n: client.begin(algorithm, federation.shard(n), meta, 5, n) for n in meta.clients}
+    work, steps = dict.fromkeys(meta.clients, down), dict.fromkeys(meta.clients, 0)
+    for index, name in enumerate(order):
+        at = Round(5, steps[name], name, (name,))
+        states[name], up = client.step(algorithm, federation.shard(name), states[name], work[name], at)
+        steps[name] += 1
+        server, down = algorithm.server_step(server, freeze(up), Round(5, index, participants=(name,)))
+        work[name] = down
+    down = algorithm.settle(server, down)
+    return {n: client.end(algorithm, federation.shard(n), states[n], down)[0] for n in meta.clients}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_asynchronous_run_is_its_replay(tmp_path, killed):
+    algorithm = algorithms.AsynSD(3)
+    office = Office(tmp_path, algorithm, OWNERS, rounds=3)
+    held, count = [], []
+
+    def tamper(name, answer):
+        count.append(name)
+        if killed and len(count) == 5:
+            raise Killed
+        if (
+            name == "west" and read_head(answer).kind == "step"
+        ):  # slow: each answer comes with the next letter of others
+            held.append(Arrival(name, answer))
+            return []
+        late, held[:] = list(held), []
+        return [Arrival(name, answer), *late]
+
+    office.post.tamper = tamper
+    try:
+        outcome = office.server().run()
+    except Killed:
+        office.post.box, held[:] = [], []
+        outcome = office.server().run()
+    order = [record.participants[0] for record in outcome.history]
+    assert len(order) == 9
+    assert set(order) == set(OWNERS)
+    assert order.count("west") < order.count("north")
+    for name, kept in replay(algorithm, OWNERS, order).items():
+        for (path, mine), (_, again) in zip(leaves(office.factors(name)), leaves(kept), strict=True):
+            np.testing.assert_array_equal(mine, again, err_msg=f"{name} {path}")
+
+
+def test_a_head_survives_bytes():
+    head = Head("step", "run", 3, "north", TERMS, 2, 1, ("north", "south"))
+    assert read_head(seal(head)) == head

@@ -1,0 +1,96 @@
+"""Steps for counts: against the formula, over all layouts, and never uphill."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from fedfactor.kernels import compiled, counts
+from fedfactor.kernels.masked import Penalty, solve_rows_masked
+from fedfactor.kernels.scales import balance
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.poisson(1.0, (9, 7)).astype(float)
+    X[3] = 0
+    return X, rng.random((9, 3)) + 0.1, rng.random((3, 7)) + 0.1, rng.random((9, 7)) < 0.7
+
+
+def divergence(X, U, V, mask):
+    fitted = U @ V
+    cells = np.where(X > 0, X * np.log(np.where(X > 0, X, 1) / fitted), 0) - X + fitted
+    return cells[mask].sum()
+
+
+def layouts(X, mask):
+    stored = scipy.sparse.csr_array(np.where(mask, X + 1, 0))
+    stored.data -= 1
+    return {
+        "dense": (X, None),
+        "csr": (scipy.sparse.csr_array(X), None),
+        "masked": (np.where(mask, X, 77.0), mask),
+        "stored": (stored, "stored"),
+    }
+
+
+@pytest.mark.parametrize("numba", ["1", "0"])
+@pytest.mark.parametrize("kind", ["dense", "csr", "masked", "stored"])
+def test_one_step_is_the_formula(kind, numba, monkeypatch):
+    if numba == "0":
+        monkeypatch.setattr(compiled, "load_numba", lambda: None)
+    X, U, V, mask = data()
+    M = mask if kind in ("masked", "stored") else np.ones(X.shape, bool)
+    matrix, how = layouts(X, mask)[kind]
+    ratio = np.where(M, X / (U @ V), 0)
+    found = counts.count_rows(U, matrix, V, how, sweeps=1, l1=0.2, l2=0.3)
+    np.testing.assert_allclose(found, U * (ratio @ V.T) / (M @ V.T + 0.2 + 0.3 * U), atol=1e-12)
+    N, D, loss = counts.count_sums(U, matrix, V, how)
+    np.testing.assert_allclose(N, U.T @ ratio)
+    np.testing.assert_allclose(D + 0 * N, U.T @ M)
+    np.testing.assert_allclose(loss, divergence(X, U, V, M))
+    V_new, gain = counts.count_step(V, N, D)
+    assert 0 < gain <= loss - divergence(X, U, V_new, M) + 1e-12
+    sse, cells, base = counts.count_error(matrix, U, V, how)
+    assert (cells, bool(base > 0)) == (M.sum(), True)
+    np.testing.assert_allclose(sse, 2 * loss)
+
+
+def test_empty_rows_begin_anew_and_the_loss_never_rises():
+    X, _, V, _ = data(1)
+    U = np.zeros((9, 3))
+    losses = []
+    for _ in range(10):
+        U = counts.count_rows(U, X, V, sweeps=1)
+        losses.append(counts.count_sums(U, X, V)[2])
+    assert np.all(np.diff(losses) <= 1e-12)
+    assert not U[3].any()
+
+
+@pytest.mark.parametrize("numba", ["1", "0"])
+def test_penalties_of_masked_rows(numba, monkeypatch):
+    if numba == "0":
+        monkeypatch.setattr(compiled, "load_numba", lambda: None)
+    X, U, V, mask = data(2)
+    l2 = np.array([0.1, 0.2, 0.3])
+    found = solve_rows_masked(U, X, mask, V, sweeps=400, penalty=Penalty(0.05, l2, 0.1))
+    for i in range(9):
+        seen = V[:, mask[i]]
+        H = seen @ seen.T + np.diag(l2 + 0.1 * np.mean(np.sum(seen**2, axis=1)))
+        slope = H @ found[i] - seen @ X[i, mask[i]] + 0.05
+        assert np.all(slope > -1e-6)
+        np.testing.assert_allclose(slope * found[i], 0, atol=1e-6)
+
+
+def test_balance_costs_least():
+    rng = np.random.default_rng(0)
+    V, U = rng.random((3, 5)), rng.random((8, 3))
+    pay_U, pay_V = (0.3, 0.7), (0.2, 0.9)
+
+    def cost(d):
+        left, right = U * d, V / d[:, None]
+        return sum(a * F.sum() + 0.5 * b * (F**2).sum() for F, (a, b) in ((left, pay_U), (right, pay_V)))
+
+    d = balance(V, np.sum(U**2, axis=0), U.sum(axis=0), pay_U, pay_V)[:, 0]
+    assert all(cost(d) <= cost(d * factor) for factor in (0.99, 1.01))
