@@ -137,6 +137,40 @@ def test_control_is_for_this_machine_only(trial):
         assert page.status == 200
 
 
+def test_long_requests_are_cut_off():
+    import asyncio
+
+    from fedfactor.engines.flower.link import BODY, Gate
+
+    async def ask(headers, parts):
+        said, read = [], []
+
+        async def app(scope, receive, send):
+            while (part := await receive()).get("more_body"):
+                read.append(len(part["body"]))
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        queue = [{"type": "http.request", "body": body, "more_body": True} for body in parts]
+        queue.append({"type": "http.request", "body": b"", "more_body": False})
+
+        async def receive():
+            return queue.pop(0)
+
+        async def send(message):
+            said.append(message)
+
+        scope = {"type": "http", "path": "/v1/fleet/push-object", "client": ("10.0.0.9", 1), "server": ("10.0.0.1", 1)}
+        await Gate(app)({**scope, "headers": headers}, receive, send)
+        return [message["status"] for message in said if "status" in message], sum(read)
+
+    assert asyncio.run(ask([(b"content-length", str(BODY + 1).encode())], []))[0] == [413]
+    piece = b"x" * (8 << 20)
+    status, read = asyncio.run(ask([], [piece] * 10))
+    assert status == []
+    assert read <= BODY
+    assert asyncio.run(ask([], [piece] * 2)) == ([200], 16 << 20)
+
+
 def test_plain_text_is_not_spoken(trial):
     with socket.create_connection(("127.0.0.1", trial.coordinator.port), timeout=20) as line:
         line.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -66,13 +66,30 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
         ("preprocess", "steps", ["binarise -1"], "at least 0"),
         ("preprocess", "missing_values", "often", "missing_values"),
         ("server", "address", "nowhere", "host:port"),
+        ("policy", "minimum", 3, "between 0"),
+        ("policy", "deadline", 0, "deadline"),
+        ("run", "seed", -1, "seed"),
+        ("privacy", "minimum_rows", "many", "minimum_rows"),
+        ("features", "absent", "nan", "absent"),
     ],
 )
 def test_mistakes_are_told(tmp_path, content, section, entry, value, said):
     content[section][entry] = value
     (tmp_path / "federation.toml").write_text(document.dump(content))
     with pytest.raises(TermsError, match=said):
-        _ = Terms.read(tmp_path / "federation.toml").address
+        Terms.read(tmp_path / "federation.toml")
+
+
+@pytest.mark.parametrize("name", ["", "../../etc", "~root", ".ssh", "a/b", "a\\b", "x" * 65, "a\x1b[2J"])
+def test_a_party_cannot_be_called_like_a_way_out(content, name):
+    content["parties"][name] = content["parties"]["north"]
+    with pytest.raises(TermsError, match="cannot be a party's name"):
+        Terms.of(content)
+
+
+def test_terms_cannot_write_over_what_they_say(content):
+    content["federation"]["purpose"] = "good\x1b[1A\x1b[2Khidden"
+    assert "\x1b" not in setup.words(Terms.of(content))
 
 
 def test_an_unknown_section_and_a_file_that_is_no_toml(tmp_path, content):
