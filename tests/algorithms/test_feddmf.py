@@ -24,7 +24,7 @@ from fedfactor.kernels import dmf
 
 torch = pytest.importorskip("torch")
 
-SMALL = FedDMF(6, hidden=16, epochs=4, batch_size=256, refine=1)
+SMALL = FedDMF(6, hidden=16, epochs=4, batch_size=256, swap=0.5, refine=1)
 HELD = {"a": np.r_[0:12, 12:18], "b": np.r_[0:12, 18:24]}
 
 
