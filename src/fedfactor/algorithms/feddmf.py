@@ -89,7 +89,8 @@ class FedDMF(Algorithm):
 
     Notes
     -----
-    Up and down per client and epoch: ``|P| d`` numbers; once at the end, m d numbers. Layers, user vectors and cells never
+    Up and down per client and epoch: ``|P| d`` numbers; once at the end, m d numbers. Layers, user vectors and cells
+    never
     leave, unless ``share`` says so; items marked as withheld never do. Uploads are sums, so that secure sums apply.
 
     Where we differ from the paper: its threshold of 1 on a probability cannot be met, 0.5 is meant; optimiser, dropout
