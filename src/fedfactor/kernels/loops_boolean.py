@@ -42,7 +42,7 @@ def prepare(numba) -> None:
 def prox_step(Y, YG, B, out, eta, kappa, lam, gamma, eps, printed):
     """``prox(Y − η (Y G − B))`` of two elastic nets around 0 and 1, then the unit box, cell by cell.
 
-    The plain form has no branch that a compiler could not turn into a choice between two numbers, so that it fills whole
+    The plain form has no branch that a compiler could not turn into a choice of two numbers, so that it fills whole
     vector registers.
     """
     n, k = Y.shape
