@@ -24,7 +24,7 @@ from fedfactor.kernels import dmf
 
 torch = pytest.importorskip("torch")
 
-SMALL = FedDMF(6, hidden=16, epochs=4, batch_size=256, refine=1)
+SMALL = FedDMF(6, hidden=16, epochs=4, batch_size=256, swap=0.5, refine=1)
 HELD = {"a": np.r_[0:12, 12:18], "b": np.r_[0:12, 18:24]}
 
 
@@ -46,7 +46,7 @@ def owners(withheld=None, seed=0, cut=30):
 
 
 def walk(algorithm, shards, seed=3):
-    """Run step by step until the end; return uploads as (round, client, message), the states, and the last down."""
+    """Run step by step until the end; return all uploads as (round, client, message), the states, and the last down."""
     meta = Federation(shards).prepare("binary")
     server, down = algorithm.init_server(meta, Round(seed, 0))
     states = {name: algorithm.init_client(shards[name], meta, Round(seed, 0, name)) for name in meta.clients}
@@ -159,7 +159,7 @@ def test_same_seed_same_bits_on_any_number_of_workers(workers):
 
 def test_early_stopping_returns_everybody_to_the_best_epoch():
     shards, _ = owners()
-    algorithm = replace(SMALL, epochs=60, patience=2, refine=0, learning_rate=0.05, batch_size=64)
+    algorithm = replace(SMALL, epochs=60, patience=2, refine=0, learning_rate=0.1, batch_size=256)
     result = fedfactor.run(algorithm, Federation(shards), seed=1)
     losses = [r.metrics["validation_loss"] for r in result.history if "validation_loss" in r.metrics]
     losses = losses[: result.rounds - 2]
@@ -211,7 +211,7 @@ def test_an_orthogonal_map_undoes_a_rotation_of_the_others_space():
 
 def test_a_new_user_gets_the_taste_of_a_like_minded_member():
     X = taste(n=80)
-    algorithm = replace(SMALL, epochs=25, batch_size=128)
+    algorithm = replace(SMALL, epochs=15, batch_size=256, learning_rate=0.03)
     result = fedfactor.run(algorithm, {"a": X[:30], "b": X[30:70]}, seed=0)
     kept = result.factors["a"]
     U = algorithm.fold_in(X[70:], kept)

@@ -42,7 +42,7 @@ CONFIGS = {
         {"n_components": 3, "local_solver": "multiplicative"},
     ],
     "FedDMF": [
-        {"n_components": 3, "hidden": 8, "epochs": 1, "refine": 1, "batch_size": 64},
+        {"n_components": 3, "hidden": 8, "epochs": 1, "refine": 1, "swap": 0.5, "batch_size": 64},
         {"n_components": 2, "hidden": 4, "epochs": 2, "beta": 1.0, "average": False, "start": "own", "rotate": True},
         {"n_components": 2, "hidden": 4, "share": "network", "patience": 1, "anchor": "mean", "negatives": None},
     ],

@@ -61,6 +61,7 @@ def test_parameters_are_the_fields_of_the_algorithm():
 def test_score_is_f1(fitted):
     pandas = pytest.importorskip("pandas")
     X = np.random.default_rng(1).random((20, 4)) < 0.5
+    X[:, 0] = True  # a user without any interaction would not be known
     frame = pandas.DataFrame({"user": np.repeat(range(20), 4), "item": list("abcd") * 20, "rating": X.ravel() * 1.0})
     model = fedfactor.FedDMF(4, hidden=8, epochs=5, refine=0, random_state=0).fit(frame[frame.rating > 0])
     guess = model.predict(frame.user, frame["item"]) > 0.5

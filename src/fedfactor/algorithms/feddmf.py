@@ -71,7 +71,7 @@ class FedDMF(Algorithm):
         Vectors are pulled towards the mean of the others (the other one's, for two clients) or of all.
     swap : float
         Share of the training cells of common items in which the others' vector stands for the client's own: the network
-        learns to read vectors that it did not make.
+        learns to read vectors that it did not make. Worth 0.5 where clients start apart.
     refine : int
         Epochs at home after the exchange, with item vectors fixed and the others' vectors in the place of own ones.
     rotate : bool
@@ -108,7 +108,7 @@ class FedDMF(Algorithm):
     --------
     >>> import numpy as np, fedfactor
     >>> X = (np.random.default_rng(0).random((40, 9)) < 0.4) * 1.0
-    >>> result = fedfactor.run(FedDMF(4, hidden=8, epochs=2, refine=0), {"a": X[:15], "b": X[15:]}, seed=0)
+    >>> result = fedfactor.run(FedDMF(4, hidden=8, epochs=2), {"a": X[:15], "b": X[15:]}, seed=0)
     >>> result.rounds, result.factors["a"].U.shape, result.V.shape
     (4, (15, 4), (4, 9))
     """
@@ -126,8 +126,8 @@ class FedDMF(Algorithm):
     beta: float = 0.0
     margin: float = 0.2
     anchor: Literal["others", "mean"] = "others"
-    swap: float = 0.5
-    refine: int = 5
+    swap: float = 0.0
+    refine: int = 0
     rotate: bool = False
     share: Literal["items", "tower", "network"] = "items"
     validation: float = 0.1

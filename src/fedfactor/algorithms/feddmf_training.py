@@ -42,7 +42,7 @@ def _one_thread() -> Iterator[None]:
     with _lock:
         if not _inside[0]:
             _inside[1] = torch.get_num_threads()
-            torch.set_num_threads(1)
+        torch.set_num_threads(1)  # said by every thread for itself: OpenMP keeps one number per thread
         _inside[0] += 1
     try:
         yield

@@ -2,6 +2,7 @@ from .canaries import epsilon_lower_bound as epsilon_lower_bound
 from .canaries import plant_canaries as plant_canaries
 from .canaries import score_canaries as score_canaries
 from .findings import Finding as Finding
+from .item_vectors import item_vector_membership as item_vector_membership
 from .membership import membership_figures as membership_figures
 from .membership import residual_scores as residual_scores
 from .others import factor_inference as factor_inference
@@ -21,6 +22,7 @@ __all__ = [
     "differencing_error",
     "epsilon_lower_bound",
     "factor_inference",
+    "item_vector_membership",
     "membership_figures",
     "plant_canaries",
     "reconstruction_rate",

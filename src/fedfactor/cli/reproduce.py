@@ -17,6 +17,7 @@ Name = Annotated[str, typer.Argument(help="Name of the experiments; without one,
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for tables, figures and cells. [NAME-out]")]
 Full = Annotated[bool, typer.Option("--full", help="Sizes like the paper's: hours instead of minutes.")]
 Only = Annotated[list[str] | None, typer.Option("--only", help="Only this study; may be given several times.")]
+Device = Annotated[str | None, typer.Option(help="Where to compute (cuda), where the experiments offer it.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Seeds for each setting, where the experiments offer it.")]
 
 
@@ -37,6 +38,7 @@ def reproduce(
     full: Full = False,
     only: Only = None,
     seeds: Seeds = None,
+    device: Device = None,
     debug: Debug = False,
 ) -> None:
     """Run a paper's experiments: tables and figures in a folder. A run that was broken off goes on where it stopped."""
@@ -53,10 +55,15 @@ def reproduce(
             "only": tuple(only or ()),
             "say": lambda line: screen.print(line, markup=False),
         }
+        offered = inspect.signature(work).parameters
         if seeds is not None:
-            if "seeds" not in inspect.signature(work).parameters:
+            if "seeds" not in offered:
                 raise ValueError(f"The experiments {name!r} choose their seeds themselves. Leave --seeds out.")
             options["seeds"] = seeds
+        if device is not None:
+            if "device" not in offered:
+                raise ValueError(f"The experiments {name!r} have no choice of device. Leave --device out.")
+            options["device"] = device
         folder = work(Path(f"{name}-out") if out is None else out, **options)
         tables = ", ".join(sorted(path.name for path in folder.glob("*.md"))) or "no table"
         screen.print(f"Written to {folder}: {tables}.")

@@ -99,9 +99,9 @@ class FedDMF(FederatedRecommender):
         Its margin.
     anchor : {"others", "mean"}, default="others"
         What the alignment loss pulls towards.
-    swap : float, default=0.5
+    swap : float, default=0.0
         How often others' vectors stand for own ones in training.
-    refine : int, default=5
+    refine : int, default=0
         Epochs at home after the exchange.
     rotate : bool, default=False
         Turn others' vectors into one's own space by an orthogonal map.
@@ -173,8 +173,8 @@ class FedDMF(FederatedRecommender):
         beta: float = 0.0,
         margin: float = 0.2,
         anchor: Literal["others", "mean"] = "others",
-        swap: float = 0.5,
-        refine: int = 5,
+        swap: float = 0.0,
+        refine: int = 0,
         rotate: bool = False,
         share: Literal["items", "tower", "network"] = "items",
         validation: float = 0.1,

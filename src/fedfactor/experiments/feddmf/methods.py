@@ -38,10 +38,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "common start, average": {**ALONE, "start": "common", "average": True},
     "common start, average, item tower": {**ALONE, "start": "common", "average": True, "share": "tower"},
     "swap": {**ALONE, "swap": 0.5},
-    "swap, refine": {**ALONE, "swap": 0.5, "refine": 5},
-    "swap, refine, orthogonal map": {**ALONE, "swap": 0.5, "refine": 5, "rotate": True},
-    "common start, average, refine": {"swap": 0.0},
-    "common start, average, swap, refine": {},
+    "swap, refine": {**ALONE, "swap": 0.5, "refine": 3},
+    "swap, orthogonal map": {**ALONE, "swap": 0.5, "rotate": True},
+    "common start, average, swap": {"swap": 0.5},
+    "common start, average, little swap": {"swap": 0.2},
+    "common start, average, weight decay": {"weight_decay": 0.02},
 }
 SIMPLE = ("popularity × activity", "random")
 

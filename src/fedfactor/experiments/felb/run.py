@@ -73,7 +73,7 @@ def real(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorit
 
 
 def components(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorithm]]]:
-    """Yield two real sets with many components (Fig. 17); small runs have five clients, so that each has 100 rows or more."""
+    """Yield two real sets with many components (Fig. 17); in small runs five clients, each with 100 rows or more."""
     sizes = {"full": full, "n_clients": 20 if full else 5, "columns": 1000}
     for k in (100, 200, 500):
         for name in ("movielens", "newsgroups"):
