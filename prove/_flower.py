@@ -75,8 +75,14 @@ def local(files: Mapping[str, Path], trial: Trial) -> Run:
     owners = {name: load_shard(file, missing_values=missing) for name, file in files.items()}
     engine = fedfactor.LocalEngine(workers=len(os.sched_getaffinity(0)))  # one thread per product, as at the parties
     run = trial.terms.content["run"]
+    privacy = "secure-sum" if trial.terms.secure else None
     return fedfactor.run(
-        trial.terms.algorithm(), Federation(owners), rounds=run["rounds"], seed=run["seed"], engine=engine
+        trial.terms.algorithm(),
+        Federation(owners),
+        rounds=run["rounds"],
+        seed=run["seed"],
+        privacy=privacy,
+        engine=engine,
     )
 
 

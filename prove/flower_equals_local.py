@@ -1,7 +1,8 @@
 """PooledNMF, FNMF, FELB, FedSPLIT and AsynSD over Flower, with TLS and registered keys, give the local engine's bits.
 
-A real SuperLink and three SuperNodes on this machine; for AsynSD, whose uploads come in no fixed order, this machine
-takes the same steps in the order in which they arrived.
+So does PooledNMF with a secure sum, compared with the local engine's. A real SuperLink and three SuperNodes on this
+machine; for AsynSD, whose uploads come in no fixed order, this machine takes the same steps in the order in which they
+arrived.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "FELB": (3, {}, {"binary": True}),
     "FedSPLIT": (4, {"local_components": 3}, {"ratings": True}),
     "AsynSD": (3, {}, {}),
+    "PooledNMF secure": (2, {"tol": 0.0}, {"secure": True}),
 }
 
 
 def compare(name: str, folder: Path) -> dict[str, Any]:
     rounds, settings, data = CASES[name]
-    files = real.write_ratings(folder) if data.get("ratings") else real.write_rows(folder, binary=bool(data))
-    changes = real.terms(name, rounds, **settings)
+    binary = bool(data.get("binary"))
+    files = real.write_ratings(folder) if data.get("ratings") else real.write_rows(folder, binary=binary)
+    changes = real.terms(name.split()[0], rounds, **settings)
+    if data.get("secure"):
+        changes["privacy"] |= {"protect": "secure-sum"}
     if data.get("ratings"):
         changes["preprocess"] = {"missing_values": "unstored"}
     trial = Trial(folder / "all", files, changes)

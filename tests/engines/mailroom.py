@@ -15,6 +15,7 @@ from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.desk import Arrival, Policy
 from fedfactor.engines.remote import Server
 from fedfactor.engines.seat import Agreement, Seat
+from fedfactor.privacy.primitives import Identity
 
 TERMS = "f" * 64
 
@@ -60,6 +61,9 @@ class Office:
         self.folder = folder
         self.federation = Federation(owners)
         meta = replace(self.federation.prepare(algorithm.domain), n_rows=None)
+        secrets = {name: name.encode().ljust(32, b"-") for name in owners}
+        if more.get("protect"):
+            more["registry"] = {name: Identity(secret).public.hex() for name, secret in secrets.items()}
         self.agreement = Agreement(
             "", TERMS, type_tag(type(algorithm)), settings_of(algorithm), meta, seed=5, rounds=rounds, **more
         )
@@ -67,6 +71,7 @@ class Office:
             mine = replace(self.agreement, name=name)
             if not (folder / name / "agreement.json").exists():
                 Seat.make(folder / name, mine, self.federation.shard(name))
+                (folder / name / "identity.key").write_bytes(secrets[name])
         self.clerks = {name: Clerk(Seat(folder / name)) for name in owners}
         self.post = Mailroom(self.clerks)
         self.clock = Clock()

@@ -5,9 +5,11 @@ import tomllib
 
 import pytest
 
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.federation import document, keys, setup
 from fedfactor.federation.features import write_names
 from fedfactor.federation.terms import DEFAULTS, Terms, TermsError, features_hash
+from fedfactor.privacy.primitives import Identity
 
 
 @pytest.fixture
@@ -85,6 +87,32 @@ def test_a_party_cannot_be_called_like_a_way_out(content, name):
     content["parties"][name] = content["parties"]["north"]
     with pytest.raises(TermsError, match="cannot be a party's name"):
         Terms.of(content)
+
+
+def test_a_secure_sum_is_refused_where_it_cannot_be(tmp_path, content):
+    content["privacy"]["protect"] = "secure-sum"
+    with pytest.raises(TermsError, match="needs 3 parties"):
+        Terms.of(content).agreement()
+    for name in ("north", "south", "west"):
+        if name == "west":
+            keys.make_key(tmp_path / "west.key", "west")
+        file = tmp_path / f"{name}.key.pub"
+        content["parties"][name] = {"key": keys.public_line(file), "sign": keys.signing_key(file)}
+    agreed = Terms.of(content)
+    assert agreed.policy().dropouts == "wait"
+    mine = agreed.agreement("north")
+    assert mine.registry["north"] == Identity(keys.identity_secret(tmp_path / "north.key")).public.hex()
+    assert not mine.report_score
+    for section, entry, value, said in (
+        ("run", "payload", "float16", "payload"),
+        ("preprocess", "steps", ["scale"], "column sums"),
+        ("algorithm", "name", "AsynSD", "single uploads"),
+        ("algorithm", "name", "FNMF", "must see each"),
+    ):
+        changed = copy.deepcopy(content)
+        changed[section][entry] = value
+        with pytest.raises((TermsError, IncompatibleError), match=said):
+            Terms.of(changed).agreement()
 
 
 def test_terms_cannot_write_over_what_they_say(content):

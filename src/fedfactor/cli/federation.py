@@ -282,8 +282,15 @@ def server_status(folder: Path) -> dict[str, Any]:
             raw.get("answered", raw.get("present", raw["clients"])))),
         "metrics": raw["metrics"], "bytes_up": raw["bytes_up"], "bytes_down": raw["bytes_down"],
         "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key}, "last_said": raw["reasons"],
-        "privacy": "plain sums, no noise: epsilon is infinite; the server sees each party's sums",
+        "privacy": _privacy(folder),
     }  # fmt: skip
+
+
+def _privacy(folder: Path) -> str:
+    """Say what protects uploads, and what was spent."""
+    protect = json.loads((folder / "agreement.json").read_bytes())["protect"]
+    whose = "only sums of all parties" if protect == "secure-sum" else "each party's sums"
+    return f"{protect}: the server sees {whose}; no noise, so epsilon is infinite"
 
 
 def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:

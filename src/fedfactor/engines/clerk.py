@@ -16,13 +16,16 @@ from fedfactor.core.errors import DataError, FedfactorError, ProtocolError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import LocalFactors, Round, Score
-from fedfactor.core.tree import Tree
+from fedfactor.core.tree import Tree, kind_of
 from fedfactor.core.wire import Spec, check_message, from_bytes, to_bytes
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.letters import Head, most_bytes, read_head, seal, unseal
-from fedfactor.engines.seat import Agreement, Seat
+from fedfactor.engines.seat import Agreement, Kept, Seat
+from fedfactor.engines.secure import Begin, Counts, Part, Ready, counts_messages, phase_messages, uploads
 from fedfactor.engines.survey import Ask, ColumnSums, column_sums, survey_messages, weighted
+from fedfactor.privacy.columns import column_counts, without_columns
+from fedfactor.privacy.primitives import Identity
 from fedfactor.threads import limit_threads
 
 logger = logging.getLogger("fedfactor")
@@ -49,8 +52,13 @@ class Clerk:
         self.algorithm = self.agreement.make()
         self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
         self._most = self.agreement.most_steps
-        self._surveyed = survey_messages(self.agreement.meta)
-        self._limit = most_bytes({**self.expected, **self._surveyed})
+        secure = self.agreement.protect != "none"
+        meta, self._least = self.agreement.meta, self.agreement.least
+        self._surveyed = counts_messages(meta) if secure else survey_messages(meta)
+        self._part: tuple[int, Part] | None = None
+        self._kinds: list[type] = uploads(self.expected) if secure else []
+        self._phases = phase_messages(meta.n_clients)
+        self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
 
     def answer(self, data: bytes) -> bytes:
         """Answer one letter; the answer may be a refusal, and is written down before it is returned."""
@@ -60,7 +68,7 @@ class Clerk:
                 if len(data) > self._limit:
                     raise ProtocolError(f"a letter of {len(data)} bytes came where {self._limit} can be right")
                 asked = read_head(data)
-                told = replace(told, run=asked.run, index=asked.index, since=asked.since)
+                told = replace(told, run=asked.run, index=asked.index, since=asked.since, session=asked.session)
                 self._agree(asked)
                 answer, told = self._serve(asked, data)
             except Exception as error:
@@ -78,47 +86,74 @@ class Clerk:
             )
         if asked.client != mine.name:
             raise Refused(f"the letter is for {asked.client!r}, but this is {mine.name!r}")
-        if asked.kind not in _ORDER:
+        if asked.kind not in (*_ORDER, "sum"):
             raise Refused(f"a letter of kind {asked.kind!r} asks for nothing")
         if asked.index > self._most:
             raise Refused(f"step {asked.index} was asked for, but {self._most} were agreed")
 
     def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
-        last, state, before, kept = self.seat.load()
         told = replace(asked, participants=(), reason="", scales=(), attempt=0)
-        if last is not None and last.run == asked.run:
+        if asked.kind == "sum":
+            return seal(told, self._sum(asked, unseal(data, asked, self._phases))), told
+        kept = self.seat.load()
+        if kept is not None and kept.head.run == asked.run:
+            last = kept.head
             if (last.kind, last.index) == (asked.kind, asked.index):
-                return kept, told  # asked again: the same bytes
+                return kept.answer, told  # asked again: the same bytes
             if (_ORDER.index(asked.kind), asked.index) < (_ORDER.index(last.kind), last.index):
                 raise Refused(f"{asked.kind} {asked.index} is stale: {last.kind} {last.index} was answered already")
         if asked.kind == "survey":
-            answer = seal(told, self._survey(unseal(data, asked, self._surveyed)))
-            self.seat.save(told, None, None, answer)
-            return answer, told
+            return self._keep(told, None, None, self._survey(unseal(data, asked, self._surveyed)))
         down = unseal(data, asked, self.expected, self.agreement.payload)
-        base = self._state_after(asked, last, state, before)
+        base = None if kept is None else _state_after(asked, kept)
         if base is None:
             base = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
         state, up = self._work(asked, base, down)
-        answer = seal(told, up, self.agreement.payload if asked.kind == "step" else "exact")
-        self.seat.save(told, state, base, answer)
+        return self._keep(told, state, base, up)
+
+    def _keep(self, told: Head, state: Tree, before: Tree, up: Tree) -> tuple[bytes, Head]:
+        """Keep everything before it is sent; where a secure sum was agreed, the upload itself waits here for it."""
+        held = self.agreement.protect != "none" and told.kind != "end" and hasattr(up, "uplink")
+        number = self._kinds.index(kind_of(up)) if held and not isinstance(up, Counts) else 0
+        sent = Ready(np.int64(number)) if held else up
+        answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
+        self.seat.save(Kept(told, answer, state, before, up if held else None))
         return answer, told
 
-    def _state_after(self, asked: Head, last: Head | None, state: Tree, before: Tree) -> Tree:
-        """Return the state after the last step that counted: an answer that came too late never happened."""
-        if last is None or last.run != asked.run or asked.since < 0:
-            return None
-        return state if last.index == asked.since else before if last.since == asked.since else None
+    def _sum(self, asked: Head, down: Tree) -> Tree:
+        """Take the next step of a secure sum of the upload that waits here."""
+        mine = self.agreement
+        if mine.protect == "none":
+            raise Refused("a secure sum was begun, but none was agreed")
+        if isinstance(down, Begin) and (self._part is None or self._part[0] != asked.session):
+            kept, kind = self.seat.load(), "survey" if float(down.nothing) == 1.0 else "step"
+            if kept is None or kept.up is None or _place(kept.head) != (asked.run, kind, asked.index):
+                raise Refused("no upload waits here for that secure sum")
+            registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
+            identity = Identity((self.seat.folder / "identity.key").read_bytes())
+            part = Part(mine.name, mine.meta.clients, identity, registry, asked, kept.up)
+            self._part = (asked.session, part)
+        if self._part is None or self._part[0] != asked.session:
+            raise Refused("this party is not in that secure sum: it was restarted. Begin the sum again")
+        return self._part[1].answer(down)
 
     def _survey(self, down: Tree) -> Tree:
-        kind = self.agreement.survey
-        if not kind:
+        """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
+        kind, protect = self.agreement.survey, self.agreement.protect
+        if not kind and protect == "none":
             raise Refused("column sums were asked for, but the agreed preprocessing needs none")
-        if isinstance(down, ColumnSums):
+        file = self.seat.folder / "columns.safetensors"
+        if isinstance(down, ColumnSums | Counts):
             self.__dict__.pop("shard", None)
-            write_atomic(self.seat.folder / "weights.safetensors", to_bytes({"weights": down.weights(kind)}))
-            return Ask(np.float64(0))
-        return column_sums(self.seat.shard.X)
+            found = (
+                {"weights": down.weights(kind)} if isinstance(down, ColumnSums) else {"rare": down.rare(self._least)}
+            )
+            write_atomic(file, to_bytes(found))
+            return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
+        if protect == "none":
+            return column_sums(self.seat.shard.X)
+        counts = column_counts(self.seat.shard).astype(np.float64)
+        return Counts(counts, (counts > 0).astype(np.float64))
 
     def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
         if asked.kind == "end":
@@ -139,14 +174,29 @@ class Clerk:
 
     @cached_property
     def shard(self) -> Shard:
-        """The rows as the algorithm sees them: weighted by column, when a survey found the weights."""
+        """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
         shard = self.seat.shard
-        if not self.agreement.survey:
+        if not self.agreement.survey and self.agreement.protect == "none":
             return shard
-        file = self.seat.folder / "weights.safetensors"
+        file = self.seat.folder / "columns.safetensors"
         if not file.exists():
-            raise Refused("the column weights were never agreed: the server skipped its survey")
-        return Shard(weighted(shard.X, from_bytes(file.read_bytes())["weights"]), shard.mask, shard.features)
+            raise Refused("the columns were never agreed on: the server skipped its survey")
+        found = from_bytes(file.read_bytes())
+        if "rare" in found:
+            return without_columns(shard, found["rare"], merge=False) if found["rare"].size else shard
+        return Shard(weighted(shard.X, found["weights"]), shard.mask, shard.features)
+
+
+def _place(head: Head) -> tuple[str, str, int]:
+    return head.run, head.kind, head.index
+
+
+def _state_after(asked: Head, kept: Kept) -> Tree:
+    """Return the state after the last step that counted: an answer that came too late never happened."""
+    last = kept.head
+    if last.run != asked.run or asked.since < 0:
+        return None
+    return kept.state if last.index == asked.since else kept.before if last.since == asked.since else None
 
 
 def _reason(error: Exception) -> str:

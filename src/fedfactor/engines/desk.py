@@ -132,7 +132,6 @@ class Exchange:
         *, sent: Payload | None = None, since: Mapping[str, int] | None = None,
     ) -> dict[str, Tree]:  # fmt: skip
         """Ask every client named in ``letters``; return valid answers in name order, when all came or time is up."""
-        self.bytes_up = self.bytes_down = 0
         asking = Asking(self, head, letters, expected, payload, sent or payload, since or {})
         end = self.clock() + self.policy.deadline
         asking.push(letters, self.post.present())
@@ -237,6 +236,8 @@ class Asking:
                 tally.count("stale", name)
             elif head.index > self.head.index:
                 tally.count("early", name)
+            elif head.session != self.head.session:
+                tally.count("stale", name)
             elif name not in self.open:
                 tally.count("duplicate", name)
             elif head.attempt or head.since != self.since.get(name, -1):

@@ -18,7 +18,7 @@ from fedfactor.core.errors import ProtocolError
 from fedfactor.core.tree import Tree, leaves, to_numpy, tree_map
 from fedfactor.core.wire import HEADER_LIMIT, Leaf, Spec, read_header, receive, to_bytes
 
-Kind = Literal["survey", "step", "end", "refusal"]
+Kind = Literal["survey", "step", "end", "sum", "refusal"]
 Payload = Literal["exact", "float16"]
 
 TEXT_LIMIT = 4000
@@ -31,8 +31,9 @@ class Head:
 
     Parameters
     ----------
-    kind : {"survey", "step", "end", "refusal"}
-        What is asked or answered. A refusal carries a reason and no message.
+    kind : {"survey", "step", "end", "sum", "refusal"}
+        What is asked or answered; a sum is what a secure sum needs beside the step itself. A refusal carries a reason
+        and no message.
     run : str
         Name of the run.
     index : int
@@ -45,6 +46,8 @@ class Head:
         How often the server asked before.
     since : int
         The client's last step that counted, -1 when none did: the state after it is the one to go on from.
+    session : int
+        The secure sum that this belongs to; 0 when there is none.
     participants : tuple of str
         Who was asked in this round.
     reason : str
@@ -60,6 +63,7 @@ class Head:
     terms: str
     attempt: int = 0
     since: int = -1
+    session: int = 0
     participants: tuple[str, ...] = ()
     reason: str = ""
     scales: tuple[float, ...] = ()
@@ -85,8 +89,8 @@ class Head:
         words: tuple[Any, ...] = (self.run, self.client, self.terms, self.reason, *self.participants)
         if not all(isinstance(word, str) and len(word) <= TEXT_LIMIT for word in words):
             raise ValueError("one of its texts is too long, or no text")
-        numbers: tuple[Any, ...] = (self.index, self.attempt, self.since)
-        if not all(type(n) is int and -1 <= n < 1 << 53 for n in numbers) or min(self.index, self.attempt) < 0:
+        numbers: tuple[Any, ...] = (self.index, self.attempt, self.session, self.since)
+        if not all(type(n) is int and -1 <= n < 1 << 53 for n in numbers) or min(numbers[:3]) < 0:
             raise ValueError("one of its counts is no count")
         scales: tuple[Any, ...] = self.scales
         if not all(isinstance(scale, int | float) and math.isfinite(scale) and scale > 0 for scale in scales):

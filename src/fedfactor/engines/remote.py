@@ -25,6 +25,7 @@ from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment
 from fedfactor.engines.desk import Exchange, NotEnough, Policy, Post, Tally
 from fedfactor.engines.letters import Head, Kind
 from fedfactor.engines.seat import Agreement
+from fedfactor.engines.secure import Begin, Counts, collect, counts_messages, uploads
 from fedfactor.engines.stream import flow
 from fedfactor.engines.survey import Ask, survey_messages
 from fedfactor.threads import limit_threads
@@ -100,6 +101,7 @@ class Server:
         self.algorithm, self.meta = agreement.make(), agreement.meta
         self.expected = check_fit(self.algorithm, self.meta)
         self.ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
+        self.secure = agreement.protect != "none" and bool(uploads(self.expected))
         self.tally = Tally()
         self.exchange = Exchange(post, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep)
         self.checkpoint = Checkpoint(self.folder / "checkpoint")
@@ -152,7 +154,7 @@ class Server:
 
     # ------------------------------------------------------------------------------------------------------ phases
     def _start(self) -> Snapshot:
-        if self.agreement.survey:
+        if self.agreement.survey or self.secure:
             self._survey()
         server, down = self.algorithm.init_server(self.meta, Round(self.agreement.seed, 0))
         snapshot = Snapshot(0, freeze(server), self.checked(down), {}, (), self._mark())
@@ -160,11 +162,17 @@ class Server:
         return snapshot
 
     def _survey(self) -> None:
-        file, expected = self.folder / "survey.safetensors", survey_messages(self.meta)
-        names = self.meta.clients
+        file, names = self.folder / "survey.safetensors", self.meta.clients
+        expected = counts_messages(self.meta) if self.secure else survey_messages(self.meta)
         if not file.exists():
-            sums = self.exchange.ask(self.head("survey", 0), dict.fromkeys(names, Ask(np.float64(0))), expected)
-            write_atomic(file, to_bytes({"sums": tree_sum(sums.values())}))
+            head = self.head("survey", 0)
+            if self.secure:
+                begin = dict.fromkeys(names, Begin(np.float64(0)))
+                total = collect(self.exchange, self.meta, head, begin, {Counts: expected[Counts]}, {})
+            else:
+                sums = self.exchange.ask(head, dict.fromkeys(names, Ask(np.float64(0))), expected)
+                total = tree_sum(sums.values())
+            write_atomic(file, to_bytes({"sums": total}))
         total = from_bytes(file.read_bytes())["sums"]
         self.exchange.ask(self.head("survey", 1), dict.fromkeys(names, total), expected)
 
@@ -189,22 +197,25 @@ class Server:
         asked = participants(1.0, at, self.meta.clients)
         letters = {name: download_for(down, name) for name in asked}
         head = replace(self.head("step", index), participants=asked)
-        inbox = Inbox(self.expected)
-        for name, up in self.exchange.ask(
-            head, letters, self.ups, self.agreement.payload, since=last_counted(snapshot)
-        ).items():
-            inbox.add(name, up)
-        present = tuple(inbox.present)
-        server, sent = self.algorithm.server_step(
-            snapshot.server, freeze(inbox.combined), replace(at, participants=present)
-        )
+        self.exchange.take_bytes()
+        present, combined = self._uploads(head, letters, last_counted(snapshot))
+        server, sent = self.algorithm.server_step(snapshot.server, freeze(combined), replace(at, participants=present))
         server = freeze(server)
-        record = RoundRecord(
-            index, present, self.exchange.bytes_up, self.exchange.bytes_down, time.perf_counter() - began,
-            self.algorithm.report(server),
-        )  # fmt: skip
+        traffic, seconds = self.exchange.take_bytes(), time.perf_counter() - began
+        record = RoundRecord(index, present, *traffic, seconds, self.algorithm.report(server))
         history = (*snapshot.history, record)
         return replace(snapshot, next_round=index + 1, server=server, down=self.checked(sent), history=history)
+
+    def _uploads(
+        self, head: Head, letters: Mapping[str, Tree], since: Mapping[str, int]
+    ) -> tuple[tuple[str, ...], Tree]:
+        """Return who took part, and the sum of uploads (or all of them, for an algorithm that must see each)."""
+        if self.secure:
+            return self.meta.clients, collect(self.exchange, self.meta, head, letters, self.expected, since)
+        inbox = Inbox(self.expected)
+        for name, up in self.exchange.ask(head, letters, self.ups, self.agreement.payload, since=since).items():
+            inbox.add(name, up)
+        return tuple(inbox.present), inbox.combined
 
     def _finish(self, snapshot: Snapshot) -> Outcome:
         down = self.checked(self.algorithm.settle(snapshot.server, snapshot.down))

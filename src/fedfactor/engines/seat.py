@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,12 @@ class Agreement:
         Column weights that are found from summed columns before round 0.
     report_score : bool
         Whether a client tells the server its final error.
+    protect : {"none", "secure-sum"}
+        Whether the server sees each upload, or only their sum.
+    registry : dict of str to str
+        For a secure sum: the key with which each party signs, in hexadecimal.
+    least : tuple of int
+        For a secure sum: rows and parties that must fill a column, or it is left out.
     """
 
     name: str
@@ -70,6 +76,9 @@ class Agreement:
     threads: int = 1
     survey: str = ""
     report_score: bool = True
+    protect: str = "none"
+    registry: dict[str, str] = field(default_factory=dict[str, str])
+    least: tuple[int, int] = (0, 0)
 
     @property
     def asynchronous(self) -> bool:
@@ -95,7 +104,23 @@ class Agreement:
         raw: dict[str, Any] = json.loads(data)
         about: dict[str, Any] = raw.pop("meta")
         names = tuple(about.pop("clients"))
+        raw["least"] = tuple(raw["least"])
         return cls(**raw, meta=Meta(clients=names, **about))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a client keeps with its last answer.
+
+    The state before the step is among it, for the case that the answer comes too late and does not count; and, where a
+    secure sum sends it under masks, the upload itself, for the case that the sum must begin again.
+    """
+
+    head: Head
+    answer: bytes
+    state: Tree = None
+    before: Tree = None
+    up: Tree = None
 
 
 class Seat:
@@ -157,26 +182,25 @@ class Seat:
         finally:
             os.close(handle)
 
-    def load(self) -> tuple[Head | None, Tree, Tree, bytes]:
-        """Return the head of the last answer, the state after it, the one before it, and its bytes."""
+    def load(self) -> Kept | None:
+        """Return what was kept with the last answer; None at the start."""
         file = self.folder / "state.safetensors"
         if not file.exists():
-            return None, None, None, b""
+            return None
         data = file.read_bytes()
         try:
             head = Head.of(read_header(data, limit=1 << 30)[1]["letter"])
             tree = from_bytes(data)
-            return head, freeze(tree["state"]), freeze(tree["before"]), tree["answer"].tobytes()
+            answer: bytes = tree.pop("answer").tobytes()
+            return Kept(head, answer, **{name: freeze(part) for name, part in tree.items()})
         except (ValueError, KeyError) as error:
             raise CheckpointError(f"{file} is damaged ({error}). Restore it from a back-up, or join anew.") from None
 
-    def save(self, head: Head, state: Tree, before: Tree, answer: bytes) -> None:
-        """Keep states and answer together: a crash leaves the old ones or the new ones.
-
-        The state before the step is kept too, for the case that the answer comes too late and does not count.
-        """
-        tree = {"state": state, "before": before, "answer": np.frombuffer(answer, np.uint8)}
-        write_atomic(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(head))}))
+    def save(self, kept: Kept) -> None:
+        """Keep states and answer together: a crash leaves the old ones or the new ones."""
+        answer = np.frombuffer(kept.answer, np.uint8)
+        tree = {"state": kept.state, "before": kept.before, "up": kept.up, "answer": answer}
+        write_atomic(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(kept.head))}))
 
     def log(self, head: Head, answer: bytes) -> None:
         """Write down what is about to be sent: one line each, and the bytes in a file of their own."""

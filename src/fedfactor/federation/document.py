@@ -17,7 +17,10 @@ NOTES = {
     "algorithm": "What is computed. Entries beside the name are the algorithm's settings.",
     "run": "payload: exact, or float16 (half the bytes, rounded). threads is part of the bits of the result.",
     "policy": "minimum: parties that a round needs (0: all). dropouts: continue, or wait. Times are in seconds.",
-    "privacy": "protect = none: the server sees each party's sums. minimum_rows: who has fewer may not take part.",
+    "privacy": (
+        "protect = none: the server sees each party's sums; secure-sum: only their total. minimum_rows: who has fewer "
+        "may not take part.\n# With secure-sum, a column that fewer rows or parties fill is left out."
+    ),
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
     "preprocess": "steps, in order: library-size N, log1p, binarise T, and last one of tf-idf, scale.",
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",
@@ -38,7 +41,7 @@ def dump(content: Mapping[str, Any]) -> str:
         lines.append("")
     lines.append(f"# {NOTES['parties']}")
     for name, party in content.get("parties", {}).items():
-        lines += [f"[parties.{_value(name)}]", f"key = {_value(party['key'])}", ""]
+        lines += [f"[parties.{_value(name)}]", *(f"{key} = {_value(value)}" for key, value in party.items()), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -1,4 +1,7 @@
-"""Keys that tell parties apart: elliptic curve P-384, in the format of OpenSSH, as Flower wants them."""
+"""Keys that tell parties apart: elliptic curve P-384, in the format of OpenSSH, as Flower wants them.
+
+The key with which a party signs in secure sums (Ed25519) is derived from it, so that there is one file to keep.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError, MissingExtraError
+from fedfactor.privacy.primitives import Identity
+
+SIGN = "sign:"
 
 
 def _crypto() -> Any:
@@ -33,8 +39,28 @@ def make_key(path: str | os.PathLike[str], comment: str) -> Path:
     with os.fdopen(handle, "wb") as file:
         file.write(text)
     line = key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
-    public.write_text(f"{line} {comment}\n")
+    public.write_text(f"{line} {comment.replace(' ', '-')} {SIGN}{Identity(identity_secret(path)).public.hex()}\n")
     return path
+
+
+def identity_secret(path: str | os.PathLike[str]) -> bytes:
+    """Derive, from a private key, the secret with which its owner signs in secure sums."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    _, ser = _crypto()
+    number = _private(path, ser).private_numbers().private_value
+    derive = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"fedfactor identity")
+    return derive.derive(number.to_bytes(66, "big"))
+
+
+def signing_key(path: str | os.PathLike[str]) -> str:
+    """Read from a ``.pub`` file the key with which its owner signs in secure sums; empty when there is none."""
+    words = Path(path).read_text().split()
+    found = [word.removeprefix(SIGN) for word in words[2:] if word.startswith(SIGN)]
+    if found and not (len(found[0]) == 64 and all(c in "0123456789abcdef" for c in found[0])):
+        raise DataError(f"{path}: the signing key is damaged. Paste the whole line of the .pub file.")
+    return found[0] if found else ""
 
 
 def public_line(path: str | os.PathLike[str]) -> str:
@@ -65,10 +91,14 @@ def public_pem(line: str) -> bytes:
 def line_of_private(path: str | os.PathLike[str]) -> str:
     """Read a private key and return the line of its public half."""
     _, ser = _crypto()
+    key = _private(path, ser)
+    return key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
+
+
+def _private(path: str | os.PathLike[str], ser: Any) -> Any:
     try:
-        key = ser.load_ssh_private_key(Path(path).read_bytes(), None)
+        return ser.load_ssh_private_key(Path(path).read_bytes(), None)
     except FileNotFoundError:
         raise DataError(f"{path} is not there. Make a key with: fedfactor keygen") from None
     except Exception as error:
         raise DataError(f"{path} is not a private key in OpenSSH format ({error}).") from None
-    return key.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()

@@ -20,9 +20,10 @@ from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.seat import Seat
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
-from fedfactor.federation.keys import line_of_private
+from fedfactor.federation.keys import identity_secret, line_of_private
 from fedfactor.federation.rows import digest_of, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
+from fedfactor.privacy.primitives import Identity
 
 ACTIVATION = "Failed to activate SuperNode"
 
@@ -87,7 +88,13 @@ class Member:
         shard = prepare_rows(data, self.terms, self.name)
         private_folder(self.folder)
         (self.folder / "state.safetensors").unlink(missing_ok=True)
-        seat = Seat.make(self.folder, self.terms.agreement(self.name), shard)
+        agreement = self.terms.agreement(self.name)
+        if agreement.protect != "none":
+            secret = identity_secret(self.key)
+            if Identity(secret).public.hex() != agreement.registry[self.name]:
+                raise TermsError(f"[parties.{self.name}] sign is not the signing key of {self.key}.")
+            write_atomic(self.folder / "identity.key", secret)
+        seat = Seat.make(self.folder, agreement, shard)
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source}).encode())
         return seat
 

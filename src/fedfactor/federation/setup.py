@@ -66,7 +66,8 @@ def admit(file: Path, name: str, key: Path) -> Terms:
     twice = [other for other, party in content["parties"].items() if party["key"] == line and other != name]
     if twice:
         raise DataError(f"{key} is the key of {twice[0]!r} already. Every party needs its own.")
-    content["parties"][name] = {"key": line}
+    sign = keys.signing_key(key)
+    content["parties"][name] = {"key": line, **({"sign": sign} if sign else {})}
     return document.save(file, content)
 
 
@@ -86,6 +87,8 @@ def words(terms: Terms) -> str:
     policy = terms.policy()
     rows = max(int(c["privacy"]["minimum_rows"]), c["algorithm"].get("n_components", 0) + 1)
     steps = ", ".join(c["preprocess"]["steps"]) or "none"
+    error = "; your error at the end" if c["privacy"]["report_error"] else ""
+    seen = "The server sees only what all parties' add up to" if terms.secure else f"The server sees yours{error}"
     settings = ", ".join(f"{k} = {v}" for k, v in c["algorithm"].items() if k != "name")
     lines = [
         f"Federation   {c['federation']['name']}: {c['federation']['purpose'] or 'no purpose given'}",
@@ -95,8 +98,7 @@ def words(terms: Terms) -> str:
         f"Computes     {c['algorithm']['name']} ({settings}), {c['run']['rounds']} rounds, {c['run']['payload']}",
         f"Columns      {len(terms.features)} ({c['features']['how']}), fingerprint {c['features']['sha256'][:16]}",
         f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
-        f"Leaves you   sums over your rows, each round, seen by the server; never a row; your error at the end: "
-        f"{'yes' if c['privacy']['report_error'] else 'no'}",
+        f"Leaves you   sums over your rows, each round; never a row. {seen}",
         f"Refused      who has fewer than {rows} rows",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
         f"Fingerprint  {terms.fingerprint}",

@@ -18,6 +18,7 @@ from fedfactor.core.tree import type_tag
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.desk import Policy
 from fedfactor.engines.seat import Agreement
+from fedfactor.engines.secure import LEAST, uploads
 from fedfactor.federation.preprocess import Preprocess
 
 FORMAT = 1
@@ -28,7 +29,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "algorithm": {"name": "PooledNMF", "n_components": 5},
     "run": {"rounds": 20, "seed": 0, "payload": "exact", "dtype": "float64", "threads": 1},
     "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60},
-    "privacy": {"protect": "none", "minimum_rows": 20, "report_error": True},
+    "privacy": {
+        "protect": "none",
+        "minimum_rows": 20,
+        "column_rows": 5,
+        "column_parties": 2,
+        "report_error": True,
+    },
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
     "preprocess": {"missing_values": "none", "steps": []},
 }
@@ -96,8 +103,8 @@ class Terms:
                 raise TermsError(f"[run] {entry} = {c['run'][entry]!r} must be a whole number of at least 1.")
         if c["policy"]["dropouts"] not in ("continue", "wait"):
             raise TermsError("[policy] dropouts must be 'continue' or 'wait'.")
-        if c["privacy"]["protect"] != "none":
-            raise TermsError("[privacy] protect must be 'none': this version carries plain sums across machines.")
+        if c["privacy"]["protect"] not in ("none", "secure-sum"):
+            raise TermsError("[privacy] protect must be 'none' or 'secure-sum'.")
         if c["features"]["how"] not in ("same", "union", "intersection"):
             raise TermsError("[features] how must be 'same', 'union' or 'intersection'.")
         names = c["features"]["names"]
@@ -123,13 +130,14 @@ class Terms:
         most = len(self.names)
         if not isinstance(policy["minimum"], int) or policy["minimum"] < 0 or (most and policy["minimum"] > most):
             raise TermsError(f"[policy] minimum = {policy['minimum']!r} must lie between 0 (all) and {most} parties.")
-        if not isinstance(privacy["minimum_rows"], int) or privacy["minimum_rows"] < 0:
-            raise TermsError(f"[privacy] minimum_rows = {privacy['minimum_rows']!r} must be at least 0.")
+        for entry in ("minimum_rows", "column_rows", "column_parties"):
+            if not isinstance(privacy[entry], int) or privacy[entry] < 0:
+                raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be a whole number of at least 0.")
 
     def _check_parties(self) -> None:
         for name, party in self.content["parties"].items():
-            if set(party) != {"key"}:
-                raise TermsError(f"[parties.{name}] needs one entry, key.")
+            if set(party) - {"sign"} != {"key"}:
+                raise TermsError(f"[parties.{name}] needs the entry key, and for a secure sum the entry sign.")
             # The name becomes a folder at the party: it must not lead anywhere else.
             if not 1 <= len(name) <= 64 or "/" in name or "\\" in name or name[0] in ".~" or not name.isprintable():
                 raise TermsError(f"{name!r} cannot be a party's name: letters, digits and spaces, at most 64.")
@@ -189,7 +197,29 @@ class Terms:
         """Who must take part; everybody, unless a smaller number was agreed."""
         given = dict(self.content["policy"])
         given["minimum"] = given["minimum"] or len(self.names)
+        if self.secure:  # two sums of different cohorts would show what the one who left had sent
+            given |= {"minimum": len(self.names), "dropouts": "wait"}
         return Policy(**given)
+
+    @property
+    def secure(self) -> bool:
+        """Whether the server sees only sums."""
+        return self.content["privacy"]["protect"] == "secure-sum"
+
+    def _check_secure(self, algorithm: Algorithm, meta: Meta) -> None:
+        """Refuse what a secure sum cannot be made of."""
+        if len(self.names) < LEAST:
+            raise TermsError(f"a secure sum needs {LEAST} parties: of two, each can read the other's part.")
+        unsigned = [name for name in self.names if not self.content["parties"][name].get("sign")]
+        if unsigned:
+            raise TermsError(f"[parties.{unsigned[0]}] has no signing key. Add it again with the whole .pub file.")
+        if self.content["run"]["payload"] != "exact":
+            raise TermsError("a secure sum has payloads of its own kind: set [run] payload = 'exact'.")
+        if self.preprocess().survey:
+            raise TermsError(f"{self.preprocess().survey} would show each party's column sums. Leave it out.")
+        if getattr(type(algorithm), "asynchronous", False):
+            raise TermsError(f"{type(algorithm).__name__} merges single uploads; a secure sum hides them.")
+        uploads(algorithm.messages(meta))
 
     def agreement(self, name: str = "") -> Agreement:
         """Say the same in the words of engines, once there are parties and features."""
@@ -201,10 +231,15 @@ class Terms:
             raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
         algorithm, meta, run = self.algorithm(), self.meta(), self.content["run"]
         check_fit(algorithm, meta)
+        privacy = self.content["privacy"]
+        if self.secure:
+            self._check_secure(algorithm, meta)
+        registry = {n: self.content["parties"][n]["sign"] for n in self.names} if self.secure else {}
         return Agreement(
             name=name, terms=self.fingerprint, algorithm=type_tag(type(algorithm)), settings=settings_of(algorithm),
             meta=meta, seed=run["seed"], rounds=run["rounds"], payload=run["payload"], threads=run["threads"],
-            survey=self.preprocess().survey, report_score=bool(self.content["privacy"]["report_error"]),
+            survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
+            protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
         )  # fmt: skip
 
     def differences(self, other: Terms) -> list[str]:

@@ -47,16 +47,16 @@ class Trial:
         content["features"] |= {"names": list(names), "sha256": features_hash(names)}
         for section, entries in (changes or {}).items():
             content[section] = {**content[section], **entries}
-        content["parties"] = {name: {"key": self._key(name)} for name in self.files}
+        content["parties"] = {name: self._key(name) for name in self.files}
         self.toml = self.root / "federation.toml"
         self.terms = document.save(self.toml, content)
         self.coordinator = Coordinator(self.toml)
 
-    def _key(self, name: str) -> str:
+    def _key(self, name: str) -> dict[str, str]:
         path = self.root / f"{name}.key"
         if not path.exists():
             keys.make_key(path, name)
-        return keys.public_line(f"{path}.pub")
+        return {"key": keys.public_line(f"{path}.pub"), "sign": keys.signing_key(f"{path}.pub")}
 
     def folder(self, name: str) -> Path:
         """One party's own folder."""

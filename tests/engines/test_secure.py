@@ -1,0 +1,146 @@
+"""Secure sums over letters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor import algorithms
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.wire import from_bytes
+from fedfactor.engines.clerk import Clerk
+from fedfactor.engines.desk import Arrival, NotEnough
+from fedfactor.engines.letters import Head, read_head, seal
+from fedfactor.engines.seat import Seat
+from fedfactor.engines.secure import Begin, Keys, Masked, Signatures
+from tests.engines.mailroom import TERMS, Office
+
+pytest.importorskip("cryptography")
+rng = np.random.default_rng(0)
+X = rng.gamma(0.5, 1.0, (360, 4)) @ rng.gamma(0.6, 1.0, (4, 12))
+OWNERS = {"north": X[:100], "south": X[100:220], "west": X[220:]}
+ALGORITHM = algorithms.PooledNMF(3, tol=0.0)
+
+
+def office(folder, owners=OWNERS, rounds=3, **more):
+    return Office(folder, ALGORITHM, owners, rounds=rounds, protect="secure-sum", report_score=False, **more)
+
+
+def test_the_bits_are_those_of_the_local_secure_sum(tmp_path):
+    made = office(tmp_path)
+    outcome = made.server(dropouts="wait").run()
+    assert len(outcome.history) == 3
+    assert not outcome.rejected
+    run = fedfactor.run(
+        ALGORITHM, OWNERS, rounds=3, seed=5, privacy="secure-sum", engine=fedfactor.LocalEngine(workers=2)
+    )
+    for name in OWNERS:
+        np.testing.assert_array_equal(made.factors(name).V, run.factors[name].V)
+        np.testing.assert_array_equal(made.factors(name).U, run.factors[name].U)
+
+
+def test_the_server_is_never_sent_an_upload_in_the_clear(tmp_path):
+    made = office(tmp_path)
+    answers = []
+    made.post.tamper = lambda name, answer: answers.append(answer) or [Arrival(name, answer)]
+    made.server(dropouts="wait").run()
+    kinds = {type(from_bytes(answer)).__name__ for answer in answers}
+    assert kinds == {"Ready", "Keys", "Sealed", "Begin", "Masked", "Signatures", "Opened", "Ask"}
+    words = np.concatenate([from_bytes(a).words for a in answers if isinstance(from_bytes(a), Masked)])
+    # Masked words are uniform: their top bytes fill all 256 values alike.
+    counts = np.bincount((words >> np.uint64(56)).astype(int), minlength=256)
+    expected = words.size / 256
+    assert ((counts - expected) ** 2 / expected).sum() < 400
+
+
+def test_a_party_lost_in_the_middle_of_a_sum_comes_back_and_the_bits_are_the_same(tmp_path):
+    plain = office(tmp_path / "plain")
+    plain.server(dropouts="wait").run()
+    made = office(tmp_path / "lost")
+    lost = []
+
+    def tamper(name, answer):
+        head = read_head(answer)
+        phase = type(from_bytes(answer)) if head.kind != "refusal" else None
+        if name == "south" and head.index == 1 and phase in (Keys, Masked, Signatures) and phase not in lost:
+            lost.append(phase)
+            made.clerks["south"] = Clerk(Seat(tmp_path / "lost" / "south"))  # a new process, with empty memory
+            made.post.here["south"] = str(len(lost) + 1)
+            return []
+        return [Arrival(name, answer)]
+
+    made.post.tamper = tamper
+    outcome = made.server(dropouts="wait").run()
+    assert len(lost) == 3
+    # Before it had masked anything it could simply begin anew; afterwards the sum had to.
+    assert outcome.rejected["refused south"] == 2
+    for name in OWNERS:
+        np.testing.assert_array_equal(made.factors(name).V, plain.factors(name).V)
+
+
+def test_a_server_killed_in_the_middle_of_a_sum_goes_on_with_the_same_bits(tmp_path):
+    plain = office(tmp_path / "plain")
+    plain.server(dropouts="wait").run()
+    for when in (5, 12, 17, 23, 33):
+        made = office(tmp_path / str(when))
+
+        def tamper(name, answer, made=made, when=when):
+            if len(made.post.letters) == when:
+                raise KeyboardInterrupt
+            return [Arrival(name, answer)]
+
+        made.post.tamper = tamper
+        with pytest.raises(KeyboardInterrupt):
+            made.server(dropouts="wait").run()
+        made.post.tamper, made.post.box = None, []
+        made.server(dropouts="wait").run()
+        np.testing.assert_array_equal(made.factors("west").V, plain.factors("west").V)
+
+
+def test_a_false_key_in_between_is_noticed(tmp_path):
+    made = office(tmp_path)
+
+    def tamper(name, answer):
+        tree = from_bytes(answer) if read_head(answer).kind != "refusal" else None
+        if isinstance(tree, Keys) and name == "west":  # the server puts a key of its own in place of the party's
+            tree = Keys(np.ones(32, np.uint8), tree.mask, tree.signature)
+            return [Arrival(name, seal(read_head(answer), tree))]
+        return [Arrival(name, answer)]
+
+    made.post.tamper = tamper
+    with pytest.raises(NotEnough, match="not signed by 'west'"):
+        made.server(dropouts="wait").run()
+
+
+def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
+    made = office(tmp_path)
+    made.server(dropouts="wait").run()
+    clerk = made.clerks["north"]
+    letter = next(data for name, data in made.post.letters if name == "north" and read_head(data).kind == "step")
+    for session in (0, 12345):
+        plain = Head("step", f"run {session}", 0, "north", TERMS, session=session)
+        assert type(from_bytes(clerk.answer(seal(plain, from_bytes(letter))))).__name__ == "Ready"
+    for down in (Begin(np.float64(0)), Begin(np.float64(1)), Signatures(np.zeros((3, 64), np.uint8))):
+        answer = read_head(clerk.answer(seal(Head("sum", "no run", 0, "north", TERMS, session=7), down)))
+        assert answer.kind == "refusal"
+
+
+def test_rare_columns_are_left_out_by_everybody(tmp_path):
+    owners = {name: rows.copy() for name, rows in OWNERS.items()}
+    for rows in owners.values():
+        rows[:, 7] = 0
+    owners["north"][3, 7] = 5.0  # one row of one party
+    made = office(tmp_path, owners, least=(5, 2))
+    made.server(dropouts="wait").run()
+    assert not made.factors("south").V[:, 7].any()
+    without = {name: np.where(np.arange(12) == 7, 0.0, rows) for name, rows in owners.items()}
+    run = fedfactor.run(
+        ALGORITHM, without, rounds=3, seed=5, privacy="secure-sum", engine=fedfactor.LocalEngine(workers=2)
+    )
+    np.testing.assert_array_equal(made.factors("south").V, run.V)
+
+
+def test_what_must_be_seen_cannot_be_summed_in_secret(tmp_path):
+    with pytest.raises(IncompatibleError, match="must see each"):
+        Office(tmp_path, algorithms.FNMF(3), OWNERS, protect="secure-sum")
