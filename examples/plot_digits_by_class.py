@@ -36,7 +36,8 @@ models = [
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 for model in models:
     run, name = model.run_, type(model).__name__
-    ax.plot([record.metrics["relative_error"] for record in run.history], label=name)
+    errors = {record.index: record.metrics["relative_error"] for record in run.history if record.metrics}
+    ax.plot(list(errors), list(errors.values()), label=name)
     worst, error = run.worst_client
     print(f"{name}: {run.relative_error:.4f} over all rows, {error:.4f} at the worst owner ({worst})")
 ax.axhline(central, color="0.5", linestyle="--", label="scikit-learn, all rows in one place")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -15,11 +16,14 @@ import psutil
 
 import fedfactor
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import LocalFactors
+from fedfactor.core.protocol import LocalFactors, Round
 from fedfactor.core.run import Run
-from fedfactor.core.tree import leaves
+from fedfactor.core.tree import freeze, leaves
 from fedfactor.core.wire import from_bytes
+from fedfactor.data.io import load_shard
+from fedfactor.engines import client
 from fedfactor.federation.trial import Trial
+from fedfactor.threads import limit_threads
 
 PARTIES = ("north", "south", "west")
 
@@ -39,6 +43,21 @@ def write_rows(
     return files
 
 
+def write_ratings(folder: Path, seed: int = 0) -> dict[str, Path]:
+    """Write small tables of ratings for three parties, as sparse matrices."""
+    from scipy import sparse
+
+    rng = np.random.default_rng(seed)
+    files = {}
+    for size, name in enumerate(PARTIES):
+        rated = rng.random((25 + 5 * size, 12)) < 0.6
+        files[name] = folder / f"{name}.npz"
+        sparse.save_npz(
+            files[name], sparse.csr_matrix(np.where(rated, rng.integers(1, 6, rated.shape), 0).astype(float))
+        )
+    return files
+
+
 def terms(algorithm: str, rounds: int, policy: Mapping[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
     """Say what differs from the usual terms."""
     times = {"deadline": 240, "gather": 240, "resend": 30}
@@ -52,7 +71,8 @@ def terms(algorithm: str, rounds: int, policy: Mapping[str, Any] | None = None, 
 
 def local(files: Mapping[str, Path], trial: Trial) -> Run:
     """Run the same on the local engine."""
-    owners = {name: np.load(file)["X"] for name, file in files.items()}
+    missing = trial.terms.preprocess().missing_values
+    owners = {name: load_shard(file, missing_values=missing) for name, file in files.items()}
     engine = fedfactor.LocalEngine(workers=len(os.sched_getaffinity(0)))  # one thread per product, as at the parties
     run = trial.terms.content["run"]
     return fedfactor.run(
@@ -69,17 +89,41 @@ def factors(trial: Trial) -> dict[str, LocalFactors]:
     }
 
 
-def largest_difference(found: Mapping[str, LocalFactors], run: Run) -> float:
+def replay(trial: Trial, order: list[str]) -> dict[str, LocalFactors]:
+    """Take the steps of an asynchronous run again on this machine, in the order in which its uploads arrived."""
+    algorithm, seed = trial.terms.algorithm(), trial.terms.content["run"]["seed"]
+    shards = {name: load_shard(file) for name, file in trial.files.items()}
+    meta = trial.terms.meta()
+    server, down = algorithm.init_server(meta, Round(seed, 0))
+    states = {name: client.begin(algorithm, shards[name], meta, seed, name) for name in meta.clients}
+    work, steps = dict.fromkeys(meta.clients, down), dict.fromkeys(meta.clients, 0)
+    with limit_threads(1):
+        for index, name in enumerate(order):
+            at = Round(seed, steps[name], name, (name,))
+            states[name], up = client.step(algorithm, shards[name], states[name], work[name], at)
+            steps[name] += 1
+            server, down = algorithm.server_step(server, freeze(up), Round(seed, index, participants=(name,)))
+            work[name] = down
+        down = algorithm.settle(server, down)
+        return {name: client.end(algorithm, shards[name], states[name], down)[0] for name in meta.clients}
+
+
+def largest_difference(found: Mapping[str, LocalFactors], wanted: Mapping[str, LocalFactors]) -> float:
     """Compare all factors of all parties; 0.0 means the same bits."""
     worst = 0.0
     for name, kept in found.items():
-        reference = dict(leaves(run.factors[name]))
+        reference = dict(leaves(wanted[name]))
         mine = dict(leaves(kept))
         assert mine.keys() == reference.keys()
         for path, leaf in mine.items():
             if not np.array_equal(leaf, reference[path]):
                 worst = max(worst, float(np.abs(leaf - reference[path]).max()))
     return worst
+
+
+def history(trial: Trial) -> list[dict[str, Any]]:
+    """Read the rounds of a finished run, as the server wrote them."""
+    return json.loads((trial.coordinator.folder / "result" / "run.json").read_bytes())["history"]
 
 
 def kill_family(pid: int) -> None:

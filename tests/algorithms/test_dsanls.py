@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import DSANLS, PooledNMF
@@ -70,6 +71,17 @@ def test_without_collecting_nodes_keep_their_columns():
     assert run.V.shape == (3, 40)
     U = np.vstack([kept.U for kept in run.factors.values()])
     assert np.linalg.norm(M - U @ run.V) / np.linalg.norm(M) == pytest.approx(run.relative_error, rel=0.3)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+def test_worker_processes_give_the_same_bits(layout):
+    M = layout(low_rank(40, 30, 3))
+    runs = [
+        fedfactor.run(DSANLS(3, iterations=4, leak="ignore"), grid_federation(M, 3), engine=engine, seed=0)
+        for engine in (fedfactor.LocalEngine(workers=2), fedfactor.LocalEngine("processes", workers=2))
+    ]
+    assert np.array_equal(runs[0].V, runs[1].V)
 
 
 def test_rows_alone_are_refused():

@@ -163,3 +163,12 @@ def test_one_client_alone_shares_everything():
 def test_settings_that_cannot_work(method, message):
     with pytest.raises(ValueError, match=message):
         fit(method, {"a": np.ones((5, 3))}, 1)
+
+
+def test_a_secure_sum_is_enough_also_for_private_components():
+    X, _, _ = shared_and_private(4, 100, 60)
+    method = FNMF(6, alignment="lap_rho", barycenter="client", local_solver="hals", tol=0.0)
+    plain, hidden = (fedfactor.run(method, X, rounds=4, seed=0, privacy=privacy) for privacy in (None, "secure-sum"))
+    np.testing.assert_allclose(hidden.V, plain.V, atol=1e-6)
+    with pytest.raises(fedfactor.IncompatibleError, match="must see each upload"):
+        fedfactor.run(FNMF(6), X, rounds=1, seed=0, privacy="secure-sum")

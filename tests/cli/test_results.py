@@ -79,4 +79,4 @@ def test_transform_of_rows_with_missing_cells(out, tmp_path, rows):
     done = call("transform", out, tmp_path / "new.npy", "-o", tmp_path / "u.npy", "--missing-values", "-1")
     assert done.exit_code == 0, done.output
     fitted = np.load(tmp_path / "u.npy") @ read_components(out)[0]
-    np.testing.assert_allclose(fitted[:, 1:], rows["east"][:, 1:], atol=0.02)
+    np.testing.assert_allclose(fitted[:, 1:], rows["east"][:, 1:], atol=0.05)  # rows with missing cells pay a ridge

@@ -11,9 +11,13 @@ from fedfactor.core.errors import DataError
 
 
 def test_names_are_those_of_the_files():
-    for name in algorithms.__all__:
+    for name in ("PooledNMF", "FedAvgNMF", "FedProxNMF", "OneShotNMF", "PooledBMF", "PooledCF"):
         module = getattr(algorithms, name).__module__.rpartition(".")[2]
         assert command_name(name) == module.replace("_", "-")
+
+
+def test_no_two_algorithms_share_a_name():
+    assert len(set(map(command_name, algorithms.__all__))) == len(algorithms.__all__)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_score_of_nothing():
 
 @pytest.fixture(scope="module")
 def run():
-    return fedfactor.run(PooledNMF(np.int64(2)), small_data(), rounds=4, seed=0)
+    return fedfactor.run(PooledNMF(np.int64(2), start="random"), small_data(), rounds=4, seed=0)
 
 
 class TestRun:

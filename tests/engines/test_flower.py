@@ -55,10 +55,41 @@ def test_killed_parties_and_servers_leave_no_trace_in_the_factors(trial):
     trial.coordinator.start()
     assert trial.coordinator.wait(300)["state"] == "finished"
     run = real.local(trial.files, trial)
-    assert real.largest_difference(real.factors(trial), run) == 0.0
+    assert real.largest_difference(real.factors(trial), run.factors) == 0.0
     record = json.loads((trial.coordinator.folder / "result" / "run.json").read_bytes())
     assert record["relative_error"] == pytest.approx(run.relative_error, rel=1e-12)
     assert all(entry["bytes_up"] > 0 for entry in record["history"])
+
+
+def test_a_changed_federation_toml_is_refused_by_those_who_signed_the_old_one(trial):
+    from fedfactor.federation.server import Coordinator
+
+    old = trial.toml.read_text()
+    trial.coordinator.close()
+    run = {**trial.terms.content["run"], "rounds": 2}
+    policy = {**trial.terms.content["policy"], "deadline": 60}
+    document.save(trial.toml, {**trial.terms.content, "run": run, "policy": policy})
+    changed = Coordinator(trial.toml)
+    try:
+        changed.serve()
+        changed.start(again=True)
+        status = changed.wait(240)
+    finally:
+        changed.close()
+        trial.toml.write_text(old)
+    assert status["state"] == "paused"
+    assert "not the one this party signed up for" in status["reason"]
+    trial.coordinator.serve()
+
+
+def test_other_features_are_refused(trial, tmp_path):
+    other = tmp_path / "north.npz"
+    np.savez(other, X=np.ones((40, 12)), features=[f"gene {j}" for j in range(12)])
+    said = join_and_read(
+        trial, trial.toml, "--data", other, "--key", trial.root / "north.key", "--folder", tmp_path / "n"
+    )
+    assert "does not fit the agreed features" in said
+    assert "'feature 0'" in said
 
 
 def test_an_unregistered_key_is_turned_away(trial, tmp_path):
@@ -104,6 +135,40 @@ def test_control_is_for_this_machine_only(trial):
         f"https://127.0.0.1:{trial.coordinator.port}/health", context=context, timeout=20
     ) as page:
         assert page.status == 200
+
+
+def test_long_requests_are_cut_off():
+    import asyncio
+
+    from fedfactor.engines.flower.link import BODY, Gate
+
+    async def ask(headers, parts):
+        said, read = [], []
+
+        async def app(scope, receive, send):
+            while (part := await receive()).get("more_body"):
+                read.append(len(part["body"]))
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        queue = [{"type": "http.request", "body": body, "more_body": True} for body in parts]
+        queue.append({"type": "http.request", "body": b"", "more_body": False})
+
+        async def receive():
+            return queue.pop(0)
+
+        async def send(message):
+            said.append(message)
+
+        scope = {"type": "http", "path": "/v1/fleet/push-object", "client": ("10.0.0.9", 1), "server": ("10.0.0.1", 1)}
+        await Gate(app)({**scope, "headers": headers}, receive, send)
+        return [message["status"] for message in said if "status" in message], sum(read)
+
+    assert asyncio.run(ask([(b"content-length", str(BODY + 1).encode())], []))[0] == [413]
+    piece = b"x" * (8 << 20)
+    status, read = asyncio.run(ask([], [piece] * 10))
+    assert status == []
+    assert read <= BODY
+    assert asyncio.run(ask([], [piece] * 2)) == ([200], 16 << 20)
 
 
 def test_plain_text_is_not_spoken(trial):

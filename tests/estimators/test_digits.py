@@ -41,5 +41,5 @@ def test_ten_seeds(digits):
     X, owner = digits
     models = [PooledNMF(n_components=20, random_state=seed).fit(X, groups=owner) for seed in range(10)]
     assert np.median([model.relative_error_ for model in models]) <= 0.2237
-    by_round_25 = [model.run_.history[24].metrics["relative_error"] for model in models]
+    by_round_25 = [model.run_.history[:25][-1].metrics["relative_error"] for model in models]  # some need fewer
     assert np.median(by_round_25) <= 1.05 * POOLED_OPTIMUM

@@ -109,7 +109,7 @@ def test_running_out_of_rounds_is_a_warning_that_says_what_to_do(face, X):
 
 def test_verbose_writes_to_the_log(X, caplog):
     caplog.set_level(logging.INFO, logger="fedfactor")
-    PooledNMF(rounds=3, tol=0, verbose=2, random_state=0).fit(X)
+    PooledNMF(rounds=3, tol=0, start="random", verbose=2, random_state=0).fit(X)
     assert sum("round" in line and "relative error" in line for line in caplog.messages) >= 3
 
 

@@ -33,7 +33,7 @@ def test_history_draws_what_the_runs_recorded(runs):
     ax = plot_history(runs, baseline=0.25, ax=panels()[0])
     for line, run in zip(ax.lines, runs.values(), strict=False):
         np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3, 4])
-        np.testing.assert_array_equal(line.get_ydata(), [r.metrics["relative_error"] for r in run.history])
+        np.testing.assert_array_equal(line.get_ydata(), [r.metrics.get("relative_error", np.nan) for r in run.history])
     assert list(ax.lines[-1].get_ydata()) == [0.25, 0.25]
     assert names(ax) == ["sums", "mean", "all rows in one place"]
 

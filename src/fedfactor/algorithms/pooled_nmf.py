@@ -75,8 +75,8 @@ class PooledNMF(Algorithm):
         Squared error, or the divergence :math:`\sum x \log(x / uv) - x + uv`, which suits counts.
     start : {"auto", "wide", "random", "stacked"}
         ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V
-        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a gather).
-        ``"auto"``: wide for the squared loss on complete rows, else random.
+        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a
+        gather). ``"auto"``: wide for the squared loss on complete rows, else random.
     alpha_U, alpha_V : float, float or "same"
         Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0``
         the rows of V have norm 1 (scikit-learn lets them grow).
@@ -160,13 +160,14 @@ class PooledNMF(Algorithm):
         told = {"total": number} | ({"extra": number} if self._pays(meta.masked) else {})
         if self._balanced:
             told["lengths"] = Leaf(kind, (2, k))
-        both = {Factor: {"V": wide}, **pooled_start.messages(self._start(meta), k, meta)}
+        both, start = {Factor: {"V": wide}}, pooled_start.messages(self._start(meta), k, meta)
         if self._counts:
             D = wide if meta.masked else Leaf(kind, (k, 1))
-            return {**both, CountSums: {"N": wide, "D": D, "sse": number, **told}}
+            return {**both, CountSums: {"N": wide, "D": D, "sse": number, **told}, **start}
         if meta.masked:
-            return {**both, MaskedSums: {"G": square, "N": wide, "D": wide, "sse": number, **told}}
-        return {**both, Sums: {"G": square, "A": wide, **({"rest": number} if self.n_private else {}), **told}}
+            return {**both, MaskedSums: {"G": square, "N": wide, "D": wide, "sse": number, **told}, **start}
+        rest = {"rest": number} if self.n_private else {}
+        return {**both, Sums: {"G": square, "A": wide, **rest, **told}, **start}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor | Wide | Alone]:
         """Draw V; its scale does not matter, because U starts from zero."""
@@ -200,6 +201,8 @@ class PooledNMF(Algorithm):
         weight = np.float64(weight_of(self.weights, at.client, shard.n_rows, meta))
         own = at.rng("private").exponential(size=(self.n_private, meta.n_features)) if self.n_private else None
         Q = None if own is None else as_like(unit_rows(own), shard.X)
+        if self._start(meta) != "random":
+            U = U[:, :0]  # nothing yet: the first round after the start then sweeps from zero
         return Local(U, np.float64(total), np.bool_(meta.masked), weight, Q)
 
     def client_step(
@@ -214,8 +217,7 @@ class PooledNMF(Algorithm):
         if isinstance(down, Alone):
             return state, _times(weight, pooled_start.own_components(shard.X, V))
         if isinstance(down, Wide):
-            U, up = pooled_start.wide_sums(state.U, shard.X, V, state.total, self.local_steps)
-            return replace(state, U=U), _times(weight, up)
+            return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
         fresh = at.index == 0 or state.U.shape[1] != self.n_components + self.n_private
         U, pay = self._zeros(shard) if fresh else state.U, pay_of_U(self, shard.n_features)
         sweeps = max(self.local_steps, FIRST_STEPS) if fresh else self.local_steps

@@ -96,13 +96,10 @@ def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
     return Wide(V) if start == "wide" else Alone(V)
 
 
-def wide_sums(U: Array, X: Array, V: Array, total: Array, sweeps: int) -> tuple[Array, WideSums]:
-    """Sweep over the rows of a wide U, from zero when it has another width; return it and its sums."""
-    fresh = U.shape[1] != V.shape[0]
-    if fresh:
-        U = as_like(np.zeros((X.shape[0], V.shape[0])), X)
-    U = fit_rows(U, X, V, sweeps=max(sweeps, FIRST_STEPS) if fresh else sweeps)
-    return U, WideSums(gram(U), sums(U, X), total)
+def wide_sums(X: Array, V: Array, total: Array) -> WideSums:
+    """Sum over a wide U, swept from zero in both rounds and not kept: all owners' together would dwarf sparse rows."""
+    U = fit_rows(as_like(np.zeros((X.shape[0], V.shape[0])), X), X, V, sweeps=FIRST_STEPS)
+    return WideSums(gram(U), sums(U, X), total)
 
 
 def own_components(X: Array, V: Array) -> Components:

@@ -16,8 +16,8 @@ def residual_scores(X: Any, V: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> residual_scores(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.0]]))
-    array([ 0., -1.])
+    >>> -residual_scores(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.0]]))
+    array([0., 1.])
     """
     X = np.asarray(X.todense() if hasattr(X, "todense") else X, dtype=np.float64)
     rest = X - (X @ np.linalg.pinv(V)) @ V

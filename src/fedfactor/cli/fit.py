@@ -138,6 +138,8 @@ def fit(
             raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
         asked = {"missing_values": missing_values, "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
+            if workers is not None or backend is not Backend.threads:
+                raise ValueError("--workers and --backend belong to a local run; ranks are workers enough.")
             from fedfactor.cli.cluster import fit_on_ranks
 
             job = {"ranks": ranks, "reduction": reduction.value, "overwrite": overwrite, "quiet": quiet}

@@ -177,7 +177,9 @@ class Asking:
         payload: Payload, sent: Payload, since: Mapping[str, int],
     ) -> None:  # fmt: skip
         self.since = since
-        self.head, self.letters, self.expected, self.payload, self.sent = head, letters, expected, payload, sent
+        self.head, self.letters, self.expected = head, letters, expected
+        self.payload: Payload = payload
+        self.sent: Payload = sent
         self.ex = exchange
         self.open = set(letters)
         self.answers: dict[str, Tree] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -72,7 +72,8 @@ class Head:
             names = {field.name for field in fields(cls)}
             if set(raw) != names:
                 raise ValueError("its fields are not those of a letter")
-            head = cls(**{**raw, "participants": tuple(raw["participants"]), "scales": tuple(raw["scales"])})
+            raw["participants"], raw["scales"] = tuple(raw["participants"]), tuple(raw["scales"])
+            head = cls(**raw)
             head._check()
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ProtocolError(f"The head of a letter is not usable ({error}). It is damaged or hostile.") from None
@@ -104,7 +105,7 @@ def seal(head: Head, message: Tree = None, payload: Payload = "exact") -> bytes:
     """
     if payload == "float16" and message is not None:
         message, scales = narrow(message)
-        head = Head(**{**_plain(head), "scales": scales})
+        head = replace(head, scales=scales)
     return to_bytes({} if message is None else message, {"letter": json.dumps(asdict(head))})
 
 
@@ -170,7 +171,3 @@ def _halved(spec: Spec) -> Spec:
         path: Leaf("float16", leaf.shape, leaf.exact) if leaf.dtype.startswith("float") and leaf.shape else leaf
         for path, leaf in spec.items()
     }
-
-
-def _plain(head: Head) -> dict[str, Any]:
-    return {field.name: getattr(head, field.name) for field in fields(head)}

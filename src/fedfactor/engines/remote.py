@@ -225,9 +225,11 @@ class Server:
 
     # ------------------------------------------------------------------------------------------------------- words
     def head(self, kind: Kind, index: int) -> Head:
+        """Begin a letter of this run."""
         return Head(kind, self.run_id, index, "", self.agreement.terms)
 
     def checked(self, down: Tree) -> Tree:
+        """Freeze a download, and refuse one that was not announced."""
         if isinstance(down, Scatter):
             down = Scatter({name: freeze(part) for name, part in down.items.items()})
         else:

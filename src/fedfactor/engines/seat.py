@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -93,8 +93,9 @@ class Agreement:
     def of(cls, data: bytes) -> Agreement:
         """Read what :meth:`to_json` wrote."""
         raw: dict[str, Any] = json.loads(data)
-        meta = Meta(**{**raw.pop("meta"), "clients": tuple(json.loads(data)["meta"]["clients"])})
-        return cls(**raw, meta=meta)
+        about: dict[str, Any] = raw.pop("meta")
+        names = tuple(about.pop("clients"))
+        return cls(**raw, meta=Meta(clients=names, **about))
 
 
 class Seat:
@@ -147,7 +148,7 @@ class Seat:
         return seat
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Generator[None]:
         """Keep other processes of this client out: a killed one may still be on its way down."""
         handle = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:

@@ -18,9 +18,9 @@ class ColumnSums:
 
     uplink: ClassVar[Uplink] = "sum"
 
-    n: Array = public()
     support: Array
     squares: Array
+    n: Array = public()
 
     def weights(self, kind: str) -> np.ndarray:
         """Turn the sums into one factor per column: ``tf-idf`` (smooth idf) or ``scale`` (1 / root mean square)."""
@@ -61,7 +61,7 @@ def column_sums(X: Any) -> ColumnSums:
         support = np.bincount(X.indices, X.data != 0, X.shape[1])
     else:
         squares, support = np.square(X, dtype=np.float64).sum(0), (X != 0).sum(0)
-    return ColumnSums(np.float64(X.shape[0]), np.asarray(support, np.float64), np.asarray(squares, np.float64))
+    return ColumnSums(np.asarray(support, np.float64), np.asarray(squares, np.float64), np.float64(X.shape[0]))
 
 
 def weighted(X: Any, weights: np.ndarray) -> Any:

@@ -9,7 +9,10 @@ import sys
 import traceback
 from typing import IO, Any
 
+import numpy as np
+
 from fedfactor.core.federation import Shard
+from fedfactor.core.grid import GridShard
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, to_bytes
@@ -31,6 +34,10 @@ def shard_of(tree: dict[str, Any]) -> Shard:
         from scipy.sparse import csr_array
 
         held = csr_array((tree["held data"], tree["held indices"], tree["held indptr"]), shape=X.shape)
+    if "columns" in tree:
+        rows, columns = (int(start) for start in tree["starts"])
+        X = X.tocsc() if hasattr(X, "tocsc") else np.asfortranarray(X)  # as grids are cut: bits may depend on it
+        return GridShard(X, columns=shard_of(tree["columns"]).X, row_start=rows, column_start=columns)
     return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, held)
 
 

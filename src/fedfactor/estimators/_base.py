@@ -74,6 +74,12 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         if labels is None:
             return _copy(self.client_factors_["0"])
         positions = row_positions(labels)
+        elsewhere = sorted(set(positions) - set(self.client_factors_))
+        if elsewhere:
+            raise IncompatibleError(
+                f"U of owner {elsewhere[0]!r} is on another rank: this process holds its own owners only. Use fit, then "
+                "client_factors_."
+            )
         n_rows = sum(map(len, positions.values()))
         out = as_like(np.zeros((n_rows, self.n_components_)), next(iter(self.client_factors_.values())))
         for name, rows in positions.items():

@@ -96,8 +96,10 @@ class Member:
     ) -> None:
         """Serve letters until stopped; raises with a plain reason when the server turns this party away."""
         children.need_flower()
-        from fedfactor.engines.flower.porter import Porter
-
+        try:
+            from fedfactor.engines.flower.porter import Porter
+        except ImportError as error:
+            raise ChildError(f"This version of Flower keeps what we need elsewhere ({error}). Use 1.41.") from None
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
         stop, began = stop or threading.Event(), time.monotonic()
         try:

@@ -101,13 +101,38 @@ class Terms:
         if c["features"]["how"] not in ("same", "union", "intersection"):
             raise TermsError("[features] how must be 'same', 'union' or 'intersection'.")
         names = c["features"]["names"]
+        if c["features"]["absent"] not in ("zero", "missing"):
+            raise TermsError("[features] absent must be 'zero' or 'missing'.")
         if names and c["features"]["sha256"] != features_hash(names):
             raise TermsError("[features] sha256 is not that of the names. Somebody changed one and not the other.")
-        for name, party in c["parties"].items():
-            if set(party) != {"key"}:
-                raise TermsError(f"[parties.{name}] needs one entry, key.")
+        if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+            raise TermsError("[features] names must be different texts.")
+        self._check_numbers()
+        self._check_parties()
+        _ = self.address
         self.preprocess()
         self.algorithm()
+
+    def _check_numbers(self) -> None:
+        run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
+        if not isinstance(run["seed"], int) or run["seed"] < 0:
+            raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number of at least 0.")
+        for entry in ("deadline", "gather", "resend"):
+            if not isinstance(policy[entry], int | float) or not 0 < policy[entry] < 1e9:
+                raise TermsError(f"[policy] {entry} = {policy[entry]!r} must be a number of seconds above 0.")
+        most = len(self.names)
+        if not isinstance(policy["minimum"], int) or policy["minimum"] < 0 or (most and policy["minimum"] > most):
+            raise TermsError(f"[policy] minimum = {policy['minimum']!r} must lie between 0 (all) and {most} parties.")
+        if not isinstance(privacy["minimum_rows"], int) or privacy["minimum_rows"] < 0:
+            raise TermsError(f"[privacy] minimum_rows = {privacy['minimum_rows']!r} must be at least 0.")
+
+    def _check_parties(self) -> None:
+        for name, party in self.content["parties"].items():
+            if set(party) != {"key"}:
+                raise TermsError(f"[parties.{name}] needs one entry, key.")
+            # The name becomes a folder at the party: it must not lead anywhere else.
+            if not 1 <= len(name) <= 64 or "/" in name or "\\" in name or name[0] in ".~" or not name.isprintable():
+                raise TermsError(f"{name!r} cannot be a party's name: letters, digits and spaces, at most 64.")
 
     @property
     def fingerprint(self) -> str:

@@ -123,7 +123,7 @@ def bias_step(
     if run is None:
         return _bias_step(R, U, V, user, item, mu, rate, decay)
     parts, k = csr_parts(R, U.dtype), U.shape[1]
-    args = (np.ascontiguousarray(U), np.ascontiguousarray(V.T), *_vectors(U.dtype, user, item, rate))
+    args = (_padded(U), _padded(V.T), *_vectors(U.dtype, user, item, rate))
     out = np.empty(U.shape[0], U.dtype)
     buffers = np.zeros((scatter_blocks(R, max(k, 1)), R.shape[1]), U.dtype)
     over_rows(
@@ -182,25 +182,24 @@ def factor_step(
     run = kernel("rating_factors", U.dtype, R.indices.dtype)
     if run is None:
         return _factor_step(R, U, V, user, item, mu, weight, items)
-    parts, U, Vt = csr_parts(R, U.dtype), np.ascontiguousarray(U), np.ascontiguousarray(V.T)
+    k, parts, U, Vt = U.shape[1], csr_parts(R, U.dtype), _padded(U), _padded(V.T)
     vectors = _vectors(U.dtype, user, item, weight)
     out = np.empty_like(U)
-    blocks = max(1, scatter_blocks(R, max(U.shape[1], 1)) // 2)
-    buffers = np.zeros((2, blocks, *(Vt.shape if items else (1, 1))), U.dtype)
+    width = U.shape[1]
+    blocks = max(1, scatter_blocks(R, max(width, 1)) // 2)
+    buffers = np.zeros((blocks, Vt.shape[0] if items else 1, 2 * width), U.dtype)
     errors = np.zeros(blocks)
 
     def share(b: int, start: int, stop: int) -> None:
-        errors[b] = run(*parts, U, Vt, *vectors, mu, FLOOR, start, stop, int(items), out, buffers[0, b], buffers[1, b])
+        errors[b] = run(*parts, U, Vt, *vectors, mu, FLOOR, start, stop, int(items), out, buffers[b])
 
     over_rows(share, parts[0], blocks)
+    out = np.ascontiguousarray(out[:, :k])
     if not items:
         return out, None, None, float(errors.sum())
-    return (
-        out,
-        np.ascontiguousarray(_added(buffers[0]).T),
-        np.ascontiguousarray(_added(buffers[1]).T),
-        float(errors.sum()),
-    )
+    both = _added(buffers).T
+    N, D = np.ascontiguousarray(both[:k]), np.ascontiguousarray(both[width : width + k])
+    return out, N, D, float(errors.sum())
 
 
 def move_item_biases(item: Array, errors: Array, counts: Array, *, eta: float, decay: float) -> np.ndarray:
@@ -240,6 +239,16 @@ def predict_cells(U: Array, V: Array, user: Array, item: Array, mu: float, rows:
     """
     rows, columns = np.asarray(rows), np.asarray(columns)
     return mu + user[rows] + item[columns] + np.einsum("pk,pk->p", U[rows], V.T[columns])
+
+
+def _padded(A: Array) -> np.ndarray:
+    """Return `A` with columns of zeros up to a multiple of eight: a ragged end costs the loops more than the zeros."""
+    k = A.shape[1]
+    if k % 8 == 0 or k < 4:
+        return np.ascontiguousarray(A)
+    wide = np.zeros((A.shape[0], -(-k // 8) * 8), A.dtype)
+    wide[:, :k] = A
+    return wide
 
 
 def _vectors(real: np.dtype, *arrays: Array) -> tuple[np.ndarray, ...]:

@@ -21,7 +21,8 @@ class Listener(Transform):
     >>> from fedfactor.algorithms import PooledNMF
     >>> from fedfactor.privacy import Listener
     >>> heard, X = Listener(), np.random.default_rng(0).random((30, 6))
-    >>> run = fedfactor.run(PooledNMF(2), {"a": X[:15], "b": X[15:]}, rounds=3, seed=0, privacy=(heard,))
+    >>> owners = {"a": X[:15], "b": X[15:]}
+    >>> run = fedfactor.run(PooledNMF(2, start="random"), owners, rounds=3, seed=0, privacy=(heard,))
     >>> len(heard.rounds), heard.rounds[0][1].A.shape
     (3, (2, 6))
     """

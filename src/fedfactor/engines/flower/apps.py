@@ -36,8 +36,9 @@ def _serve(grid: Any, context: Context) -> None:
     folder = Path(os.environ[SERVER_FOLDER])
     about: dict[str, Any] = json.loads((folder / "server.json").read_bytes())
     agreement = Agreement.of((folder / "agreement.json").read_bytes())
-    post = GridPost(grid, {name: key.encode() for name, key in about["keys"].items()})
-    Server(folder, agreement, Policy(**about["policy"]), post).run()
+    policy = Policy(**about["policy"])
+    keys = {name: key.encode() for name, key in about["keys"].items()}
+    Server(folder, agreement, policy, GridPost(grid, keys, ttl=max(3600.0, 2 * policy.deadline))).run()
 
 
 @client_app.query()

@@ -28,7 +28,7 @@ def register_keys(address: str, authority: bytes, keys: Iterable[bytes]) -> None
             try:
                 client.RegisterNode(RegisterNodeRequest(public_key=raw))
             except httpx.HTTPStatusError as error:
-                if error.response.status_code != httpx.codes.CONFLICT:
+                if error.response.status_code != 409:  # somebody registered it in between
                     raise
     finally:
         client.close()

@@ -7,6 +7,7 @@ because Flower asks nobody who they are before it runs what they submit.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import ipaddress
 import os
@@ -17,19 +18,31 @@ OPEN = ("/v1/fleet/", "/health")
 """Paths that other machines may use."""
 
 
+BODY = 32 << 20
+"""Most bytes of one request: Flower cuts arrays into pieces of 5 MiB, so nobody honest sends more."""
+
+
+class TooLong(Exception):
+    """A request was longer than it may be."""
+
+
 class Gate:
-    """Answers 403 to other machines, except on the paths that nodes need."""
+    """Answers 403 to other machines, except on the paths that nodes need, and 413 to requests that are too long."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Let through, or refuse."""
-        if scope["type"] in ("http", "websocket") and not self._admits(scope):
-            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
-            await send({"type": "http.response.body", "body": b"Only nodes may speak to this server from elsewhere.\n"})
-            return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif not self._admits(scope):
+            await _refuse(send, 403, b"Only nodes may speak to this server from elsewhere.")
+        elif _declared(scope) > BODY:
+            await _refuse(send, 413, b"Too long.")
+        else:
+            with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
+                await self._app(scope, _counted(receive), send)
 
     @staticmethod
     def _admits(scope: dict[str, Any]) -> bool:
@@ -41,6 +54,31 @@ class Gate:
             return peer.is_loopback or peer == ipaddress.ip_address(scope["server"][0])
         except (ValueError, TypeError, KeyError):
             return False
+
+
+def _declared(scope: dict[str, Any]) -> int:
+    sizes = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
+    return int(sizes[0]) if sizes and sizes[0].isdigit() else 0
+
+
+def _counted(receive: Any) -> Any:
+    """Stop reading a request when it has become too long, before anybody has put it together."""
+    left = BODY
+
+    async def take() -> Any:
+        nonlocal left
+        part = await receive()
+        left -= len(part.get("body", b""))
+        if left < 0:
+            raise TooLong
+        return part
+
+    return take
+
+
+async def _refuse(send: Any, status: int, why: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": why + b"\n"})
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from flwr.app import Message, MessageType
 from fedfactor.core.errors import ProtocolError
 from fedfactor.engines.desk import Arrival
 from fedfactor.engines.flower.records import from_record, to_record
+
+FRESH = 1.0
+"""Seconds for which a list of nodes is good."""
 
 KEPT = 4
 """Tickets per client that are still looked after: replies to older ones are of no use to anybody."""
@@ -33,9 +37,15 @@ class GridPost:
         self._names = {key.strip(): name for name, key in keys.items()}
         self._nodes: dict[str, int] = {}
         self._tickets: dict[str, str] = {}
+        self._seen: tuple[float, dict[str, str]] = (float("-inf"), {})
 
     def present(self) -> Mapping[str, str]:
-        """Name the parties whose nodes are online, with the moment they came online."""
+        """Name the parties whose nodes are online, with the moment they came online; looked up once a second."""
+        if time.monotonic() - self._seen[0] >= FRESH:
+            self._seen = (time.monotonic(), self._look())
+        return self._seen[1]
+
+    def _look(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for node in self._grid.get_nodes():
             name = self._names.get(bytes(node.public_key).strip())

@@ -42,7 +42,8 @@ def grid_of(ranks: int, shape: tuple[int, int]) -> tuple[int, int]:
     n, m = shape
     choices = [(p, ranks // p) for p in range(1, ranks + 1) if ranks % p == 0]
     # A sum over one rank alone costs nothing.
-    return min(choices, key=lambda pq: (pq[1] > 1) * n / pq[0] + (pq[0] > 1) * m / pq[1])
+    # Of equal ones, take the squarest.
+    return min(choices, key=lambda pq: ((pq[1] > 1) * n / pq[0] + (pq[0] > 1) * m / pq[1], abs(pq[0] - pq[1])))
 
 
 def grid_nmf(

@@ -141,7 +141,7 @@ def _on_ranks(cell: dict[str, Any]) -> dict[str, Any]:
     done = subprocess.run([*command, json.dumps(cell)], capture_output=True, text=True, env=env)
     if done.returncode:
         raise RuntimeError(f"{cell['method']} on {cell['ranks']} ranks failed: {done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+    return json.loads(done.stdout[done.stdout.index("{") : done.stdout.rindex("}") + 1])  # launchers may add their own
 
 
 def _error_after(cell: dict[str, Any], iterations: int) -> float:

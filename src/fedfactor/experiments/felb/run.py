@@ -73,12 +73,13 @@ def real(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorit
 
 
 def components(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorithm]]]:
-    """Yield two real sets with many components (Fig. 17)."""
+    """Yield two real sets with many components (Fig. 17); in small runs five clients, each with 100 rows or more."""
+    sizes = {"full": full, "n_clients": 20 if full else 5, "columns": 1000}
     for k in (100, 200, 500):
         for name in ("movielens", "newsgroups"):
             if present()[name]:
                 methods = {key: one for key, one in proximal(k).items() if key != "FELB to the letter"}
-                yield f"{name} k={k}", lambda name=name: load_owners(name, full=full, columns=1000), methods
+                yield f"{name} k={k}", lambda name=name: load_owners(name, **sizes), methods
 
 
 STUDIES = {"noise": noise, "scarcity": scarcity, "abundance": abundance, "real": real, "components": components}

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+import stat
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedfactor.cli import app
+from fedfactor.core.errors import DataError
+from fedfactor.federation import certificates, document, keys
+from fedfactor.federation.member import Member
+from fedfactor.federation.terms import TermsError
+from fedfactor.federation.trial import Trial
+from prove import _flower as real
+
+pytest.importorskip("cryptography")
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def trial(tmp_path):
+    return Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 3))
+
+
+def member(trial, name="north"):
+    return Member(trial.toml, trial.root / f"{name}.key", trial.folder(name))
+
+
+def test_a_party_is_known_by_its_key(trial, tmp_path):
+    assert member(trial, "west").name == "west"
+    keys.make_key(tmp_path / "eve.key", "eve")
+    with pytest.raises(TermsError, match="lists no party with the key"):
+        Member(trial.toml, tmp_path / "eve.key")
+
+
+def test_signing_up_again_keeps_the_state_and_other_terms_or_rows_are_refused(trial):
+    seat = member(trial).sign_up(trial.files["north"])
+    (seat.folder / "state.safetensors").write_bytes(b"kept")
+    member(trial).sign_up(trial.files["north"])
+    assert (seat.folder / "state.safetensors").read_bytes() == b"kept"
+    with pytest.raises(DataError, match="is not the file"):
+        member(trial).sign_up(trial.files["south"])
+    content = {**trial.terms.content, "algorithm": {**trial.terms.content["algorithm"], "n_components": 4}}
+    document.save(trial.toml, content)
+    with pytest.raises(TermsError, match="n_components: 3 became 4"):
+        member(trial).sign_up(trial.files["north"])
+    assert (seat.folder / "state.safetensors").exists()
+    member(trial).sign_up(trial.files["north"], accept_changes=True)
+    assert not (seat.folder / "state.safetensors").exists()
+
+
+def test_privacy_terms_that_changed_are_refused_too(trial):
+    member(trial).sign_up(trial.files["north"])
+    content = {**trial.terms.content, "privacy": {**trial.terms.content["privacy"], "minimum_rows": 1}}
+    document.save(trial.toml, content)
+    with pytest.raises(TermsError, match=r"privacy\.minimum_rows: 5 became 1"):
+        member(trial).sign_up(trial.files["north"])
+
+
+def test_a_party_keeps_its_things_to_itself(trial):
+    seat = member(trial).sign_up(trial.files["north"])
+    for path in (seat.folder, seat.folder / "data"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    for path in (seat.folder / "data" / "X.npy", trial.root / "north.key", trial.root / "server" / "ca.key"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert isinstance(seat.shard.X, np.memmap)
+
+
+def test_a_key_is_never_overwritten(tmp_path):
+    keys.make_key(tmp_path / "a.key", "a")
+    with pytest.raises(DataError, match="there already"):
+        keys.make_key(tmp_path / "a.key", "a")
+
+
+def test_certificates_stand_up_to_their_authority_and_can_be_renewed(tmp_path):
+    from cryptography import x509
+
+    authority = certificates.make_authority(tmp_path, "x")
+    first = certificates.make_server_certificate(tmp_path, ["hospital.example", "10.1.2.3"]).read_bytes()
+    again = certificates.make_server_certificate(tmp_path, ["hospital.example"]).read_bytes()
+    assert first != again
+    root = x509.load_pem_x509_certificate(authority.read_bytes())
+    for data in (first, again):
+        x509.load_pem_x509_certificate(data).verify_directly_issued_by(root)
+    names = x509.load_pem_x509_certificate(first).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "hospital.example" in names.get_values_for_type(x509.DNSName)
+    assert "127.0.0.1" in map(str, names.get_values_for_type(x509.IPAddress))
+
+
+def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = real.write_rows(tmp_path)
+    said = run(app, ["federation", "init", "study", "--rank", "2", "--purpose", "to learn"])
+    assert said.exit_code == 0, said.output
+    for name in files:
+        assert run(app, ["keygen", name]).exit_code == 0
+        assert run(app, ["federation", "add", "study/federation.toml", name, f"{name}.key.pub"]).exit_code == 0
+        assert run(app, ["features", f"{name}.npz"]).exit_code == 0
+    lists = [f"{name}.features.json" for name in files]
+    assert json.loads((tmp_path / lists[0]).read_text())[0] == "feature 0"
+    said = run(app, ["federation", "agree", "study/federation.toml", *lists])
+    assert "12 columns agreed" in said.output
+    said = run(app, ["federation", "show", "study/federation.toml"])
+    assert "to learn" in said.output
+    assert "north, south, west" in said.output
+    said = run(app, ["join", "study/federation.toml", "--data", "north.npz", "--key", "north.key"], input="n\n")
+    assert said.exit_code == 1
+    assert not (tmp_path / "north").exists()
+    said = run(app, ["status", "study/federation.toml"])
+    assert said.exit_code == 2
+    assert "no party's folder" in said.output
+    said = run(app, ["start", "study/federation.toml"])
+    assert said.exit_code == 2
+    assert "fedfactor serve" in said.output
+
+
+def test_results_and_status_of_a_party(trial, tmp_path):
+    from fedfactor.engines.clerk import Clerk
+    from fedfactor.engines.remote import Server
+    from tests.engines.mailroom import Mailroom
+
+    seats = {name: member(trial, name).sign_up(file) for name, file in trial.files.items()}
+    trial.coordinator.prepare = lambda: None
+    post = Mailroom({name: Clerk(seat) for name, seat in seats.items()})
+    Server(trial.coordinator.folder, trial.terms.agreement(), trial.terms.policy(), post).run()
+    said = run(app, ["status", str(trial.folder("north"))])
+    assert "answered end" in said.output
+    said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
+    assert said.exit_code == 0, said.output
+    names = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert names == {"components.safetensors", "features.json", "run.json", "north.safetensors"}
+    said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
+    assert "already holds results" in said.output

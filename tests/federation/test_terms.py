@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import copy
+import tomllib
+
+import pytest
+
+from fedfactor.federation import document, keys, setup
+from fedfactor.federation.features import write_names
+from fedfactor.federation.terms import DEFAULTS, Terms, TermsError, features_hash
+
+
+@pytest.fixture
+def content(tmp_path):
+    made = copy.deepcopy(DEFAULTS)
+    made["features"] |= {"names": ["a", "b", 'ü "x"', "d", "e", "f"]}
+    made["features"]["sha256"] = features_hash(made["features"]["names"])
+    made["parties"] = {}
+    for name in ("south", "north"):
+        keys.make_key(tmp_path / f"{name}.key", name)
+        made["parties"][name] = {"key": keys.public_line(tmp_path / f"{name}.key.pub")}
+    return made
+
+
+def test_what_is_written_is_what_is_read(tmp_path, content):
+    terms = document.save(tmp_path / "federation.toml", content)
+    assert terms.content == Terms.of(content).content
+    assert terms.names == ("north", "south")
+    assert terms.features[2] == 'ü "x"'
+    assert terms.agreement("north").meta.n_features == 6
+    assert Terms.of(tomllib.loads(document.dump(terms.content))).fingerprint == terms.fingerprint
+
+
+def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_path, content):
+    terms = document.save(tmp_path / "federation.toml", content)
+    text = (tmp_path / "federation.toml").read_text()
+    (tmp_path / "other.toml").write_text("# a remark\n" + text.replace("rounds = 20", "rounds   =   20"))
+    assert Terms.read(tmp_path / "other.toml").fingerprint == terms.fingerprint
+    for old, new in (
+        ("rounds = 20", "rounds = 21"),
+        ("minimum_rows = 20", "minimum_rows = 2"),
+        ('"PooledNMF"', '"FNMF"'),
+    ):
+        (tmp_path / "other.toml").write_text(text.replace(old, new))
+        other = Terms.read(tmp_path / "other.toml")
+        assert other.fingerprint != terms.fingerprint
+        assert len(other.differences(terms)) == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "value", "said"),
+    [
+        ("federation", "format", 2, "format = 2"),
+        ("run", "payload", "bf16", "payload"),
+        ("run", "dtype", "int8", "dtype"),
+        ("run", "rounds", 0, "rounds"),
+        ("run", "colour", 1, "no entry 'colour'"),
+        ("policy", "dropouts", "maybe", "dropouts"),
+        ("privacy", "protect", "magic", "protect"),
+        ("features", "how", "guess", "how"),
+        ("features", "sha256", "0" * 64, "sha256"),
+        ("algorithm", "name", "Nothing", "there is no algorithm 'Nothing'"),
+        ("algorithm", "speed", 3, "no setting 'speed'"),
+        ("preprocess", "steps", ["sqrt"], "no step 'sqrt'"),
+        ("preprocess", "steps", ["tf-idf", "log1p"], "last step"),
+        ("preprocess", "steps", ["binarise -1"], "at least 0"),
+        ("preprocess", "missing_values", "often", "missing_values"),
+        ("server", "address", "nowhere", "host:port"),
+        ("policy", "minimum", 3, "between 0"),
+        ("policy", "deadline", 0, "deadline"),
+        ("run", "seed", -1, "seed"),
+        ("privacy", "minimum_rows", "many", "minimum_rows"),
+        ("features", "absent", "nan", "absent"),
+    ],
+)
+def test_mistakes_are_told(tmp_path, content, section, entry, value, said):
+    content[section][entry] = value
+    (tmp_path / "federation.toml").write_text(document.dump(content))
+    with pytest.raises(TermsError, match=said):
+        Terms.read(tmp_path / "federation.toml")
+
+
+@pytest.mark.parametrize("name", ["", "../../etc", "~root", ".ssh", "a/b", "a\\b", "x" * 65, "a\x1b[2J"])
+def test_a_party_cannot_be_called_like_a_way_out(content, name):
+    content["parties"][name] = content["parties"]["north"]
+    with pytest.raises(TermsError, match="cannot be a party's name"):
+        Terms.of(content)
+
+
+def test_terms_cannot_write_over_what_they_say(content):
+    content["federation"]["purpose"] = "good\x1b[1A\x1b[2Khidden"
+    assert "\x1b" not in setup.words(Terms.of(content))
+
+
+def test_an_unknown_section_and_a_file_that_is_no_toml(tmp_path, content):
+    with pytest.raises(TermsError, match=r"no section \[extras\]"):
+        Terms.of({**content, "extras": {}})
+    (tmp_path / "x.toml").write_text("= 3")
+    with pytest.raises(TermsError, match="is not TOML"):
+        Terms.read(tmp_path / "x.toml")
+    with pytest.raises(TermsError, match="is not there"):
+        Terms.read(tmp_path / "y.toml")
+
+
+def test_from_nothing_to_agreed_terms(tmp_path):
+    file = setup.found(
+        tmp_path / "study", address="127.0.0.1:8000", algorithm="pooled-nmf", rank=2, rounds=3, name="", purpose="p",
+        contact="c", own=None,
+    )  # fmt: skip
+    with pytest.raises(TermsError, match="nobody is in"):
+        Terms.read(file).agreement()
+    lists = []
+    for name, columns in (("north", ["age", "weight", "x"]), ("south", ["weight", "age", "y"])):
+        keys.make_key(tmp_path / f"{name}.key", name)
+        setup.admit(file, name, tmp_path / f"{name}.key.pub")
+        lists.append(write_names(tmp_path / f"{name}.features.json", columns))
+    with pytest.raises(ValueError, match="--how intersection"):
+        setup.agree_on(file, lists, "same", "zero")
+    terms = setup.agree_on(file, lists, "union", "missing")
+    assert terms.features == ("age", "weight", "x", "y")
+    assert terms.meta().masked
+    terms = setup.agree_on(file, lists, "intersection", "zero")
+    assert terms.features == ("age", "weight")
+    assert not terms.meta().masked
+    assert "p" in setup.words(terms)
+    with pytest.raises(ValueError, match="is the key of 'north' already"):
+        setup.admit(file, "east", tmp_path / "north.key.pub")
+    with pytest.raises(ValueError, match="there already"):
+        setup.found(
+            tmp_path / "study", address="a:1", algorithm="pooled-nmf", rank=2, rounds=3, name="", purpose="",
+            contact="", own=None,
+        )  # fmt: skip
