@@ -149,9 +149,9 @@ class FedDMF(Algorithm):
         return cls(n_components, **{**literal, **changes})
 
     def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work, and a missing torch, before any work."""
+        """Refuse settings that cannot work, a missing torch and a missing device, before any work."""
         steps.check_settings(self)
-        training.torch_module()
+        training.check_device(self.device)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """List what may travel: holdings, vectors of common items, vectors that are published."""
