@@ -255,7 +255,8 @@ class PooledNMF(Algorithm):
         pay = pay_of_V(self, float(state.n_rows))
         V, loss, sse = descend(as_like(state.sent, _wide_leaf(up)), up, pooled, share, self.server_steps, pay)
         before, whole = float(state.loss) if same else np.inf, np.nan if up.total is None else float(up.total)
-        rounding = 8 * float(np.finfo(str(V.dtype).rsplit(".", 1)[-1]).eps) * max(whole, loss or 0.0)
+        # Of double precision, also for single: there a margin of its own would hide rises that matter near the end.
+        rounding = 8 * float(np.finfo(np.float64).eps) * max(whole, loss or 0.0)
         pace = Pace(float(state.beta), float(state.beta_most), int(state.flat)).after(loss, before, self.tol, rounding)
         still = not (same and self.momentum and pace.good)
         sent = V if still else ahead(V, as_like(state.V, V), float(state.beta), self._counts)
