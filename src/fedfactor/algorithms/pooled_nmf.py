@@ -44,7 +44,7 @@ COUNT_STEPS = 100
 """Multiplicative steps on U for a final V, when the loss is that of counts."""
 
 COUNT_QUIET = 30
-"""Rounds without extrapolation at the beginning, when the loss is that of counts: from the first round it ended 2 to 3 %
+"""Rounds without extrapolation at the beginning, when the loss is that of counts: from the first it ended 2 to 3 %
 higher, in another optimum, as did a V that is far from flat."""
 
 
