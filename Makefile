@@ -1,7 +1,7 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check prove bench docs lint types format clean
+.PHONY: help demo test check federation prove bench docs lint types format clean
 
 PYTHON ?= python3
 ITEM ?=
@@ -32,8 +32,11 @@ check: lint types ## under two minutes: lint, types, unit and contract tests
 
 test: lint types ## everything, in small counts: all tests, doctests, docs; under half an hour
 	$(PYTEST) -n 2 -m "not integration" tests src
-	$(PYTEST) -m integration tests
+	$(PYTEST) -m "integration and not federation" tests
 	$(MAKE) --no-print-directory docs
+
+federation: $(FULL) ## real SuperLinks and SuperNodes on this machine: minutes, and deadlines that a busy machine misses
+	$(PYTEST) -m federation tests
 
 prove: $(FULL) ## every claim at full count, resumable; ITEM=name for one; writes evidence.json
 	$(RUN) -m prove $(ITEM)

@@ -34,7 +34,7 @@ def run_ours(X: Any, stop: float, seed: int) -> tuple[float, Run]:
     """Run PooledNMF on one owner until its own account of the error is at `stop`; return time and run."""
 
     def enough(record: Any) -> bool:
-        return record.metrics["relative_error"] <= stop
+        return record.metrics.get("relative_error", float("inf")) <= stop
 
     algorithm = PooledNMF(RANK, tol=0)
     return seconds(lambda: fedfactor.run(algorithm, {"all": X}, rounds=MOST_ROUNDS, seed=seed, callbacks=[enough]))

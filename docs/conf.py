@@ -59,3 +59,12 @@ if os.environ.get("DOCS_ONLINE") == "1":
         "numpy": ("https://numpy.org/doc/stable", None),
         "sklearn": ("https://scikit-learn.org/stable", None),
     }
+
+
+def _skip_requests(app, what, name, obj, skip, options):
+    """Leave out the routing methods that scikit-learn adds: their text points into scikit-learn's own pages."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", _skip_requests)

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfactor.experiments.feddmf.run import _Work, baselines
+from fedfactor.experiments.feddmf.run import Work, baselines
 
 SEEDS = 3
 
 
 def table(passes: int, methods: tuple[str, ...] | None = None) -> dict[str, list[float]]:
     folder = Path(tempfile.gettempdir()) / "fedfactor-prove-feddmf"  # an interrupted claim goes on where it stopped
-    work = _Work(folder, 20, passes, "cpu", print)
+    work = Work(folder, 20, passes, "cpu", print)
     found: dict[str, list[float]] = {}
     for seed in range(SEEDS):
         plan = (

@@ -42,9 +42,13 @@ def rooms() -> dict[str, list[str]]:
 
 def api_page(room: str, modules: list[str]) -> str:
     """Write the page of one room: every public name of every module, from the docstrings."""
-    body = "\n".join(f"```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n" for name in modules[:1])
-    for name in modules[1:]:
-        body += f"\n## {name.rpartition('.')[2]}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n"
+    body = ""
+    for name in modules:
+        title = "" if name == modules[0] else f"\n## {name.rpartition('.')[2]}\n\n"
+        # What a package offers is written where it is defined, so its own entry is its docstring alone.
+        package = importlib.util.find_spec(name).submodule_search_locations is not None
+        members = "" if package else "   :members:\n"
+        body += f"{title}```{{eval-rst}}\n.. automodule:: {name}\n{members}```\n"
     return f"# fedfactor.{room}\n\n{body}"
 
 

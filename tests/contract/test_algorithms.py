@@ -93,12 +93,14 @@ OWNED = {"n_private", "weights"}  # settings by which the result depends on who 
 
 def cases():
     for name in sorted(algorithms.__all__):
-        for settings in CONFIGS.get(name, [{"n_components": 3}]):
+        for position, settings in enumerate(CONFIGS.get(name, [{"n_components": 3}])):
             algorithm = getattr(algorithms, name)(**settings)
             label = ",".join(f"{key}={value}" for key, value in settings.items())
             pooled = name in POOLED and not OWNED & set(settings)
             for check in algorithm_checks(algorithm, pooled=pooled or None):
-                yield pytest.param(check, id=f"{name}({label})-{check}")
+                # The plain settings of every algorithm are checked with each commit, the others before each landing.
+                marks = [pytest.mark.slow] if position else []
+                yield pytest.param(check, id=f"{name}({label})-{check}", marks=marks)
 
 
 @pytest.mark.parametrize("check", list(cases()))

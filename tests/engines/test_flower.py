@@ -21,7 +21,7 @@ from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -41,8 +41,21 @@ def plain(face):
     return face(iterations=10) if "iterations" in known else face()
 
 
-@parametrize_with_checks([*map(plain, EVERY), estimators.PooledNMF(missing_values=float("nan"))])
+FIRST = [estimators.PooledNMF, estimators.FedAvgNMF]  # checked with each commit; the others before each landing
+
+
+@pytest.mark.slow
+@parametrize_with_checks([plain(face) for face in EVERY if face not in FIRST])
+def test_scikit_learn_checks_of_the_others(estimator, check):
+    run_check(estimator, check)
+
+
+@parametrize_with_checks([*map(plain, FIRST), estimators.PooledNMF(missing_values=float("nan"))])
 def test_scikit_learn_checks(estimator, check):
+    run_check(estimator, check)
+
+
+def run_check(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # tiny random matrices; the warning has a test of its own
         check(estimator)

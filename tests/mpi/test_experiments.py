@@ -29,6 +29,8 @@ def test_a_grid_of_blocks_gives_the_iterates_of_one_process(ranks):
 def test_the_studies_of_the_planted_matrix(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "present", lambda: ["planted"])
     monkeypatch.setattr(secure, "present", lambda: ["planted"])
+    monkeypatch.setattr(study, "SKETCHED", ("DSANLS subsampling proximal",))
+    monkeypatch.setattr(study, "PLAIN", ("rows hals", "grid hals"))
     said = []
     study.reproduce(tmp_path, only=("errors", "secure"), say=said.append)
     expected = json.loads((Path(study.__file__).parent / "expected.json").read_text())

@@ -89,7 +89,8 @@ class FedDMF(Algorithm):
 
     Notes
     -----
-    Up and down per client and epoch: |P| d numbers; once at the end, m d numbers. Layers, user vectors and cells never
+    Up and down per client and epoch: ``|P| d`` numbers; once at the end, m d numbers. Layers, user vectors and cells
+    never
     leave, unless ``share`` says so; items marked as withheld never do. Uploads are sums, so that secure sums apply.
 
     Where we differ from the paper: its threshold of 1 on a probability cannot be met, 0.5 is meant; optimiser, dropout
@@ -148,9 +149,9 @@ class FedDMF(Algorithm):
         return cls(n_components, **{**literal, **changes})
 
     def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work, and a missing torch, before any work."""
+        """Refuse settings that cannot work, a missing torch and a missing device, before any work."""
         steps.check_settings(self)
-        training.torch_module()
+        training.check_device(self.device)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """List what may travel: holdings, vectors of common items, vectors that are published."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,17 @@ def torch_module() -> Any:
     return torch
 
 
+def check_device(device: str) -> None:
+    """Refuse a device that is not there, before any work."""
+    torch = torch_module()
+    try:
+        torch.zeros(1, device=device).sum()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"device={device!r} cannot be used here: {str(error).splitlines()[0]} Use 'cpu'.") from None
+
+
 _lock, _inside = threading.Lock(), [0, 1]
+_gpu = threading.Lock()  # while one client's step is recorded, no other thread may touch the GPU
 
 
 @contextmanager
@@ -58,11 +68,12 @@ def train(
 ) -> Local:
     """Pass over the cells in batches with Adam; new arrays come back, the old ones stay as they were."""
     torch = torch_module()
-    with _one_thread():
+    on_gpu = settings.device.startswith("cuda")
+    with _one_thread(), _gpu if on_gpu else nullcontext():
         step = _Step(settings, state, aligned, swap, fixed, seed)
         rows, items, y = (torch.tensor(part, device=settings.device) for part in cells)
         batches = list(zip(*(part.split(settings.batch_size) for part in (rows, items, y.to(step.kind))), strict=True))
-        if settings.device.startswith("cuda") and len(batches) > _WORTH_RECORDING:
+        if on_gpu and len(batches) > _WORTH_RECORDING and hasattr(torch.cuda.CUDAGraph, "register_generator_state"):
             batches = step.replay(batches)
         for batch in batches:
             step(*batch)

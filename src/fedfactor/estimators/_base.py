@@ -77,8 +77,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         elsewhere = sorted(set(positions) - set(self.client_factors_))
         if elsewhere:
             raise IncompatibleError(
-                f"U of owner {elsewhere[0]!r} is on another rank: this process holds its own owners only. Use fit, then "
-                "client_factors_."
+                f"U of owner {elsewhere[0]!r} is on another rank: this process holds its own owners only. Use fit, "
+                "then client_factors_."
             )
         n_rows = sum(map(len, positions.values()))
         out = as_like(np.zeros((n_rows, self.n_components_)), next(iter(self.client_factors_.values())))
@@ -115,7 +115,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
         Returns
         -------
-        X : array of shape (n, n_features_in_)
+        X : array of shape (n, n_features)
         """
         check_is_fitted(self)
         U, _ = as_matrix(U)

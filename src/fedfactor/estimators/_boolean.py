@@ -40,7 +40,7 @@ class BooleanTransformer(FederatedTransformer):
 
         Returns
         -------
-        X : array of shape (n, n_features_in_)
+        X : array of shape (n, n_features)
             Zeros and ones.
         """
         return boolean_product(*boolean_rows(self, U))

@@ -79,7 +79,7 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         Returns
         -------
-        X : array of shape (n, n_features_in_)
+        X : array of shape (n, n_features)
         """
         return boolean_product(*boolean_rows(self, U))
 

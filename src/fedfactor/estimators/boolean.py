@@ -74,7 +74,7 @@ class FELB(BooleanTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones, shared by all owners.
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner, zeros and ones. Only a simulation has them all.
@@ -244,7 +244,7 @@ class FALB(BooleanTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones, shared by all owners.
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner, zeros and ones. Only a simulation has them all.

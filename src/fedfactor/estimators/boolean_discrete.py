@@ -28,7 +28,7 @@ class ASSO(BooleanSolver):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones; rows of zeros were not needed.
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
@@ -84,7 +84,7 @@ class GreConD(BooleanSolver):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones; rows of zeros were not needed.
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
@@ -138,7 +138,7 @@ class MEBF(BooleanSolver):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones; rows of zeros were not needed.
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.

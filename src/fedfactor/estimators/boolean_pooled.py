@@ -69,7 +69,7 @@ class PooledBMF(BooleanTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones, shared by all owners.
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner, zeros and ones. Only a simulation has them all.
@@ -197,7 +197,7 @@ class BooleanVotes(BooleanTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones, shared by all owners.
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner, zeros and ones. Only a simulation has them all.

@@ -36,7 +36,7 @@ class ELBMF(BooleanSolver):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones; rows of zeros were not needed.
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
@@ -115,7 +115,7 @@ class ZhangBMF(BooleanSolver):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones; rows of zeros were not needed.
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
@@ -187,7 +187,7 @@ class PRIMP(BooleanSolver):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, zeros and ones; rows of zeros were not needed.
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.

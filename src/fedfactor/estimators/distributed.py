@@ -57,7 +57,7 @@ class DSANLS(GridFace):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V.
     client_factors_ : dict of str to array
         Rows of U of each node.

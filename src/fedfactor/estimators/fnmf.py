@@ -72,11 +72,11 @@ class FNMF(FederatedTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components_, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, shared by all owners.
-    components_private_ : dict of str to array of shape (p, n_features_in_)
+    components_private_ : dict of str to array of shape (p, n_features)
         Components that only one owner has, by owner; empty unless the alignment is one of ``*_rho``.
-    client_factors_ : dict of str to array of shape (n_c, n_components_)
+    client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner. Only a simulation has them all.
     reconstruction_err_, relative_error_ : float
         ``‖X − UV‖``, and the same divided by ``‖X‖``, private components included.
@@ -213,9 +213,9 @@ class FedProxNMF(FederatedTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components_, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, shared by all owners.
-    client_factors_ : dict of str to array of shape (n_c, n_components_)
+    client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner. Only a simulation has them all.
     reconstruction_err_, relative_error_ : float
         ``‖X − UV‖``, and the same divided by ``‖X‖``.
@@ -321,9 +321,9 @@ class OneShotNMF(FederatedTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components_, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, shared by all owners.
-    client_factors_ : dict of str to array of shape (n_c, n_components_)
+    client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner. Only a simulation has them all.
     reconstruction_err_, relative_error_ : float
         ``‖X − UV‖``, and the same divided by ``‖X‖``.

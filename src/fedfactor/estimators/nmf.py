@@ -69,9 +69,9 @@ class PooledNMF(FederatedTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, shared by all owners; rows have norm 1 (sum 1 for counts; with both penalties, the length that costs least).
-    components_private_ : dict of str to array of shape (n_private, n_features_in_)
+    components_private_ : dict of str to array of shape (n_private, n_features)
         What each owner has for itself; empty without ``n_private``.
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner. Only a simulation has them all.
@@ -190,7 +190,7 @@ class FedAvgNMF(FederatedTransformer):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V, shared by all owners.
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner. Only a simulation has them all.

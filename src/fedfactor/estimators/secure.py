@@ -51,7 +51,7 @@ class SynSD(SecureFace):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V.
     client_factors_ : dict of str to array
         What only that owner has: its rows of U, or with ``split="columns"`` its columns of V as rows.
@@ -163,7 +163,7 @@ class SynSSD(SecureFace):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V.
     client_factors_ : dict of str to array
         What only that owner has: its rows of U, or with ``split="columns"`` its columns of V as rows.

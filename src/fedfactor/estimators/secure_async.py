@@ -56,7 +56,7 @@ class AsynSD(SecureFace):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V.
     client_factors_ : dict of str to array
         What only that owner has: its rows of U, or with ``split="columns"`` its columns of V as rows.
@@ -179,7 +179,7 @@ class AsynSSD(SecureFace):
 
     Attributes
     ----------
-    components_ : array of shape (n_components, n_features_in_)
+    components_ : array of shape (n_components, n_features)
         V.
     client_factors_ : dict of str to array
         What only that owner has: its rows of U, or with ``split="columns"`` its columns of V as rows.

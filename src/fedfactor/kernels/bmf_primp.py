@@ -33,8 +33,9 @@ def primp(
 ) -> Factored:
     r"""Factor a Boolean matrix in the manner of PRIMP.
 
-    .. math:: \min_{U, V \in [0, 1]} \tfrac12 \|X - UV\|^2 + w\sum \phi(U) + w\sum \phi(V), \qquad \phi(z) = 1 - |1 -
-    2z|
+    .. math::
+
+        \min_{U, V \in [0, 1]} \tfrac12 \|X - UV\|^2 + w\sum \phi(U) + w\sum \phi(V), \qquad \phi(z) = 1 - |1 - 2z|
 
     by proximal alternating linearised minimisation, then the thresholds on a grid whose Boolean factors cost least.
 

@@ -14,7 +14,7 @@ from fedfactor.experiments.feddmf import attributes, tables
 from fedfactor.experiments.feddmf.methods import ALONE, EQ4, METHODS, SIMPLE, VARIANTS, measure, settings_for
 from fedfactor.experiments.feddmf.split import movies, split
 
-__all__ = ["STUDIES", "reproduce"]
+__all__ = ["STUDIES", "Work", "reproduce"]
 
 Say = Callable[[str], None]
 Plan = Iterator[tuple[float, dict[str, Any], dict[str, dict[str, Any]]]]
@@ -100,7 +100,7 @@ def reproduce(
     if unknown:
         raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join((*STUDIES, *OTHER))}.")
     passes = (30 if full else 15) if passes is None else passes
-    work = _Work(out, 1 if full else 20, passes, device, say)
+    work = Work(out, 1 if full else 20, passes, device, say)
     for study, plan in STUDIES.items():
         if not only or study in only:
             rows = [row for seed in range(seeds) for row in work.rows(study, plan(full), seed)]
@@ -122,7 +122,7 @@ def _draw(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
         return
 
 
-class _Work:
+class Work:
     """Makes figures, each written down as soon as it is there."""
 
     def __init__(self, out: Path, least: int, passes: int, device: str, say: Say) -> None:
@@ -132,6 +132,7 @@ class _Work:
         self.X = movies(least)
 
     def rows(self, study: str, plan: Plan, seed: int) -> Iterator[dict[str, Any]]:
+        """Make, or read, every figure of a plan for one repetition."""
         for x, cut, methods in plan:
             part = split(self.X, seed=seed, **cut)
             for method, settings in methods.items():
@@ -145,6 +146,7 @@ class _Work:
                 yield {"study": study, "x": x, "method": method, "seed": seed, **found}
 
     def attributes(self, seed: int) -> dict[str, Any]:
+        """Measure how well user vectors tell what users are like."""
         methods = {"local vectors": ALONE, "FedDMF": METHODS["FedDMF"]}
         asked = {name: settings_for(each, self.passes, **self.place) for name, each in methods.items()}
         key = {"study": "attributes", "least": self.least, "seed": seed, "settings": asked}
@@ -154,6 +156,7 @@ class _Work:
         return found
 
     def letter(self) -> dict[str, Any]:
+        """Run the paper's settings to the letter, once."""
         paper = FedDMF.paper()
         asked = {
             **EQ4,

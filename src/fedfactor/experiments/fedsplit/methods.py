@@ -29,7 +29,7 @@ class Budget:
         self.folds = 5 if full else 2
         self.iterations = 500 if full else 100
         self.ranks = (2, 4, 8, 12, 16, 20, 30) if full else (2, 4, 8)
-        self.lams = (2.0, 5.0, 10.0) if full else (5.0,)
+        self.lams = (2.0, 5.0, 10.0, 20.0)
 
 
 def tuned_central(split: Split, budget: Budget, seed: int) -> Tuned:
@@ -120,8 +120,7 @@ def fcf(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
 
 def fedmf(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
     """Run FedMF, its regularisation by validation."""
-    lams = (0.05, 0.1) if len(budget.lams) == 1 else (0.05, 0.1, 0.2)
-    return _best(split, {lam: FedMF(8, lam=lam) for lam in lams}, seed)
+    return _best(split, {lam: FedMF(8, lam=lam) for lam in (0.02, 0.05, 0.1, 0.2)}, seed)
 
 
 def _best(split: Split, candidates: dict[Any, Algorithm], seed: int) -> dict[str, Any]:
