@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,4 +27,11 @@ def mpiexec(ranks: int, *arguments: object, timeout: float = 120) -> subprocess.
     path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, **threads, "PYTHONPATH": path}
     command = [str(MPIEXEC), "-n", str(ranks), sys.executable, *map(str, arguments)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as job:
+        try:
+            out, err = job.communicate(timeout=timeout)
+        except BaseException:
+            os.killpg(job.pid, signal.SIGKILL)  # ranks outlive their launcher, and would hold the pipes open
+            raise
+    return subprocess.CompletedProcess(command, job.returncode, out, err)

@@ -111,9 +111,8 @@ class Server:
 
     def run(self) -> Outcome:
         """Run, or go on where a killed server stopped."""
-        with self._alone(), limit_threads(self.agreement.threads):
+        with _Lock(self.folder / "lock"), limit_threads(self.agreement.threads):
             self.run_id = self._name()
-            self._load_types()
             try:
                 snapshot = self.checkpoint.load(self._mark())
                 self.snapshot = snapshot
@@ -129,17 +128,11 @@ class Server:
                 raise
             return outcome
 
-    def _alone(self) -> Any:
-        return _Lock(self.folder / "lock")
-
     def _name(self) -> str:
         file = self.folder / "run"
         if not file.exists():
             write_atomic(file, secrets.token_hex(8).encode())
         return file.read_text()
-
-    def _load_types(self) -> None:
-        Score.of(0, 0, 0)  # record types of a checkpoint must be known before its bytes are read
 
     def _mark(self) -> dict[str, Any]:
         mark = {
