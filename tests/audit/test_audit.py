@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms import FedDMF, PooledNMF
 from fedfactor.audit import audit, epsilon_lower_bound, plant_canaries, score_canaries
+from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.items import ItemShard
 from fedfactor.privacy import Minimums, SecureSum, calibrate
 
 pytest.importorskip("cryptography")
@@ -32,6 +34,40 @@ def test_rows_of_small_clients_in_the_clear_are_all_recovered(tmp_path):
     page = (tmp_path / "audit.html").read_text()
     assert "REFUTED" in page
     assert "It never means" in page
+
+
+@pytest.mark.parametrize("n_components", [3, 32])
+def test_item_vectors_are_audited_for_what_they_are(n_components):
+    pytest.importorskip("torch")
+    X = (np.random.default_rng(0).random((60, 24)) < 0.3).astype(np.float32)
+    X[0] = np.arange(24) == 5  # a row of one item, which vectors that span everything would "contain"
+    held = np.arange(18)
+    shards = {"a": ItemShard(X[:30] * (np.arange(24) < 18), held=held), "b": ItemShard(X[30:])}
+    report = audit(FedDMF(n_components, hidden=8, epochs=2), Federation(shards))
+    assert 0 <= found(report, "membership from published item vectors").figures["auc"] <= 1
+    rows = found(report, "rows from one upload in the clear").figures
+    assert (rows["rows"], rows["recovered"], rows["false"]) == (60, 0, 0)
+
+
+def test_item_vectors_in_secure_sums_are_audited_too():
+    pytest.importorskip("torch")
+    X = (np.random.default_rng(0).random((80, 24)) < 0.3).astype(np.float32)
+    report = audit(
+        FedDMF(3, hidden=8, epochs=2), {name: X[i::4] for i, name in enumerate("abcd")}, privacy="secure-sum"
+    )
+    assert found(report, "columns that one row fills").note == "The first sum has no matrix over the columns."
+    assert found(report, "rows from the sums").figures["recovered"] == 0
+
+
+def test_half_of_the_rows_stay_out_and_masks_go_along():
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 6))
+    mask = rng.random(X.shape) < 0.8
+    report = audit(
+        PooledNMF(2), Federation({"a": Shard(X[:20], mask=mask[:20]), "b": Shard(X[20:], mask=mask[20:])}), rounds=3
+    )
+    assert report.about["rows"] == 40
+    assert 0 <= found(report, "membership from the final V").figures["auc"] <= 1
 
 
 def smooth():
