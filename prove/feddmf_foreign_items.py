@@ -3,8 +3,8 @@ of the other client better than no alignment and than popularity times activity 
 reaches at least 95 % of the F1 of one model of all data but the cells it is tested on.
 
 A model of all data has been trained on its test cells; the share of its F1 that FedDMF reaches is in the figures too.
-Movies of 20 ratings or more, 30 passes over the data, probabilities above one half; popularity has the threshold that is
-best on the own items of a client.
+Movies of 20 ratings or more, 30 passes, probabilities above one half; popularity has the threshold that is best on the
+own items of a client.
 """
 
 from __future__ import annotations
