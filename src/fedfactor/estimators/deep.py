@@ -52,7 +52,7 @@ class DeepTable(UserTable):
         """Return the probabilities of cells."""
         net = self.factors.network
         a = dmf.user_part(net, self.U[rows])
-        return 1 / (1 + np.exp(-dmf.pair_logits(net, a, self._b[columns])))
+        return dmf.probability(dmf.pair_logits(net, a, self._b[columns]))
 
     def scores(self, rows: np.ndarray) -> np.ndarray:
         """Return the probabilities of all items for some users; −inf where no vector is known."""
