@@ -9,7 +9,7 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FedDMF, PooledNMF
-from fedfactor.audit import audit, epsilon_lower_bound, plant_canaries, score_canaries
+from fedfactor.audit import audit, epsilon_lower_bound, item_vector_membership, plant_canaries, score_canaries
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.items import ItemShard
 from fedfactor.privacy import Minimums, SecureSum, calibrate
@@ -47,6 +47,16 @@ def test_item_vectors_are_audited_for_what_they_are(n_components):
     assert 0 <= found(report, "membership from published item vectors").figures["auc"] <= 1
     rows = found(report, "rows from one upload in the clear").figures
     assert (rows["rows"], rows["recovered"], rows["false"]) == (60, 0, 0)
+
+
+@pytest.mark.slow
+def test_item_vectors_of_a_tiny_client_give_its_users_away():
+    pytest.importorskip("torch")
+    X = (np.random.default_rng(0).random((60, 150)) < 0.2).astype(np.float32)
+    algorithm = FedDMF(16, hidden=32, epochs=60, batch_size=128)
+    figures = item_vector_membership(algorithm, Federation({"a": X[:30], "b": X[30:]})).figures
+    assert min(figures["auc"], figures["auc_by_comparison"]) > 0.75
+    assert figures["auc_of_another_client"] < 0.65
 
 
 def test_item_vectors_in_secure_sums_are_audited_too():
