@@ -1,7 +1,7 @@
-"""Published item vectors tell who their users were: nearly always at a client of fifteen users that overfits (AUC of at
+"""Published item vectors tell who their users were: for the most part at a client of fifteen users (AUC of at
 least 0.8), and hardly on MovieLens with 152 users learnt from, after ten epochs (0.65 at most).
 
-The attacker knows a user's whole history on the client's items, the client's vectors, and those of another client of the
+The attacker knows a user's whole history on the client's items, its vectors, and another client's vectors of the
 common items, which show how much of a good fit is no membership. A weak attack: it bounds nothing from above.
 """
 
