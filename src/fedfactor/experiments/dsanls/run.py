@@ -22,7 +22,7 @@ __all__ = ["STUDIES", "reproduce"]
 Say = Callable[[str], None]
 MARKS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300)
 SKETCHED = ("DSANLS subsampling proximal", "DSANLS gaussian proximal")
-PLAIN = ("rows hals", "rows mu", "rows bpp", "grid hals", "grid bpp")
+PLAIN = ("rows hals", "rows mu", "rows bpp", "grid hals", "grid mu", "grid bpp")
 
 
 def errors(full: bool) -> Iterator[dict[str, Any]]:
