@@ -175,8 +175,8 @@ class FederatedRecommender(BaseEstimator):
             self._warn(f"left out uploads of {', '.join(result.rejected)}, which cannot be right")
         if not result.history[-1].participants:
             self._warn(
-                "joined nothing: no owner sent anything in the last exchange, and all keep models of their own ratings. "
-                "Settings such as min_raters and select say who sends"
+                "joined nothing: no owner sent anything in the last exchange, so all keep models of their own ratings. "
+                "min_raters and select say who sends"
             )
 
     def _warn(self, what: str) -> None:
