@@ -12,10 +12,12 @@ import fedfactor
 from fedfactor import DataError, Federation, ProtocolError
 from fedfactor.algorithms.fedsplit import FedSPLIT
 from fedfactor.algorithms.fedsplit_messages import Basis, Factors, JointSums, Level, Means, Stats
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import leaves
 from fedfactor.kernels.stacked import joint_factors
+from fedfactor.privacy import SecureSum
 from fedfactor.testing.drive import drive
 
 N_OWNERS = 12
@@ -275,6 +277,26 @@ def test_rejected_clients_have_names(data):
     algorithm = Garbage(SPOILERS["huge"])(FedSPLIT(4))
     trace = drive(algorithm, rows, rounds=2)
     assert algorithm.rejected(trace.server[-1]) == ("05",)
+
+
+def test_counts_travel_in_a_secure_sum_and_factors_in_clear(data):
+    R, _, owners = data
+    plain = fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0)
+    with pytest.raises(IncompatibleError, match="Factors"):
+        fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0, privacy="secure-sum")
+    run = fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0, privacy=SecureSum(gathered="clear"))
+    np.testing.assert_allclose(run.V, plain.V, rtol=1e-6, atol=1e-6)
+    assert run.rounds == 2
+    assert run.privacy["in_clear"] == ["Factors"]
+    assert "Factors in clear" in run.privacy["sees"]["server"]
+
+
+def test_gathered_factors_beside_a_secure_sum_may_be_left_out(data):
+    R, _, owners = data
+    spoilt = Garbage(lambda V: V * np.nan)(FedSPLIT(4))
+    run = fedfactor.run(spoilt, federation(R, owners), seed=0, privacy=SecureSum(gathered="clear"))
+    assert run.rejected == ("05",)
+    assert np.isfinite(run.V).all()
 
 
 def test_owners_choose_whether_to_give(data):

@@ -16,6 +16,7 @@ from fedfactor.experiments.fedsplit.protocol import SCALE, Split, group_errors
 from fedfactor.kernels.cnmf import Penalty, cnmf, starting_factors
 from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases, user_means
 from fedfactor.kernels.ratings import item_counts, predict_cells
+from fedfactor.privacy import SecureSum
 from fedfactor.selection.ratings import (
     Tuned,
     as_overrides,
@@ -119,14 +120,13 @@ def printed(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, An
     return _best(split, {k: replace(base, n_components=k) for k in budget.ranks}, budget.folds, seed)
 
 
-def improved(**settings: Any) -> Callable[..., dict[str, Any]]:
-    """Return our FedSPLIT with some settings, the others by validation."""
+def improved(privacy: Any = None, **settings: Any) -> Callable[..., dict[str, Any]]:
+    """Return our FedSPLIT with some settings, the others by validation; `privacy` protects the final run."""
 
     def method(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
         space = {name: values for name, values in SPACE.items() if name not in settings}
-        return _tuned(
-            split, FedSPLIT(2, scale=SCALE, **settings), {"n_components": budget.ranks, **space}, budget, seed
-        )
+        base = FedSPLIT(2, scale=SCALE, **settings)
+        return _tuned(split, base, {"n_components": budget.ranks, **space}, budget, seed, privacy)
 
     return method
 
@@ -153,12 +153,17 @@ def fedmf(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]
 
 
 def _tuned(
-    split: Split, algorithm: Algorithm, space: dict[str, tuple[Any, ...]], budget: Budget, seed: int
+    split: Split,
+    algorithm: Algorithm,
+    space: dict[str, tuple[Any, ...]],
+    budget: Budget,
+    seed: int,
+    privacy: Any = None,
 ) -> dict[str, Any]:
     """Choose settings on fifths of the training ratings, then run once on all of them."""
     options = {"trials": budget.runs, "folds": budget.run_folds, "scale": SCALE, "seed": seed}
     best = tune_recommender(algorithm, space, split.owners, **options)
-    found = _measure(split, replace(algorithm, **best.settings), seed)
+    found = _measure(split, replace(algorithm, **best.settings), seed, privacy=privacy)
     return {**found, "chosen": best.settings, "validation": best.error, "trials": best.trials}
 
 
@@ -168,9 +173,11 @@ def _best(split: Split, candidates: dict[Any, Algorithm], folds: int, seed: int)
     return {**found, "chosen": label, "validation": {str(key): value for key, value in errors.items()}}
 
 
-def _measure(split: Split, algorithm: Algorithm, seed: int, rounds: int | None = None) -> dict[str, Any]:
+def _measure(
+    split: Split, algorithm: Algorithm, seed: int, rounds: int | None = None, privacy: Any = None
+) -> dict[str, Any]:
     began = time.perf_counter()
-    result = run(algorithm, split.federation, seed=seed, rounds=rounds)
+    result = run(algorithm, split.federation, seed=seed, rounds=rounds, privacy=privacy)
 
     def predict(name: str, rows: Any, columns: Any) -> np.ndarray:
         kept = result.factors[name]
@@ -191,7 +198,7 @@ METHODS: dict[str, Callable[..., dict[str, Any]]] = {
     "alone, biases only": alone_biases,
     "pooled biases only": pooled_biases,
     "FedSPLIT as printed": printed,
-    "FedSPLIT": improved(),
+    "FedSPLIT": improved(privacy=SecureSum(gathered="clear")),
     "FedSPLIT, settings of the library": untuned,
     "FedSPLIT, items of one rater, too": improved(min_raters=1),
     "FedSPLIT, no counts": improved(item_bias="mean", min_raters=1),
