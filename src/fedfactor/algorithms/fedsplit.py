@@ -104,8 +104,9 @@ class FedSPLIT(Algorithm):
     Two exchanges (three with ``item_bias="count"``): up 2 + 2m numbers and then :math:`k_c m`; down 1 + m and then
     :math:`K(m + k_c) + m`. The number of components says that the owner has at least three times
     (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
-    biases, unrated items drawn so that V does not tell which they are, lower ranks for small owners, steps at home
-    after distillation; :meth:`as_printed` has none of these.
+    biases, unrated items and those of few raters drawn so that V does not tell which they are, lower ranks for small
+    owners, steps at home after distillation; :meth:`as_printed` has none of these. Residuals and counts are handed to
+    the algorithm as sums only; ``privacy=SecureSum(gathered="clear")`` hides them from the server as well.
 
     References
     ----------
