@@ -37,7 +37,7 @@ class Budget:
         self.folds = 5
         self.iterations = 500 if full else 100
         self.ranks = (2, 4, 8, 12, 16, 20, 30) if full else (2, 4, 8)
-        self.runs = 60 if full else 20
+        self.runs = 60 if full else 16
         self.run_folds = 5 if full else 2
 
 
