@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfactor.core.errors import CheckpointError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.privacy.channel import Site
@@ -19,7 +20,7 @@ class Outbox:
     """A folder of parcels by round and client.
 
     Drawing noise a second time for the same round would hand out two noisy copies of one value, and their mean has
-    less noise than was paid for.
+    less noise than was paid for. So rounds whose parcels were deleted are refused for good.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
@@ -30,8 +31,20 @@ class Outbox:
         name = hashlib.sha256(f"{self._run}\0{site.name}".encode()).hexdigest()[:16]
         return self._folder / f"{site.at.index:06d}-{name}.safetensors"
 
+    @property
+    def settled(self) -> int:
+        """First round whose parcels were not deleted yet."""
+        file = self._folder / "settled"
+        return int(file.read_text()) if file.exists() else -1
+
     def find(self, site: Site) -> Parcel | None:
-        """Return what this client sent in this round, if it did."""
+        """Return what this client sent in this round, if it did; refuse a round that was sent and forgotten."""
+        if site.at.index < self.settled:
+            raise CheckpointError(
+                f"Round {site.at.index} was released before, its checkpoint is gone, and noise must not be drawn for "
+                f"it again under the same entry of the ledger. Use another folder than {self._folder.parent}: the run "
+                "is then a new one, and the ledger of the data set counts it."
+            )
         file = self._file(site)
         if not file.exists():
             return None
@@ -48,6 +61,7 @@ class Outbox:
 
     def forget(self, before: int) -> None:
         """Delete what rounds before this one sent: a checkpoint has them behind it."""
+        write_atomic(self._folder / "settled", str(max(before, self.settled)).encode())
         for file in self._folder.glob("*.safetensors"):
             if int(file.name[:6]) < before:
                 file.unlink(missing_ok=True)

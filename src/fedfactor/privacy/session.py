@@ -92,7 +92,7 @@ class Channel:
         self.rejected += len(inbox.rejected)
         present = tuple(sorted(inbox.present))
         secure = next((t for t in self.transforms if isinstance(t, SecureSum)), None)
-        if secure is not None and not self.noisy and not secure.allow_dropouts:
+        if secure is not None and not self.books.entry.protects and not secure.allow_dropouts:
             before = self._cohort or self.meta.clients
             if present != tuple(sorted(before)):
                 gone = sorted(set(before) ^ set(present))

@@ -12,6 +12,8 @@ from fedfactor.core.protocol import Round
 from fedfactor.kernels.clipping import doubles, row_squares
 from fedfactor.privacy.channel import PlainSum, Site
 from fedfactor.privacy.noise import Gaussian
+from fedfactor.privacy.outbox import Outbox
+from fedfactor.privacy.parcel import Parcel
 from fedfactor.privacy.secure_sum import SecureSum
 
 __all__ = ["SENSITIVITY", "noisy_sum", "row_survey"]
@@ -23,22 +25,35 @@ _EDGES = 2.0 ** (np.arange(-80, 161) / 4)  # quarter octaves from 1e-6 to 1e12; 
 
 
 def noisy_sum(
-    vectors: Mapping[str, np.ndarray], noise: Gaussian, secure: SecureSum | None, run: bytes, seed: int | None
+    vectors: Mapping[str, np.ndarray],
+    noise: Gaussian,
+    secure: SecureSum | None,
+    run: bytes,
+    seed: int | None,
+    outbox: Outbox | None = None,
 ) -> np.ndarray:
-    """Sum vectors of all clients with noise, outside any round."""
-    from fedfactor.privacy.parcel import Parcel
-
+    """Sum vectors of all clients with noise, outside any round; what was sent before a crash is sent again."""
     names, at = sorted(vectors), Round(0, -1)
     size = (next(iter(vectors.values())).size, 0)
     box = PlainSum(names) if secure is None else secure.open(names, at, size, run, seed, None, None)
     for name in names:
         site = Site(name, at, len(names), None, seed)
-        box.take(name, noise.encode(Parcel(np.asarray(vectors[name], np.float64), ()), site))
+        parcel = outbox.find(site) if outbox else None
+        if parcel is None:
+            parcel = noise.encode(Parcel(np.asarray(vectors[name], np.float64), ()), site)
+            if outbox:
+                outbox.keep(site, parcel)
+        box.take(name, parcel)
     return noise.decode(box.total(), names, None).floats
 
 
 def row_survey(
-    federation: Federation, noise: Gaussian, secure: SecureSum | None, run: bytes, seed: int | None
+    federation: Federation,
+    noise: Gaussian,
+    secure: SecureSum | None,
+    run: bytes,
+    seed: int | None,
+    outbox: Outbox | None = None,
 ) -> tuple[float, float]:
     """Estimate the number of rows and the length that nine rows in ten do not exceed, from one noisy histogram."""
     vectors: dict[str, np.ndarray] = {}
@@ -47,7 +62,7 @@ def row_survey(
         bins = np.minimum(np.searchsorted(_EDGES, lengths), _EDGES.size - 1)
         counts = np.bincount(bins, minlength=_EDGES.size)
         vectors[name] = np.concatenate([[lengths.size], counts])
-    total = noisy_sum(vectors, noise, secure, run, seed)
+    total = noisy_sum(vectors, noise, secure, run, seed, outbox)
     spread = (
         noise.noise_multiplier * noise.sensitivity * (1 if noise.share == "distributed" else math.sqrt(len(vectors)))
     )
