@@ -22,7 +22,7 @@ import numpy as np
 
 from fedfactor.core.errors import IncompatibleError, ProtocolError
 from fedfactor.core.protocol import Meta, Uplink
-from fedfactor.core.tree import Array, Tree, leaves, public, record, to_numpy, type_tag
+from fedfactor.core.tree import Array, Tree, kind_of, leaves, public, record, to_numpy, type_tag
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.engines.desk import Exchange, NotEnough
 from fedfactor.engines.letters import Head
@@ -227,7 +227,7 @@ class Part:
         shape = Shape.like(up)
         self.name, self.names = name, tuple(names)
         self._words = shape.words(up, len(names))
-        self._about = (_run(head, type(up), bond), head.index, self.names, len(names), shape.size)
+        self._about = (_run(head, kind_of(up), bond), head.index, self.names, len(names), shape.size)
         self._client = SecureClient(name, identity, registry, LEAST, Entropy())
         self._said: dict[type, Tree] = {}
 

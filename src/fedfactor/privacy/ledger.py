@@ -18,8 +18,8 @@ from fedfactor.privacy.accounting import Accountant, Release, epsilon_of
 __all__ = ["BudgetError", "Entry", "Ledger", "Unit"]
 
 Unit = Literal["row", "subject", "client"]
-# What protects a whole client, or a subject, also protects each of its rows. A subject may have rows at several clients,
-# so that what protects each client alone does not protect it.
+# What protects a whole client, or a subject, also protects each of its rows. A subject may have rows at several
+# clients, so that what protects each client alone does not protect it.
 _COVERED_BY = {"row": ("row", "subject", "client"), "subject": ("subject",), "client": ("client",)}
 
 

@@ -100,9 +100,7 @@ def judge_clear(algorithm: Algorithm, federation: Federation, *, simulation: boo
     judge_rows(getattr(algorithm, "n_components", 0), rows, simulation=simulation)
 
 
-def judge_rows(
-    k: int, rows: Mapping[str, int], minimums: Minimums = Minimums(), *, simulation: bool
-) -> None:  # fmt: skip
+def judge_rows(k: int, rows: Mapping[str, int], minimums: Minimums | None = None, *, simulation: bool) -> None:
     """Judge as :func:`judge_clear` does, from the number of rows of each client alone."""
     small = [name for name, count in rows.items() if count <= k] if len(rows) > 1 else []
     if small:
@@ -110,7 +108,7 @@ def judge_rows(
             f"{len(small)} of {len(rows)} clients have no more rows than components (the first is {small[0]!r}) "
             "and send their uploads in the clear: their rows can be read from one of them"
         )
-        minimums.judge("small-client", finding, simulation=simulation)
+        (minimums or Minimums()).judge("small-client", finding, simulation=simulation)
 
 
 def make_plan(
@@ -148,7 +146,10 @@ def make_plan(
     _check_all(parts.transforms, algorithm, meta, spec)
     entry = _entry(parts.transforms, algorithm, meta, run)
     if not entry.protects:
-        rows, k = {name: federation.shard(name).n_rows for name in federation.names}, getattr(algorithm, "n_components", 1)
+        rows, k = (
+            {name: federation.shard(name).n_rows for name in federation.names},
+            getattr(algorithm, "n_components", 1),
+        )
         if secure is None:
             judge_rows(k, rows, parts.minimums, simulation=simulation)
         else:
@@ -324,7 +325,7 @@ def _ledgers(own: Ledger | None, asked: DP | None = None) -> list[Ledger]:
 
 
 def _entry(transforms: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: str) -> Entry:
-    """Describe a round of a channel the user built: noise counts only if its sensitivity is bounded, and all is there."""
+    """Describe a round of a channel the user built: noise counts if its sensitivity is bounded and all of it comes."""
     about: dict[str, Any] = {"run": run, "round": 0, "algorithm": type(algorithm).__name__}
     noise = next((t for t in transforms if t.noisy), None)
     if isinstance(noise, Gaussian):
