@@ -97,7 +97,7 @@ def audit(
         if privacy is not None:
             findings.append(_sum_reconstruction(heard, members))
         if exact:
-            findings.append(_singletons(algorithm, federation, parts, seed))
+            findings.append(singletons(algorithm, federation, parts, seed))
             findings.append(_differencing(algorithm, federation, parts, seed))
         if asked is not None and asked.unit == "row" and hasattr(algorithm, "row_clip"):
             findings.append(_canaries(algorithm, asked, parts, result.rounds, canaries, seed))
@@ -234,7 +234,7 @@ def _sum_reconstruction(heard: Listener, members: dict[str, Any]) -> Finding:
     return Finding("rows from the sums", SERVER, ROWS, verdict, total)
 
 
-def _singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
+def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
     """Look for columns that one row fills, in the first sum of the run as it would really be made."""
     heard = Listener()
     if getattr(algorithm, "start", "random") != "random":
