@@ -12,10 +12,22 @@ import pytest
 import fedfactor
 from fedfactor.algorithms import FELB, FedAvgNMF, PooledBMF, PooledNMF
 from fedfactor.core.errors import CheckpointError, DataError, IncompatibleError
-from fedfactor.privacy import BudgetError, Clip, Gaussian, Ledger, Listener, PaperNoise, SecureSum, calibrate, describe
+from fedfactor.privacy import (
+    BudgetError,
+    Clip,
+    Gaussian,
+    Ledger,
+    Listener,
+    PaperNoise,
+    PrivacyWarning,
+    SecureSum,
+    calibrate,
+    describe,
+)
 from fedfactor.privacy.ledger import Entry
 from fedfactor.privacy.plan import make_plan
 from fedfactor.privacy.secagg import AbortError
+from fedfactor.privacy.survey import SENSITIVITY, row_survey
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("cryptography")
@@ -67,6 +79,25 @@ class TestRowLevel:
         assert np.quantile(lengths, 0.7) < run.privacy["row_bound"] < 1.3 * lengths.max()
         assert 1.99 < run.privacy["epsilon"] <= 2
         assert run.privacy["noise_multiplier"] > calibrate(2.0, 1e-5, 5)
+
+    @pytest.mark.parametrize("length", [0.01, 6.08, 5000.0])
+    def test_the_bound_that_was_paid_for_is_near_the_rows_whatever_the_noise(self, length):
+        rows = {str(i): np.full((320, 4), length / 2) for i in range(10)} | {"zeros": np.zeros((3000, 4))}
+        noise = Gaussian(18.0, SENSITIVITY, whole=False, honest=9)  # as for 30 rounds at ε = 1
+        for seed in range(40):
+            count, bound = row_survey(fedfactor.Federation(rows), noise, None, b"", seed)
+            assert length <= bound < 1.2 * length
+            assert abs(count - 3200) < 200
+
+    def test_rows_of_many_lengths_that_no_single_bin_shows(self):
+        lengths = np.exp(np.random.default_rng(0).uniform(-2, 2, 900))
+        noise = Gaussian(18.0, SENSITIVITY, whole=False)
+        bounds = [row_survey(fedfactor.Federation([lengths[:, None]]), noise, None, b"", s)[1] for s in range(20)]
+        assert all(0.1 < bound / np.quantile(lengths, 0.9) < 4 for bound in bounds)
+
+    def test_a_delta_that_allows_to_publish_rows_is_warned_of(self):
+        with pytest.warns(PrivacyWarning, match="one over the number of rows"):
+            fedfactor.run(PooledNMF(3), owners(), rounds=1, privacy=fedfactor.dp(1.0, 0.01, **PUBLIC))
 
     def test_local_noise_needs_no_secure_sum_and_is_louder(self):
         heard = Listener()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from fedfactor.privacy.ledger import Entry, Ledger
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.outbox import Outbox
 from fedfactor.privacy.paper import PaperNoise
-from fedfactor.privacy.policy import Minimums
+from fedfactor.privacy.policy import Minimums, PrivacyWarning
 from fedfactor.privacy.robust import Robust
 from fedfactor.privacy.secure_sum import SecureSum
 from fedfactor.privacy.session import Books, Channel
@@ -288,6 +289,13 @@ def _bounded(
             if kept is not None:
                 write_atomic(kept, json.dumps([seen_rows, seen_bound]).encode())
         bound, rows = bound or seen_bound, rows or seen_rows
+    if asked.delta * (rows or 1) > 1:
+        warnings.warn(
+            f"δ = {asked.delta:g} is more than one over the number of rows (about {rows:.3g}): that would allow to "
+            "publish a row outright. Use a smaller delta.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
     changes: dict[str, Any] = {"row_clip": float(bound or 1), "row_count": float(rows or 1)}
     if "tol" in names:
         changes["tol"] = 0.0
