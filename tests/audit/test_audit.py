@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.algorithms import FedDMF, PooledNMF
+from fedfactor.algorithms import FedAvgNMF, FedDMF, PooledNMF
 from fedfactor.audit import audit, epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.privacy import Minimums, SecureSum, calibrate
 
@@ -77,6 +77,11 @@ def test_noise_is_consistent():
     assert found(report, "rows from the sums").figures["recovered"] == 0
     assert found(report, "planted rows in one run").figures["epsilon"] <= 1
     assert report.claim["unit"] == "row"
+
+
+def test_an_audit_says_what_it_did_not_test():
+    report = audit(FedAvgNMF(5), smooth(), privacy=fedfactor.dp(1.0, unit="client", clip=1.0), rounds=2)
+    assert "Nothing here tested the noise" in found(report, "planted rows in one run").note
 
 
 def lower_bound(privacy, seed):
