@@ -11,7 +11,7 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FELB, FedAvgNMF, PooledBMF, PooledNMF
-from fedfactor.core.errors import CheckpointError, DataError, IncompatibleError
+from fedfactor.core.errors import CheckpointError, ClientUnavailable, DataError, IncompatibleError
 from fedfactor.privacy import (
     BudgetError,
     Clip,
@@ -20,6 +20,7 @@ from fedfactor.privacy import (
     Listener,
     PaperNoise,
     PrivacyWarning,
+    RefusedError,
     SecureSum,
     calibrate,
     describe,
@@ -363,10 +364,33 @@ class TestLedger:
 
     def test_a_run_whose_checkpoint_was_deleted_does_not_draw_its_noise_again(self, tmp_path):
         options = {"seed": 0, "privacy": fedfactor.dp(1.0, **PUBLIC), "checkpoint": tmp_path / "run"}
+        (tmp_path / "run" / "outbox").mkdir(parents=True)
+        (tmp_path / "run" / "outbox" / ".000000-torn.part").touch()  # as a kill in the middle of writing leaves it
         fedfactor.run(PooledNMF(3), owners(), rounds=3, **options)
+        left = {path.name for path in (tmp_path / "run" / "outbox").iterdir()}
+        assert left == {"settled", ".000000-torn.part"}
         (tmp_path / "run" / "run.safetensors").unlink()
         with pytest.raises(CheckpointError, match="Round 0 was released before"):
             fedfactor.run(PooledNMF(3), owners(), rounds=3, **options)
+
+    def test_a_sum_that_was_opened_is_not_opened_again_without_somebody(self, tmp_path):
+        def crash(record):
+            raise KeyboardInterrupt
+
+        options = {"seed": 0, "rounds": 3, "checkpoint": fedfactor_checkpoint(tmp_path / "run", 10)}
+        privacy = (fedfactor.dp(1.0, **PUBLIC), SecureSum(threshold=0.75))
+        with pytest.raises(KeyboardInterrupt):
+            fedfactor.run(PooledNMF(3), owners(), callbacks=[crash], privacy=privacy, **options)
+
+        class Absent(PooledNMF):
+            def client_step(self, shard, state, down, at):
+                if at.client == "c3":
+                    raise ClientUnavailable
+                return PooledNMF.client_step(self, shard, state, down, at)
+
+        with pytest.raises(RefusedError, match="'c3' has come or gone"):
+            fedfactor.run(Absent(3), owners(), privacy=privacy, **options)
+        assert fedfactor.run(PooledNMF(3), owners(), privacy=privacy, **options).rounds == 3
 
     def test_other_noise_under_the_same_name_is_another_release(self, tmp_path):
         def crash(record):
