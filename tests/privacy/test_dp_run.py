@@ -74,7 +74,7 @@ class TestRowLevel:
 
     def test_what_is_not_public_is_estimated_and_paid_for(self):
         data = owners(rows=400)
-        run = fedfactor.run(PooledNMF(3), data, rounds=5, seed=0, privacy=fedfactor.dp(2.0))
+        run = fedfactor.run(PooledNMF(3), data, rounds=5, seed=0, privacy=fedfactor.dp(2.0, noise_seed=0))
         lengths = np.concatenate([np.linalg.norm(X, axis=1) for X in data.values()])
         assert run.privacy["rows"] == pytest.approx(2000, abs=200)
         assert np.quantile(lengths, 0.7) < run.privacy["row_bound"] < 1.3 * lengths.max()

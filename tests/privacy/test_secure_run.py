@@ -31,11 +31,16 @@ def relative(a, b):
     ("method", "binary"),
     [
         (PooledNMF(4, tol=0), False),
-        (FedAvgNMF(4, local_steps=3, tol=0), False),
-        (FedProxNMF(4, tol=0), False),
-        (FNMF(4, barycenter="client", tol=0), False),
-        (PooledBMF(3, tol=0), True),
-        (FELB(3, tol=0), True),
+        *(
+            pytest.param(method, binary, marks=pytest.mark.slow)
+            for method, binary in (
+                (FedAvgNMF(4, local_steps=3, tol=0), False),
+                (FedProxNMF(4, tol=0), False),
+                (FNMF(4, barycenter="client", tol=0), False),
+                (PooledBMF(3, tol=0), True),
+                (FELB(3, tol=0), True),
+            )
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
