@@ -377,20 +377,23 @@ class TestLedger:
         def crash(record):
             raise KeyboardInterrupt
 
-        options = {"seed": 0, "rounds": 3, "checkpoint": fedfactor_checkpoint(tmp_path / "run", 10)}
-        privacy = (fedfactor.dp(1.0, **PUBLIC), SecureSum(threshold=0.75))
-        with pytest.raises(KeyboardInterrupt):
-            fedfactor.run(PooledNMF(3), owners(), callbacks=[crash], privacy=privacy, **options)
+        away = set()
 
-        class Absent(PooledNMF):
+        class Flaky(PooledNMF):
             def client_step(self, shard, state, down, at):
-                if at.client == "c3":
+                if at.client in away:
                     raise ClientUnavailable
                 return PooledNMF.client_step(self, shard, state, down, at)
 
+        options = {"seed": 0, "rounds": 3, "checkpoint": fedfactor_checkpoint(tmp_path / "run", 10)}
+        privacy = (fedfactor.dp(1.0, **PUBLIC), SecureSum(threshold=0.75))
+        with pytest.raises(KeyboardInterrupt):
+            fedfactor.run(Flaky(3), owners(), callbacks=[crash], privacy=privacy, **options)
+        away.add("c3")
         with pytest.raises(RefusedError, match="'c3' has come or gone"):
-            fedfactor.run(Absent(3), owners(), privacy=privacy, **options)
-        assert fedfactor.run(PooledNMF(3), owners(), privacy=privacy, **options).rounds == 3
+            fedfactor.run(Flaky(3), owners(), privacy=privacy, **options)
+        away.clear()
+        assert fedfactor.run(Flaky(3), owners(), privacy=privacy, **options).rounds == 3
 
     def test_other_noise_under_the_same_name_is_another_release(self, tmp_path):
         def crash(record):
@@ -399,6 +402,11 @@ class TestLedger:
         options = {"seed": 0, "rounds": 3, "checkpoint": fedfactor_checkpoint(tmp_path / "run", 10)}
         with pytest.raises(KeyboardInterrupt):
             fedfactor.run(PooledNMF(3), owners(), callbacks=[crash], privacy=fedfactor.dp(1.0, **PUBLIC), **options)
+        with pytest.raises(CheckpointError, match="belongs to another run"):
+            fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(9.0, **PUBLIC), **options)
+        with pytest.raises(CheckpointError, match="its seed was 0"):  # its noisy uploads were made for another V
+            fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(1.0, **PUBLIC), **options | {"seed": 1})
+        (tmp_path / "run" / "run.safetensors").unlink()
         with pytest.raises(BudgetError, match="in the books with other noise"):
             fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(9.0, **PUBLIC), **options)
 

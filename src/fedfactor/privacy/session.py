@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,8 @@ class Channel:
         return privacy_report(self, rounds)
 
 
-def _settings(transform: Transform) -> Any:
-    try:
-        return asdict(transform)  # type: ignore[call-overload]
-    except TypeError:
+def _settings(transform: Transform) -> dict[str, Any]:
+    """Name a link's settings; what it only collects is none of them."""
+    if not is_dataclass(transform):
         return {}
+    return {f.name: getattr(transform, f.name) for f in fields(transform) if f.compare}
