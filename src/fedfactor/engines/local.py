@@ -113,6 +113,9 @@ class _Loop:
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
             self.crew.restore(saved.clients)
+        elif checkpoint and self.channel and self.channel.noisy:
+            # Noised uploads are kept from round 0 on: from another start they would be answers to another question.
+            checkpoint.save(replace(snapshot, clients=self.crew.states()))
         watch.start(self.algorithm, self.meta, self.rounds, snapshot.next_round)
         status: Status = "rounds"
         while snapshot.next_round < self.rounds or snapshot.ended:
