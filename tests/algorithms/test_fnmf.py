@@ -69,6 +69,14 @@ def test_a_pull_in_the_first_round_draws_to_noise(blocks, method):
     assert sum_rmsd(early) > 1.2 * sum_rmsd(late)
 
 
+def test_a_relative_pull_means_the_same_at_every_scale(blocks):
+    large = {name: 1000 * X for name, X in blocks.items()}
+    for relative in (True, False):
+        method = FedProxNMF(6, mu=1.0, relative=relative, **IPALM)
+        one, other = (fit(method, owners, 5).V for owners in (blocks, large))
+        assert np.allclose(one, other, rtol=1e-6) == relative
+
+
 def cosines(planted, found):
     return cosine_similarity(planted, found).max(axis=1)
 

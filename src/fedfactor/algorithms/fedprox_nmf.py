@@ -76,6 +76,9 @@ class FedProxNMF(Algorithm):
         Rank k.
     mu : float
         Weight of the proximal term, in the units of ``UᵀU``; 0 is federated averaging.
+    relative : bool
+        Take mu as a share of the mean squared norm of the columns of a client's U, so that what it means does not
+        depend on the scale of the data: with values in the hundreds ``mu=1`` alone is next to nothing.
     pull_from : int
         First round with that term. In round 0 nothing has been averaged yet, so the default is 1.
     local_steps : int
@@ -115,6 +118,7 @@ class FedProxNMF(Algorithm):
 
     n_components: int
     mu: float = 1.0
+    relative: bool = False
     pull_from: int = 1
     local_steps: int = 10
     local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals"
@@ -176,6 +180,7 @@ class FedProxNMF(Algorithm):
             steps=self.local_steps,
             solver=self.local_solver,
             inertia=self.inertia,
+            relative=self.relative,
             mu=self.mu if at.index >= self.pull_from else 0.0,
             anchor=average,
             sq_norm=float(state.total),

@@ -184,6 +184,8 @@ class FedProxNMF(FederatedTransformer):
         Rank k. No rule can choose it without a look at the data, so the default is the smallest that tells rows apart.
     mu : float, default=1
         Weight of the proximal term; 0 is federated averaging.
+    relative : bool, default=False
+        Take mu as a share of the mean squared norm of the columns of U: free of the scale of the data.
     pull_from : int, default=1
         First round with that term; in round 0 nothing has been averaged yet.
     local_steps : int, default=10
@@ -252,6 +254,7 @@ class FedProxNMF(FederatedTransformer):
         n_components: int = 2,
         *,
         mu: float = 1.0,
+        relative: bool = False,
         pull_from: int = 1,
         local_steps: int = 10,
         local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals",
@@ -271,6 +274,7 @@ class FedProxNMF(FederatedTransformer):
     ) -> None:
         self.n_components = n_components
         self.mu = mu
+        self.relative = relative
         self.pull_from = pull_from
         self.local_steps = local_steps
         self.local_solver = local_solver
