@@ -63,7 +63,7 @@ def methods(k: int, rounds: int = 20) -> dict[str, tuple[Algorithm, int]]:
         "iPALM": (OneShotNMF(local_solver="ipalm", **once), 1),
         "MUR": (OneShotNMF(local_solver="multiplicative", **once), 1),
         "FedAvg": (FedProxNMF(mu=0.0, **ipalm), rounds),
-        "FedProx": (FedProxNMF(mu=1.0, **ipalm), rounds),
+        "FedProx": (FedProxNMF(mu=1.0, relative=True, **ipalm), rounds),
         "FNMF-LAP": (FNMF(scale="free", **ipalm), rounds),
         "FNMF-LAP_rho": (FNMF(alignment="lap_rho", scale="free", **ipalm), rounds),
         "FNMF-LAP unit": (FNMF(**ipalm), rounds),
