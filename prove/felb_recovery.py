@@ -71,7 +71,7 @@ OWN = {"FELB": FELB(5), "FALB": FALB(5), "FELB to the letter": FELB.paper(5)}
 
 def recovered(V, U, data) -> tuple[float, bool]:
     loss = boolean_metrics(data.owners, U, V).loss
-    return loss, loss < data.floor + 0.02
+    return loss, bool(loss < data.floor + 0.02)
 
 
 def figures(algorithm, flips: float, seeds=SEEDS) -> dict[str, float]:
