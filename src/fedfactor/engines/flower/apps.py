@@ -12,7 +12,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.desk import Policy
 from fedfactor.engines.flower.post import GridPost
@@ -58,5 +58,8 @@ def clerk_of(folder: str) -> Clerk:
 
 def answer(clerk: Clerk, message: Message) -> Message:
     """Let a clerk answer a Flower message."""
-    data = from_record(message.content) if message.has_content() else b""
+    try:
+        data = from_record(message.content) if message.has_content() else b""
+    except ProtocolError:
+        data = b""  # the clerk refuses it in words; without an answer a SuperNode would wait for ever
     return Message(to_record(clerk.answer(data)), reply_to=message)

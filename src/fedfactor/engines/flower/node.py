@@ -1,18 +1,27 @@
-"""Run Flower's SuperNode as a child: it ends when its parent does, and looks for mail more often than every 3 s."""
+"""Run Flower's SuperNode as a child: it ends when its parent does, looks for mail often, and comes back at once."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+from fedfactor.core.files import write_atomic
 
 POLL = "FEDFACTOR_NODE_POLL"
 """Environment variable: seconds between two looks for mail; Flower's own 3 s when it is not set."""
 
+NODE = "FEDFACTOR_NODE_FILE"
+"""Environment variable: the file that keeps the number under which the server knows this node."""
 
 HEARTBEAT = 10
-"""Seconds between two signs of life: a server gives a silent node up after twice as long."""
+"""Seconds between two signs of life, at most: a server gives a silent node up after twice as long."""
+
+RETRY = 3
+"""Most seconds between two tries to reach a server that is away."""
 
 
 class _Clock:
@@ -29,19 +38,48 @@ class _Clock:
         return getattr(time, name)
 
 
+def returning(base: Any, file: Path) -> Any:
+    """Derive a connection for a node whose last process was killed, so that the server takes it for alive.
+
+    The owner's lock says that no other process of this node lives: its old presence is ended in its own name.
+    """
+    import httpx
+    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+
+    class Returning(base):
+        def ActivateNode(self, request: Any) -> Any:
+            try:
+                response = super().ActivateNode(request)
+            except httpx.HTTPStatusError:
+                if not file.exists():
+                    raise
+                with suppress(httpx.HTTPStatusError):
+                    self.DeactivateNode(DeactivateNodeRequest(node_id=int(file.read_text())))
+                response = super().ActivateNode(request)
+            write_atomic(file, str(response.node_id).encode())
+            return response
+
+    return Returning
+
+
 def main() -> None:
     """Serve until the parent ends."""
     from flwr.supercore.app_utils import start_parent_process_monitor
     from flwr.supernode.cli import flower_supernode
 
-    waiting: Any = importlib.import_module("flwr.supernode.start_client_internal")
-
     start_parent_process_monitor(os.getppid())
+    speaking: Any = importlib.import_module("flwr.supernode.fleet_http_connection")
     poll = os.environ.get(POLL)
     if poll:  # its waits are written into the code
+        waiting: Any = importlib.import_module("flwr.supernode.start_client_internal")
         waiting.time = _Clock(float(poll))
-        speaking: Any = importlib.import_module("flwr.supernode.fleet_http_connection")
-        speaking.HEARTBEAT_DEFAULT_INTERVAL = min(HEARTBEAT, speaking.HEARTBEAT_DEFAULT_INTERVAL)
+        # What it promises and what it does are two constants: a node that beats less often than it says seems to die.
+        beating: Any = importlib.import_module("flwr.supercore.heartbeat")
+        retrying: Any = importlib.import_module("flwr.supercore.retry.http_retry")
+        speaking.HEARTBEAT_DEFAULT_INTERVAL = beating.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
+        retrying.MAX_RETRY_DELAY = RETRY
+    if os.environ.get(NODE):
+        speaking.FleetHttpClient = returning(speaking.FleetHttpClient, Path(os.environ[NODE]))
     flower_supernode()
 
 

@@ -61,8 +61,8 @@ class Porter:
             retry_invoker=None,  # Flower's own would end this process when a task is no longer wanted
         )
 
-    def serve(self, alive: Callable[[], bool]) -> None:
-        """Answer until ``alive`` says no."""
+    def serve(self, alive: Callable[[], bool]) -> bool:
+        """Answer until ``alive`` says no; return False when an answer was lost: the SuperNode would wait for ever."""
         request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
         while alive():
             try:
@@ -72,11 +72,13 @@ class Porter:
                 time.sleep(1.0)
                 continue
             if task.HasField("task") and task.token:
-                self._one(task.token)
+                if not self._one(task.token):
+                    return False
             else:
                 time.sleep(self._poll)
+        return True
 
-    def _one(self, token: str) -> None:
+    def _one(self, token: str) -> bool:
         version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
         client = self._connect(version, RuntimeTokenHttpInterceptor(token))
         heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
@@ -92,3 +94,4 @@ class Porter:
             push_task_output(client, context, status, details)
             heart.stop()
             client.close()
+        return status == SubStatus.COMPLETED
