@@ -19,7 +19,7 @@ from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.flower.apps import answer
 from fedfactor.engines.flower.link import BODY, Gate
-from fedfactor.engines.flower.node import returning
+from fedfactor.engines.flower.node import come_back
 from fedfactor.engines.flower.records import from_record, to_record
 from fedfactor.engines.letters import read_head
 from fedfactor.federation import children
@@ -130,7 +130,9 @@ class Fleet:
 
 def test_a_killed_node_comes_back_in_its_own_name_and_a_new_one_does_not_push_in(tmp_path):
     server, file = Fleet(), tmp_path / "node"
-    node = returning(server.connection(), file)()
+    connection = server.connection()
+    come_back(connection, file)
+    node = connection()
     with pytest.raises(httpx.HTTPStatusError):
         node.ActivateNode(None)
     server.online = False

@@ -38,28 +38,29 @@ class _Clock:
         return getattr(time, name)
 
 
-def returning(base: Any, file: Path) -> Any:
-    """Derive a connection for a node whose last process was killed, so that the server takes it for alive.
+def come_back(connection: Any, file: Path) -> None:
+    """Let a node in whose last process was killed, so that the server takes it for alive.
 
     The owner's lock says that no other process of this node lives: its old presence is ended in its own name.
     """
     import httpx
     from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
-    class Returning(base):
-        def ActivateNode(self, request: Any) -> Any:
-            try:
-                response = super().ActivateNode(request)
-            except httpx.HTTPStatusError:
-                if not file.exists():
-                    raise
-                with suppress(httpx.HTTPStatusError):
-                    self.DeactivateNode(DeactivateNodeRequest(node_id=int(file.read_text())))
-                response = super().ActivateNode(request)
-            write_atomic(file, str(response.node_id).encode())
-            return response
+    activate: Any = connection.ActivateNode
 
-    return Returning
+    def again(self: Any, request: Any) -> Any:
+        try:
+            response = activate(self, request)
+        except httpx.HTTPStatusError:
+            if not file.exists():
+                raise
+            with suppress(httpx.HTTPStatusError):
+                self.DeactivateNode(DeactivateNodeRequest(node_id=int(file.read_text())))
+            response = activate(self, request)
+        write_atomic(file, str(response.node_id).encode())
+        return response
+
+    connection.ActivateNode = again
 
 
 def main() -> None:
@@ -79,7 +80,7 @@ def main() -> None:
         speaking.HEARTBEAT_DEFAULT_INTERVAL = beating.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
         retrying.MAX_RETRY_DELAY = RETRY
     if os.environ.get(NODE):
-        speaking.FleetHttpClient = returning(speaking.FleetHttpClient, Path(os.environ[NODE]))
+        come_back(speaking.FleetHttpClient, Path(os.environ[NODE]))
     flower_supernode()
 
 
