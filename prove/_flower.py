@@ -74,7 +74,7 @@ def terms(algorithm: str, rounds: int, policy: Mapping[str, Any] | None = None, 
 
 CASES: dict[str, tuple[int, dict[str, Any], str]] = {
     "PooledNMF": (4, {"tol": 0.0}, "rows"),
-    "FNMF": (3, {}, "rows"),
+    "FNMF": (4, {"barycenter": "client", "align_every": 1}, "rows"),
     "FELB": (3, {}, "binary"),
     "FedSPLIT": (4, {"local_components": 3}, "ratings"),
     "AsynSD": (3, {}, "rows"),
