@@ -113,15 +113,15 @@ def _await(out: Path, rounds: int, patience: float) -> list[float]:
     raise TimeoutError("Flower's minimal app did not finish.")
 
 
-def ours(rounds: int, columns: int, patience: float, poll: float = 0.5) -> list[float]:
-    """Time PooledNMF with everything on; a party looks for mail every ``poll`` seconds."""
+def ours(rounds: int, columns: int, patience: float) -> list[float]:
+    """Time PooledNMF with everything on."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         files = real.write_rows(folder, columns=columns)
         trial = Trial(folder / "all", files, real.terms("PooledNMF", rounds, tol=0.0))
         with trial:
             for party in files:
-                trial.join(party, "--poll", str(poll))
+                trial.join(party)
             trial.coordinator.start()
             ended = trial.coordinator.wait(patience)
             if ended["state"] != "finished":
@@ -142,7 +142,6 @@ def main() -> None:
     arms = {
         "Flower's minimal app": lambda: plain(options.rounds, size, 600),
         "ours": lambda: ours(options.rounds, options.columns, 600),
-        "ours, --poll 0.05": lambda: ours(options.rounds, options.columns, 600, poll=0.05),
     }
     found: dict[str, Any] = {"load": [os.getloadavg()[0]], "bytes": 8 * size, **{name: [] for name in arms}}
     for _ in range(options.repeats):

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.files import write_atomic
+from fedfactor.engines.pace import Pace
 
 POLL = "FEDFACTOR_NODE_POLL"
-"""Environment variable: seconds between two looks for mail; Flower's own 3 s when it is not set."""
+"""Environment variable: most seconds between two looks for mail; Flower's own 3 s when it is not set."""
+
+IDLE = 3
+"""Seconds that Flower's SuperNode waits when there was no mail; its other waits are for the answer to some."""
 
 NODE = "FEDFACTOR_NODE_FILE"
 """Environment variable: the file that keeps the number under which the server knows this node."""
@@ -28,11 +32,15 @@ class _Clock:
     """Stands in for the ``time`` module where Flower's SuperNode waits; everything but long sleeps is the real one."""
 
     def __init__(self, poll: float) -> None:
-        self._poll = poll
+        self._idle, self._poll = Pace(poll), poll
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not longer than agreed."""
-        time.sleep(min(seconds, self._poll))
+        """Sleep, but not longer than agreed, and shortly while mail comes and goes."""
+        if seconds < IDLE:
+            self._idle.hurry()
+            time.sleep(min(seconds, self._poll, 0.05))
+        else:
+            time.sleep(self._idle.next())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)

@@ -26,6 +26,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.flower.apps import answer
+from fedfactor.engines.pace import Pace
 
 logger = logging.getLogger("fedfactor")
 
@@ -42,11 +43,11 @@ class Porter:
     secret : bytes
         What that SuperNode demands from whoever takes its work.
     poll : float
-        Seconds between two looks.
+        Most seconds between two looks.
     """
 
-    def __init__(self, clerk: Clerk, address: str, secret: bytes, poll: float = 0.2) -> None:
-        self._clerk, self._address, self._poll = clerk, address, poll
+    def __init__(self, clerk: Clerk, address: str, secret: bytes, poll: float = 0.5) -> None:
+        self._clerk, self._address, self._pace = clerk, address, Pace(poll)
         guard = SuperExecAuthHttpInterceptor(
             master_secret=secret, protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"})
         )
@@ -74,8 +75,9 @@ class Porter:
             if task.HasField("task") and task.token:
                 if not self._one(task.token):
                     return False
+                self._pace.hurry()
             else:
-                time.sleep(self._poll)
+                time.sleep(self._pace.next())
         return True
 
     def _one(self, token: str) -> bool:
