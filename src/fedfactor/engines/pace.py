@@ -16,8 +16,8 @@ class Pace:
     Examples
     --------
     >>> pace = Pace(0.2, shortest=0.05)
-    >>> [round(pace.next(), 3) for _ in range(5)]
-    [0.05, 0.075, 0.112, 0.169, 0.2]
+    >>> [round(pace.next(), 2) for _ in range(5)]
+    [0.05, 0.08, 0.11, 0.17, 0.2]
     >>> pace.hurry()
     >>> pace.next()
     0.05
