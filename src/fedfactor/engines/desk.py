@@ -233,7 +233,9 @@ class Asking:
         tally = self.ex.tally
         try:
             head = read_head(data)
-            if (head.run, head.terms, head.client) != (self.head.run, self.head.terms, name):
+            # Who signed up for other terms says so under those terms.
+            terms = self.head.terms if head.kind == "refusal" else head.terms
+            if (head.run, terms, head.client) != (self.head.run, self.head.terms, name):
                 tally.count("foreign", name, "an answer of another run, of other terms, or in another name")
             elif head.index < self.head.index or (head.kind not in (self.head.kind, "refusal")):
                 tally.count("stale", name)
