@@ -39,8 +39,8 @@ def disturb(trial: Trial, chance: random.Random, kills: list[str], figures: dict
         if at["state"] in OVER:
             figures["too_late"] += 1
             continue
-        kill(trial, kind, chance.choice(real.PARTIES))
         began = time.monotonic()
+        kill(trial, kind, chance.choice(real.PARTIES))
         figures[f"{kind}s_killed"] += 1
         figures["at"].append(f"{kind}, {at['state']}")
         if chance.random() < 0.75:

@@ -106,7 +106,8 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch):
             for name in hospitals if who == "north" else (who,):  # the page shows north; likewise at the others
                 if words[1] == "join":
                     people.mails("coordinator", name, "federation.toml")
-                said[(name, words[1])] = people.types(name, [word.replace("north", name) for word in words])
+                own = [word.replace("north", name) for word in words] if who == "north" else words
+                said[(name, words[1])] = people.types(name, own)
         said[("coordinator", "results")] = people.types(
             "coordinator", "fedfactor results federation.toml -o result".split()
         )

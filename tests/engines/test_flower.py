@@ -72,7 +72,8 @@ def test_a_changed_federation_toml_is_refused_by_those_who_signed_the_old_one(tr
     if not trial.members:
         real.everybody_joins(trial, trial.files, real.terms("PooledNMF", 2, tol=0.0))
     old = trial.toml.read_text()
-    document.save(trial.toml, {**trial.terms.content, "run": {**trial.terms.content["run"], "rounds": 2}})
+    run = trial.terms.content["run"]
+    document.save(trial.toml, {**trial.terms.content, "run": {**run, "rounds": run["rounds"] + 1}})
     changed = Coordinator(trial.toml)
     try:
         changed.prepare()

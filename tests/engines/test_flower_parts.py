@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.flower.apps import answer
 from fedfactor.engines.flower.link import BODY, Gate
 from fedfactor.engines.flower.node import come_back
+from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import from_record, to_record
 from fedfactor.engines.letters import read_head
 from fedfactor.federation import children
@@ -99,6 +101,24 @@ def test_a_record_that_is_no_letter_is_answered_with_a_refusal(tmp_path, monkeyp
     told = read_head(from_record(answer(Clerk(seat), message).content))
     assert told.kind == "refusal"
     assert seat.sent()[-1]["kind"] == "refusal"
+
+
+def test_a_message_whose_sender_died_is_given_up_in_time(monkeypatch):
+    inflatable = pytest.importorskip("flwr.supercore.inflatable.inflatable_utils")
+    for function in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
+        monkeypatch.setattr(function, "__kwdefaults__", dict(function.__kwdefaults__))
+    looks = []
+
+    def never(piece):
+        looks.append(piece)
+        raise inflatable.ObjectUnavailableError(piece)
+
+    wait_for_pieces(0.4)
+    began = time.monotonic()
+    with pytest.raises(inflatable.ObjectPullError):
+        inflatable.pull_objects(["a"], never)
+    assert 0.4 <= time.monotonic() - began < 20
+    assert len(looks) > 2
 
 
 class Fleet:

@@ -15,6 +15,7 @@ from flwr.serverapp import ServerApp
 from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.desk import Policy
+from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.post import GridPost
 from fedfactor.engines.flower.records import from_record, to_record
 from fedfactor.engines.remote import Server
@@ -37,6 +38,7 @@ def _serve(grid: Any, context: Context) -> None:
     about: dict[str, Any] = json.loads((folder / "server.json").read_bytes())
     agreement = Agreement.of((folder / "agreement.json").read_bytes())
     policy = Policy(**about["policy"])
+    wait_for_pieces(policy.deadline / 4)
     keys = {name: key.encode() for name, key in about["keys"].items()}
     Server(folder, agreement, policy, GridPost(grid, keys, ttl=max(3600.0, 2 * policy.deadline))).run()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.files import write_atomic
+from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.pace import Pace
 
 POLL = "FEDFACTOR_NODE_POLL"
@@ -23,6 +24,9 @@ NODE = "FEDFACTOR_NODE_FILE"
 
 HEARTBEAT = 10
 """Seconds between two signs of life, at most: a server gives a silent node up after twice as long."""
+
+PIECES = 15.0
+"""Seconds to wait for a piece of a letter: the server has all of them beside it, unless it died."""
 
 RETRY = 3
 """Most seconds between two tries to reach a server that is away."""
@@ -87,6 +91,7 @@ def main() -> None:
         retrying: Any = importlib.import_module("flwr.supercore.retry.http_retry")
         speaking.HEARTBEAT_DEFAULT_INTERVAL = beating.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
         retrying.MAX_RETRY_DELAY = RETRY
+        wait_for_pieces(PIECES)
     if os.environ.get(NODE):
         come_back(speaking.FleetHttpClient, Path(os.environ[NODE]))
     flower_supernode()

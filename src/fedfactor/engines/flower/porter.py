@@ -26,6 +26,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.flower.apps import answer
+from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.pace import Pace
 
 logger = logging.getLogger("fedfactor")
@@ -48,6 +49,7 @@ class Porter:
 
     def __init__(self, clerk: Clerk, address: str, secret: bytes, poll: float = 0.5) -> None:
         self._clerk, self._address, self._pace = clerk, address, Pace(poll)
+        wait_for_pieces()
         guard = SuperExecAuthHttpInterceptor(
             master_secret=secret, protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"})
         )
