@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedfactor.algorithms.pooled_nmf import PooledNMF
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.findings import Finding
 from fedfactor.audit.item_vectors import item_vector_membership
@@ -27,6 +28,7 @@ from fedfactor.engines import client
 from fedfactor.engines.launch import run
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.listen import Listener
+from fedfactor.privacy.paper import PaperNoise
 from fedfactor.privacy.policy import Minimums, PrivacyWarning, RefusedError
 from fedfactor.privacy.secure_sum import SecureSum
 
@@ -37,6 +39,7 @@ LATE = 20
 """Round in which a client stays away: by then V moves little, and the difference of two sums is that client's part."""
 
 ROWS = "no row can be read from what the server sees"
+UNTRIED = "Not tried: no upload holds a matrix with a column for each feature that could tell rows apart."
 
 
 def audit(
@@ -92,14 +95,15 @@ def audit(
             findings = [item_vector_membership(algorithm, federation, seed=seed)]
         else:
             findings = [_membership(result, members, others, asked)]
-        if privacy is None:
+        seen_alone = asked is None and not exact and not any(isinstance(part, PaperNoise) for part in parts)
+        if seen_alone:  # medians and trimmed means see every upload too
             findings += _clear_uploads(algorithm, federation, seed)
-        else:
+        if privacy is not None:
             findings.append(_sum_reconstruction(heard, members))
         if exact:
-            findings.append(_singletons(algorithm, federation, parts, seed))
+            findings.append(singletons(algorithm, federation, parts, seed))
             findings.append(_differencing(algorithm, federation, parts, seed))
-        if asked is not None and asked.unit == "row" and hasattr(algorithm, "row_clip"):
+        if asked is not None:
             findings.append(_canaries(algorithm, asked, parts, result.rounds, canaries, seed))
     about = {
         "algorithm": type(algorithm).__name__,
@@ -143,7 +147,8 @@ def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, aske
     refuted, claim = False, "none is made: membership is not protected without noise"
     if asked is not None and others.size:
         claim = f"({asked.epsilon:g}, {asked.delta:g})-DP of one {asked.unit}: hits ≤ exp(ε) × false alarms + δ"
-        most = math.exp(min(asked.epsilon, 700.0)) * 0.01 + asked.delta
+        alarms = figures["false_alarms_at_1%_fpr_at_most"]
+        most = math.exp(min(asked.epsilon, 700.0)) * alarms + asked.delta
         refuted = figures["tpr_at_1%_fpr_resolvable"] and figures["tpr_at_1%_fpr_interval"][0] > most
     return Finding(
         "membership from the final V", "anybody who holds V", claim, "REFUTED" if refuted else "consistent", figures,
@@ -196,7 +201,6 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
         X = _dense(federation.shard(name).X)
         blocks, received = _blocks_of(algorithm, federation, name, seed)
         if not blocks:
-            total["rows"] += len(X)
             continue
         direct = binary_rows_in_span(*blocks)
         through = direct if direct.size else binary_rows_in_span(*blocks, *received)
@@ -211,7 +215,7 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
         Finding(
             "rows from one upload in the clear", SERVER, ROWS, "REFUTED" if total["recovered"] else "consistent",
             {**total, "clients_with_no_more_rows_than_components": len(small)},
-            "" if binary else "Only binary rows are searched for; these are not.",
+            _unsearched(binary, total["rows"]),
         )
     ]  # fmt: skip
     if inferred:
@@ -223,6 +227,12 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
             )
         )  # fmt: skip
     return found
+
+
+def _unsearched(binary: bool, rows: int) -> str:
+    if not binary:
+        return "Only binary rows are searched for; these are not."
+    return "" if rows else UNTRIED
 
 
 def _is_binary(X: Any) -> bool:
@@ -243,7 +253,7 @@ def _sum_reconstruction(heard: Listener, members: dict[str, Shard]) -> Finding:
     return Finding("rows from the sums", SERVER, ROWS, verdict, total)
 
 
-def _singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
+def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
     """Look for columns that one row fills, in the first sum of the run as it would really be made."""
     heard = Listener()
     if getattr(algorithm, "start", "random") not in ("random", "common", "own"):
@@ -252,7 +262,7 @@ def _singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[An
     attack, claim = "columns that one row fills", "no row's u is shown by a sum"
     result = run(algorithm, federation, rounds=1, seed=seed, privacy=(heard, *parts))
     if not (blocks := _wide(heard.rounds[0][1], federation.n_features)):
-        return Finding(attack, SERVER, claim, "consistent", {}, "The first sum has no matrix over the columns.")
+        return Finding(attack, SERVER, claim, "consistent", {}, UNTRIED)
     A = blocks[-1]
     U = np.concatenate([_u_of(_first_upload(algorithm, federation, n, seed)[1], algorithm) for n in federation.names])
     X = scipy.sparse.vstack([scipy.sparse.csr_array(federation.shard(name).X) for name in federation.names])
@@ -290,9 +300,7 @@ def _differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[
     sent = (*(up for _, up, _ in heard.rounds[-2:]), _upload_before_last(algorithm, federation, gone, heard, seed))
     blocks = [_wide(up, federation.n_features) for up in sent]
     if not all(blocks):
-        return Finding(
-            "difference of two sums", SERVER, claim, "consistent", {}, "These sums have no matrix over the columns."
-        )
+        return Finding("difference of two sums", SERVER, claim, "consistent", {}, UNTRIED)
     error = differencing_error(*(found[-1] for found in blocks))
     verdict = "REFUTED" if error < 0.5 else "consistent"
     return Finding("difference of two sums", SERVER, claim, verdict, {"relative_error": error})
@@ -312,6 +320,9 @@ def _canaries(
     algorithm: Algorithm, asked: DP, parts: Sequence[Any], rounds: int, n_canaries: int, seed: int
 ) -> Finding:
     """Bound ε from below, with noise and rounds as in the run."""
+    if asked.unit != "row":
+        note = f"Not tried: only rows can be planted, and the unit is a {asked.unit}. Nothing here tested the noise."
+        return Finding("planted rows in one run", SERVER, f"ε ≤ {asked.epsilon:g}", "consistent", {}, note)
     planted = plant_canaries(n_canaries, np.random.default_rng(seed))
     settings = replace(asked, row_bound=1.0, rows=n_canaries / 2, ledger=None)
     if asked.noise == "local":
@@ -322,4 +333,8 @@ def _canaries(
     figures["claimed_epsilon"] = asked.epsilon
     verdict = "REFUTED" if figures["epsilon"] > asked.epsilon else "consistent"
     note = "" if figures["most_it_could_show"] > asked.epsilon else "Too few canaries to refute a claim this large."
+    if type(algorithm) is not PooledNMF:
+        note = (
+            f"Run with PooledNMF, whose clipped gradients and noise {type(algorithm).__name__} shares. {note}".strip()
+        )
     return Finding("planted rows in one run", SERVER, f"ε ≤ {asked.epsilon:g}", verdict, figures, note)
