@@ -97,7 +97,18 @@ def settings_of(algorithm: Any) -> dict[str, Any]:
     >>> settings_of(PooledNMF(np.int64(3)))["n_components"]
     3
     """
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(algorithm).items()}
+    return {name: _plain(value) for name, value in asdict(algorithm).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}  # type: ignore[reportUnknownVariableType]
+    if isinstance(value, (list, tuple)):
+        parts: Any = value
+        return tuple(map(_plain, parts)) if isinstance(value, tuple) else list(map(_plain, parts))
+    return value
 
 
 @record
