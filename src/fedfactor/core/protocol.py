@@ -101,14 +101,14 @@ def settings_of(algorithm: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    whole: Any = value
     if isinstance(value, np.generic):
-        return value.item()
+        return whole.item()
     if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}  # type: ignore[reportUnknownVariableType]
+        return {key: _plain(part) for key, part in whole.items()}
     if isinstance(value, (list, tuple)):
-        parts: Any = value
-        return tuple(map(_plain, parts)) if isinstance(value, tuple) else list(map(_plain, parts))
-    return value
+        return [_plain(part) for part in whole] if isinstance(value, list) else tuple(_plain(part) for part in whole)
+    return whole
 
 
 @record
