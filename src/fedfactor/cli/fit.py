@@ -121,6 +121,8 @@ def fit(
 ) -> None:
     """Factor the rows of several owners together: X ≈ U V, with V common and every U private.
 
+    Each of FILES holds the rows of one owner (.npy .npz .csv .tsv .parquet .mtx); a folder stands for the files in it.
+
     An interrupted run goes on when the same command is given again. Written to the folder: components.safetensors (V),
     features.json, run.json, and private/OWNER.safetensors (U, readable by you only). checkpoint/ is there while the run
     is unfinished, and removed once the results are written.

@@ -55,10 +55,16 @@ def transform(
     folder: Folder,
     rows: Annotated[Path, typer.Argument(help="A file of new rows.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where U goes: .csv or .npy.", show_default=False)],
-    missing_values: Annotated[str | None, typer.Option("--missing-values", help="As in fedfactor fit.")] = None,
+    missing_values: Annotated[
+        str | None,
+        typer.Option("--missing-values", help="As in fedfactor fit; by default as in that run.", show_default=False),
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Find U of new rows with the components of a finished run; nothing is sent anywhere."""
+    """Find U of new rows with the components of a finished run; nothing is sent anywhere.
+
+    FOLDER was written by fedfactor fit; ROWS is a file of new rows, in any format that fit reads.
+    """
     from fedfactor.data.io import load_table
     from fedfactor.data.results import read_components
 
@@ -68,8 +74,9 @@ def transform(
         V, features = read_components(folder)
         record = _record(folder)
         method = algorithm_class(record["algorithm"])(**record["settings"])
-        table = load_table(rows, missing_values=missing(missing_values))
-        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), missing(missing_values))
+        absent = missing(record.get("asked", {}).get("missing_values") if missing_values is None else missing_values)
+        table = load_table(rows, missing_values=absent)
+        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), absent)
         check_values(rows.name, X, mask, method.domain)
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")

@@ -160,5 +160,6 @@ def _complain(path: Path, row: int, column: str, value: float) -> None:
         )
     raise DataError(
         f"{path} lacks a value in row {row}, column {column} (the first such cell; rows count from 0), and "
-        "missing_values does not say that NaN marks missing cells. Pass missing_values=float('nan'), or fill them."
+        "missing_values does not say that NaN marks missing cells. Pass missing_values=float('nan'), on the command "
+        "line --missing-values nan, or fill them."
     )
