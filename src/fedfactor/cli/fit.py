@@ -171,9 +171,12 @@ def fit(
 
 def _open(files: list[Path], missing_values: float | str | None, method: Any) -> Any:
     """Open every file and check all of them, and whether the method can take them, before any work."""
+    from fedfactor.data.results import owner_to_file
     from fedfactor.engines.base import check_fit
 
     federation = open_parts(files, missing_values)
+    for name in federation.names:
+        owner_to_file(name)  # a name that no result could be filed under
     check_fit(method, federation.prepare(method.domain))
     return federation
 
