@@ -127,7 +127,7 @@ class Federation:
             # Its rows, or its column names, would otherwise become owners.
             raise DataError(
                 f"A federation needs owners by name, or a list of matrices, but this is one {type(owners).__name__}. "
-                "Give {'a': X} for one owner, or split the rows: fedfactor.data.partition.split_rows(X, labels)."
+                "Give {'a': X} for one owner, or split the rows with fedfactor.data.split_rows(X, labels)."
             )
         if not isinstance(owners, Mapping):
             owners = {str(position): rows for position, rows in enumerate(owners)}
