@@ -102,3 +102,12 @@ def test_transform_remembers_what_marks_a_missing_cell(tmp_path, rows):
 def test_help_says_what_the_files_are(command):
     words = " ".join(call(command, "--help").stdout.split())
     assert "holds the rows of one owner" in words or "ROWS is a file of new rows" in words
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '"run"', "{"])
+def test_a_record_that_is_none(out, files, tmp_path, text):
+    (out / "run.json").write_text(text)
+    for words in (("info", out), ("transform", out, files / "east.npz", "-o", tmp_path / "u.csv")):
+        done = call(*words)
+        assert done.exit_code == 2
+        assert "run.json" in done.stderr

@@ -219,6 +219,10 @@ class TestRefusal:
         with pytest.raises(CheckpointError, match=r"its participation was 'partial', now it is '1\.0'"):
             fit(tmp_path)
 
+    def test_fewer_rounds_than_it_has_gone(self, half):
+        self.refused(half, "has gone 3 rounds, more than rounds=2", rounds=2)
+        assert fit(half, rounds=3).rounds == 3
+
     def test_tells_what_to_do(self, half):
         self.refused(half, "Use another folder, or delete this one", seed=5)
 

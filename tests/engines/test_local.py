@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import io
+import logging
 import math
+import sys
 import threading
 
 import numpy as np
@@ -188,6 +191,23 @@ class TestRefusals:
     def test_data_are_checked_before_anything_runs(self):
         with pytest.raises(DataError, match="Negative"):
             fedfactor.run(PooledNMF(2), {"a": -np.ones((3, 4))}, rounds=1)
+
+
+def test_lines_that_were_asked_for_pass_a_root_that_only_warns(monkeypatch):
+    log, root, kept = logging.getLogger("fedfactor"), logging.getLogger(), []
+    handler = logging.Handler()
+    handler.emit = kept.append
+    monkeypatch.setattr(root, "handlers", [handler])
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # no terminal
+    levels = log.level, root.level
+    try:
+        log.setLevel(logging.NOTSET)
+        root.setLevel(logging.WARNING)
+        fedfactor.run(PooledNMF(2, tol=0.0), small_data(), rounds=3, seed=0, callbacks=watcher(2))
+    finally:
+        log.setLevel(levels[0])
+        root.setLevel(levels[1])
+    assert sum("round" in record.getMessage() for record in kept) >= 3
 
 
 class TestWords:

@@ -21,6 +21,11 @@ from fedfactor.core.protocol import LocalFactors
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
+_SAID = (
+    "algorithm", "settings", "seed", "rounds", "status", "relative_error", "worst_client", "bytes_up", "bytes_down",
+    "seconds",
+)  # fmt: skip
+
 
 def info(folder: Folder, debug: Debug = False) -> None:
     """Say what a folder of results holds."""
@@ -88,11 +93,15 @@ def transform(
 def _record(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     try:
-        return json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise DataError(f"{path} is not there. Give a folder written by fedfactor fit.") from None
     except ValueError as error:
         raise DataError(f"{path} is not JSON ({error}). Run fedfactor fit again.") from None
+    lacking = [name for name in _SAID if not isinstance(record, dict) or name not in record]
+    if lacking:
+        raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
+    return record
 
 
 def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: int) -> Any:

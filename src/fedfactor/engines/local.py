@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from fedfactor.core.errors import CheckpointError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.run import RoundRecord, Run, Status
@@ -114,6 +115,11 @@ class _Loop:
         saved = checkpoint.load(mark) if checkpoint else None
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
+            if saved.next_round > self.rounds:
+                raise CheckpointError(
+                    f"The run that was kept has gone {saved.next_round} rounds, more than rounds={self.rounds}, and "
+                    "there is no way back. Ask for as many, or use another folder."
+                )
             self.crew.restore(saved.clients)
         watch.start(self.algorithm, self.meta, self.rounds, snapshot.next_round)
         status: Status = "rounds"
