@@ -15,12 +15,13 @@ import scipy.sparse
 from fedfactor.algorithms.pooled_nmf import PooledNMF
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.findings import Finding
+from fedfactor.audit.item_vectors import item_vector_membership
 from fedfactor.audit.membership import membership_figures, residual_scores
 from fedfactor.audit.others import factor_inference
 from fedfactor.audit.reconstruction import binary_rows_in_span, reconstruction_rate
 from fedfactor.audit.report import AuditReport
 from fedfactor.audit.sums import differencing_error, singleton_exposure
-from fedfactor.core.federation import Federation
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, Round, download_for
 from fedfactor.core.tree import leaves, to_numpy
 from fedfactor.engines import client
@@ -38,7 +39,7 @@ LATE = 20
 """Round in which a client stays away: by then V moves little, and the difference of two sums is that client's part."""
 
 ROWS = "no row can be read from what the server sees"
-UNTRIED = "Not tried: the upload holds no matrix with a column for each feature."
+UNTRIED = "Not tried: no upload holds a matrix with a column for each feature that could tell rows apart."
 
 
 def audit(
@@ -90,7 +91,10 @@ def audit(
         members, others = _halves(federation, seed)
         heard = Listener()
         result = run(algorithm, members, rounds=rounds, seed=seed, privacy=(heard, *parts))
-        findings = [_membership(result, members, others, asked)]
+        if all(hasattr(kept, "known") for kept in result.factors.values()):  # item vectors, joined by a network
+            findings = [item_vector_membership(algorithm, federation, seed=seed)]
+        else:
+            findings = [_membership(result, members, others, asked)]
         seen_alone = asked is None and not exact and not any(isinstance(part, PaperNoise) for part in parts)
         if seen_alone:  # medians and trimmed means see every upload too
             findings += _clear_uploads(algorithm, federation, seed)
@@ -121,22 +125,24 @@ def _dense(X: Any) -> np.ndarray:
     return to_numpy(X)
 
 
-def _halves(federation: Federation, seed: int) -> tuple[dict[str, Any], np.ndarray]:
-    """Keep every second row, drawn at random, out of the run."""
+def _halves(federation: Federation, seed: int) -> tuple[dict[str, Shard], np.ndarray]:
+    """Keep every second row, drawn at random, out of the run; what else an owner says of its data stays."""
     rng = np.random.default_rng(seed)
     members, others = {}, []
     for name in federation.names:
-        X = federation.shard(name).X
-        order = rng.permutation(X.shape[0])
-        half = max(1, (X.shape[0] + 1) // 2)
-        members[name] = X[np.sort(order[:half])]
-        others.append(_dense(X[np.sort(order[half:])]))
+        shard = federation.shard(name)
+        order = rng.permutation(shard.n_rows)
+        half = max(1, (shard.n_rows + 1) // 2)
+        inside = np.sort(order[:half])
+        mask = shard.mask if shard.mask is None or isinstance(shard.mask, str) else shard.mask[inside]
+        members[name] = replace(shard, X=shard.X[inside], mask=mask, holdout=None)
+        others.append(_dense(shard.X[np.sort(order[half:])]))
     return members, np.concatenate(others)
 
 
-def _membership(result: Any, members: dict[str, Any], others: np.ndarray, asked: DP | None) -> Finding:
+def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, asked: DP | None) -> Finding:
     V = to_numpy(result.V).astype(np.float64)
-    inside = residual_scores(np.concatenate([_dense(X) for X in members.values()]), V)
+    inside = residual_scores(np.concatenate([_dense(shard.X) for shard in members.values()]), V)
     figures = membership_figures(inside, residual_scores(others, V)) if others.size else {"auc": 0.5}
     refuted, claim = False, "none is made: membership is not protected without noise"
     if asked is not None and others.size:
@@ -161,8 +167,27 @@ def _first_upload(algorithm: Algorithm, federation: Federation, name: str, seed:
 
 
 def _wide(tree: Any, m: int) -> list[np.ndarray]:
+    """List the matrices over all columns in a message; those that have the columns as rows are turned."""
     found = [to_numpy(leaf).astype(np.float64) for _, leaf in leaves(tree)]
-    return [leaf for leaf in found if leaf.ndim == 2 and leaf.shape[1] == m]
+    found = [leaf for leaf in found if leaf.ndim == 2 and m in leaf.shape]
+    return [leaf if leaf.shape[1] == m else leaf.T for leaf in found]
+
+
+def _blocks_of(algorithm: Algorithm, federation: Federation, name: str, seed: int) -> tuple[list, list]:
+    """Return the wide matrices that a client sends first, and those that it had received.
+
+    A method that begins with something else is run to its end by this client alone: what it sends last is looked at.
+    """
+    m = federation.n_features
+    up, _, down = _first_upload(algorithm, federation, name, seed)
+    if blocks := _wide(up, m):
+        return blocks, _wide(down, m)
+    heard = Listener()
+    run(algorithm, {name: federation.shard(name)}, seed=seed, privacy=(heard,))
+    found = [blocks for _, up, _ in heard.rounds if (blocks := _wide(up, m))]
+    last = found[-1] if found else []
+    # Vectors that span all columns in which they are not zero would "contain" every row, and so tell nothing.
+    return [b for b in last if np.linalg.matrix_rank(b) < np.count_nonzero(b.any(axis=0))], []
 
 
 def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> list[Finding]:
@@ -174,22 +199,18 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
     inferred: list[float] = []
     for name in federation.names if binary else ():
         X = _dense(federation.shard(name).X)
-        up, _, down = _first_upload(algorithm, federation, name, seed)
-        blocks = _wide(up, X.shape[1])
+        blocks, received = _blocks_of(algorithm, federation, name, seed)
         if not blocks:
             continue
         direct = binary_rows_in_span(*blocks)
-        through = direct if direct.size else binary_rows_in_span(*blocks, *_wide(down, X.shape[1]))
+        through = direct if direct.size else binary_rows_in_span(*blocks, *received)
         for key, value in reconstruction_rate(X, through).items():
             total[key] += value
     rng = np.random.default_rng(seed)
     for name in small[:5]:
-        up, _, _ = _first_upload(algorithm, federation, name, seed)
-        blocks = _wide(up, federation.n_features)
-        if not blocks:
-            continue
-        factor = blocks[-1]
-        inferred.append(factor_inference(_dense(federation.shard(name).X), factor, 0.25, rng, ridge=1e-6))
+        blocks, _ = _blocks_of(algorithm, federation, name, seed)
+        if blocks:
+            inferred.append(factor_inference(_dense(federation.shard(name).X), blocks[-1], 0.25, rng, ridge=1e-6))
     found = [
         Finding(
             "rows from one upload in the clear", SERVER, ROWS, "REFUTED" if total["recovered"] else "consistent",
@@ -219,14 +240,12 @@ def _is_binary(X: Any) -> bool:
     return bool(np.isin(values, (0, 1)).all())
 
 
-def _sum_reconstruction(heard: Listener, members: dict[str, Any]) -> Finding:
+def _sum_reconstruction(heard: Listener, members: dict[str, Shard]) -> Finding:
     """Try the same on every sum that the server was handed."""
-    X = np.concatenate([_dense(rows) for rows in members.values()])
+    X = np.concatenate([_dense(shard.X) for shard in members.values()])
     total = {"rows": len(X), "recovered": 0, "false": 0, "sums": len(heard.rounds)}
-    for _, up, _ in heard.rounds[:10]:
-        blocks = _wide(up, X.shape[1])
-        if not blocks:
-            continue
+    wide = [blocks for _, up, _ in heard.rounds if (blocks := _wide(up, X.shape[1]))]
+    for blocks in wide[:10]:
         rate = reconstruction_rate(X, binary_rows_in_span(*blocks))
         total["recovered"] = max(total["recovered"], rate["recovered"])
         total["false"] = max(total["false"], rate["false"])
@@ -237,20 +256,20 @@ def _sum_reconstruction(heard: Listener, members: dict[str, Any]) -> Finding:
 def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
     """Look for columns that one row fills, in the first sum of the run as it would really be made."""
     heard = Listener()
-    if getattr(algorithm, "start", "random") != "random":
+    if getattr(algorithm, "start", "random") not in ("random", "common", "own"):
         # A start of its own keeps no U to compare with; the rounds after it send sums of the kind looked at here.
         algorithm = replace(algorithm, start="random")  # type: ignore[type-var]
+    attack, claim = "columns that one row fills", "no row's u is shown by a sum"
     result = run(algorithm, federation, rounds=1, seed=seed, privacy=(heard, *parts))
-    blocks, claim = _wide(heard.rounds[0][1], federation.n_features), "no row's u is shown by a sum"
-    if not blocks:
-        return Finding("columns that one row fills", SERVER, claim, "consistent", {}, UNTRIED)
+    if not (blocks := _wide(heard.rounds[0][1], federation.n_features)):
+        return Finding(attack, SERVER, claim, "consistent", {}, UNTRIED)
     A = blocks[-1]
     U = np.concatenate([_u_of(_first_upload(algorithm, federation, n, seed)[1], algorithm) for n in federation.names])
     X = scipy.sparse.vstack([scipy.sparse.csr_array(federation.shard(name).X) for name in federation.names])
     figures = singleton_exposure(A, U, X)
     figures["withheld_columns"] = (result.privacy or {}).get("withheld_columns", 0)
     verdict = "REFUTED" if figures["rows_exposed"] else "consistent"
-    return Finding("columns that one row fills", SERVER, claim, verdict, figures)
+    return Finding(attack, SERVER, claim, verdict, figures)
 
 
 def _u_of(state: Any, algorithm: Algorithm) -> np.ndarray:
@@ -278,12 +297,11 @@ def _differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[
         return Finding(
             "difference of two sums", SERVER, claim, "consistent", {}, "The run ended before it could be tried."
         )
-    blocks = _wide(_upload_before_last(algorithm, federation, gone, heard, seed), federation.n_features)
-    if not blocks:
+    sent = (*(up for _, up, _ in heard.rounds[-2:]), _upload_before_last(algorithm, federation, gone, heard, seed))
+    blocks = [_wide(up, federation.n_features) for up in sent]
+    if not all(blocks):
         return Finding("difference of two sums", SERVER, claim, "consistent", {}, UNTRIED)
-    upload = blocks[-1]
-    before, after = (_wide(up, federation.n_features)[-1] for _, up, _ in heard.rounds[-2:])
-    error = differencing_error(before, after, upload)
+    error = differencing_error(*(found[-1] for found in blocks))
     verdict = "REFUTED" if error < 0.5 else "consistent"
     return Finding("difference of two sums", SERVER, claim, verdict, {"relative_error": error})
 
