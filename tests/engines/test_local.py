@@ -123,6 +123,17 @@ class TestInbox:
         assert inbox.rejected == {"a": "Negative."}
         assert inbox.present == ["b"]
 
+    def test_a_run_in_which_everybody_diverges_ends(self):
+        class Sick(FedAvgNMF):
+            __slots__ = ()
+
+            def client_step(self, shard, state, down, at):
+                state, up = FedAvgNMF.client_step(self, shard, state, down, at)
+                return state, replace(up, V=up.V * np.nan) if at.index == 1 else up
+
+        with pytest.raises(ProtocolError, match=r"round 1 was left out.*east, north, west"):
+            LocalEngine().run(Sick(2), Federation(small_data()), rounds=3, seed=0)
+
     def test_the_run_says_who_was_left_out_and_goes_on_and_resumes(self, tmp_path):
         class Sick(FedAvgNMF):
             __slots__ = ()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fedfactor.core.errors import CheckpointError
+from fedfactor.core.errors import CheckpointError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.run import RoundRecord, Run, Status
@@ -165,6 +165,11 @@ class _Loop:
         server = snapshot.server
         present = tuple(inbox.present)
         bytes_down = downloads(down, asked)
+        if inbox.rejected and not present:
+            raise ProtocolError(
+                f"Every upload of round {index} was left out, so the run ends: {', '.join(inbox.rejected)} sent NaN, "
+                "infinity, or what cannot be true. Where all do, the settings let the method diverge."
+            )
         if present:  # a round nobody came to leaves everything as it was
             combined = inbox.combined if channel is None else channel.close(inbox)  # type: ignore[reportArgumentType]
             with limit_threads(usable_cores()):  # the server works alone

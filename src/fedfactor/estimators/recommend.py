@@ -112,7 +112,7 @@ class FedSPLIT(FederatedRecommender):
     >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
     >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
     >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = FedSPLIT(n_components=1, random_state=0).fit(ratings, groups=owner)
+    >>> model = FedSPLIT(n_components=1, min_raters=1, random_state=0).fit(ratings, groups=owner)
     >>> items, scores = model.recommend("ann", n=1)
     >>> items[0].tolist(), model.predict("ann", "d").shape
     (['d'], (1,))
