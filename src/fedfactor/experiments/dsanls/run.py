@@ -31,7 +31,7 @@ __all__ = ["STUDIES", "reproduce"]
 
 Say = Callable[[str], None]
 MARKS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300)
-SKETCHED = ("DSANLS subsampling proximal", "DSANLS gaussian proximal")
+SKETCHED = ("DSANLS subsampling proximal", "DSANLS count proximal", "DSANLS gaussian proximal")
 PLAIN = ("rows hals", "rows mu", "rows bpp", "grid hals", "grid mu", "grid bpp")
 
 
