@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms import FedAvgNMF, FedDMF, PooledNMF
 from fedfactor.audit import audit, epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.privacy import Minimums, SecureSum, calibrate
 
@@ -32,6 +32,22 @@ def test_rows_of_small_clients_in_the_clear_are_all_recovered(tmp_path):
     page = (tmp_path / "audit.html").read_text()
     assert "REFUTED" in page
     assert "It never means" in page
+
+
+def test_medians_see_uploads_one_by_one_and_are_attacked_that_way():
+    rng = np.random.default_rng(0)
+    data = {f"c{i}": (rng.random((4, 120)) < 0.05) * 1.0 for i in range(4)}
+    report = audit(PooledNMF(5, start="random"), data, privacy="median", rounds=2)
+    assert found(report, "rows from one upload in the clear").figures["recovered"] == 16
+    assert report.verdict == "REFUTED"
+
+
+def test_uploads_without_a_column_for_each_feature_are_not_tried_and_it_says_so():
+    rng = np.random.default_rng(0)
+    data = {name: (rng.random((12, 10)) < 0.4) * 1.0 for name in "abc"}
+    quick = FedDMF(2, hidden=4, epochs=1, refine=0)
+    report = audit(quick, data)
+    assert "Not tried" in found(report, "rows from one upload in the clear").note
 
 
 def smooth():
@@ -61,6 +77,11 @@ def test_noise_is_consistent():
     assert found(report, "rows from the sums").figures["recovered"] == 0
     assert found(report, "planted rows in one run").figures["epsilon"] <= 1
     assert report.claim["unit"] == "row"
+
+
+def test_an_audit_says_what_it_did_not_test():
+    report = audit(FedAvgNMF(5), smooth(), privacy=fedfactor.dp(1.0, unit="client", clip=1.0), rounds=2)
+    assert "Nothing here tested the noise" in found(report, "planted rows in one run").note
 
 
 def lower_bound(privacy, seed):

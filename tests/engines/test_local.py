@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,9 +98,44 @@ class TestInbox:
         with pytest.raises(ProtocolError, match="'b' sent Each in a round of Total"):
             inbox.add("b", Each(np.ones((2, 13)), np.arange(0)))
 
-    def test_a_bad_upload_is_refused_with_the_clients_name(self):
+    def test_an_upload_of_another_form_is_refused_with_the_clients_name(self):
         with pytest.raises(ProtocolError, match="'a'"):
-            Inbox(self.EXPECTED).add("a", Total(np.full(13, np.nan)))
+            Inbox(self.EXPECTED).add("a", Total(np.ones(12)))
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_an_upload_that_is_not_finite_is_left_out_and_its_sender_named(self, value, caplog):
+        inbox = Inbox(self.EXPECTED)
+        inbox.add("a", Total(np.full(13, value)))
+        with pytest.raises(ProtocolError, match="No upload could be used"):
+            _ = inbox.combined
+        inbox.add("b", Total(np.ones(13)))
+        assert inbox.combined.sums.tolist() == [1.0] * 13
+        assert (inbox.present, list(inbox.rejected)) == (["b"], ["a"])
+        assert "'a' was left out" in caplog.text
+
+    def test_an_upload_that_cannot_be_true_is_left_out(self):
+        inbox = Inbox(self.EXPECTED, lambda up: "Negative." if (up.sums < 0).any() else "")
+        inbox.add("a", Total(-np.ones(13)))
+        inbox.add("b", Total(np.ones(13)))
+        assert inbox.rejected == {"a": "Negative."}
+        assert inbox.present == ["b"]
+
+    def test_the_run_says_who_was_left_out_and_goes_on_and_resumes(self, tmp_path):
+        class Sick(FedAvgNMF):
+            __slots__ = ()
+
+            def client_step(self, shard, state, down, at):
+                state, up = FedAvgNMF.client_step(self, shard, state, down, at)
+                return state, replace(up, V=up.V * np.nan) if (at.client, at.index) == ("east", 1) else up
+
+        options = {"seed": 0, "checkpoint": tmp_path / "run"}
+        run = LocalEngine().run(Sick(2), Federation(small_data()), rounds=3, **options)
+        assert [r.rejected for r in run.history] == [(), ("east",), ()]
+        assert [len(r.participants) for r in run.history] == [3, 2, 3]
+        assert run.rejected == ("east",)
+        assert np.isfinite(run.V).all()
+        again = LocalEngine().run(Sick(2), Federation(small_data()), rounds=4, **options)
+        assert again.history[:3] == run.history
 
 
 class TestCallbacks:

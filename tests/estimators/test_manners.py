@@ -120,6 +120,7 @@ def test_default_engine_is_the_local_one(X, owner):
     np.testing.assert_allclose(named.components_, made.components_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 def test_memory_stays_below_twice_the_data_and_u(together):
     n, m, k = 40_000, 2_000, 10

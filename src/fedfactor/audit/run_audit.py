@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedfactor.algorithms.pooled_nmf import PooledNMF
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.findings import Finding
 from fedfactor.audit.membership import membership_figures, residual_scores
@@ -26,6 +27,7 @@ from fedfactor.engines import client
 from fedfactor.engines.launch import run
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.listen import Listener
+from fedfactor.privacy.paper import PaperNoise
 from fedfactor.privacy.policy import Minimums, PrivacyWarning, RefusedError
 from fedfactor.privacy.secure_sum import SecureSum
 
@@ -36,6 +38,7 @@ LATE = 20
 """Round in which a client stays away: by then V moves little, and the difference of two sums is that client's part."""
 
 ROWS = "no row can be read from what the server sees"
+UNTRIED = "Not tried: the upload holds no matrix with a column for each feature."
 
 
 def audit(
@@ -88,14 +91,15 @@ def audit(
         heard = Listener()
         result = run(algorithm, members, rounds=rounds, seed=seed, privacy=(heard, *parts))
         findings = [_membership(result, members, others, asked)]
-        if privacy is None:
+        seen_alone = asked is None and not exact and not any(isinstance(part, PaperNoise) for part in parts)
+        if seen_alone:  # medians and trimmed means see every upload too
             findings += _clear_uploads(algorithm, federation, seed)
-        else:
+        if privacy is not None:
             findings.append(_sum_reconstruction(heard, members))
         if exact:
-            findings.append(_singletons(algorithm, federation, parts, seed))
+            findings.append(singletons(algorithm, federation, parts, seed))
             findings.append(_differencing(algorithm, federation, parts, seed))
-        if asked is not None and asked.unit == "row" and hasattr(algorithm, "row_clip"):
+        if asked is not None:
             findings.append(_canaries(algorithm, asked, parts, result.rounds, canaries, seed))
     about = {
         "algorithm": type(algorithm).__name__,
@@ -137,7 +141,8 @@ def _membership(result: Any, members: dict[str, Any], others: np.ndarray, asked:
     refuted, claim = False, "none is made: membership is not protected without noise"
     if asked is not None and others.size:
         claim = f"({asked.epsilon:g}, {asked.delta:g})-DP of one {asked.unit}: hits ≤ exp(ε) × false alarms + δ"
-        most = math.exp(min(asked.epsilon, 700.0)) * 0.01 + asked.delta
+        alarms = figures["false_alarms_at_1%_fpr_at_most"]
+        most = math.exp(min(asked.epsilon, 700.0)) * alarms + asked.delta
         refuted = figures["tpr_at_1%_fpr_resolvable"] and figures["tpr_at_1%_fpr_interval"][0] > most
     return Finding(
         "membership from the final V", "anybody who holds V", claim, "REFUTED" if refuted else "consistent", figures,
@@ -171,6 +176,8 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
         X = _dense(federation.shard(name).X)
         up, _, down = _first_upload(algorithm, federation, name, seed)
         blocks = _wide(up, X.shape[1])
+        if not blocks:
+            continue
         direct = binary_rows_in_span(*blocks)
         through = direct if direct.size else binary_rows_in_span(*blocks, *_wide(down, X.shape[1]))
         for key, value in reconstruction_rate(X, through).items():
@@ -178,13 +185,16 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
     rng = np.random.default_rng(seed)
     for name in small[:5]:
         up, _, _ = _first_upload(algorithm, federation, name, seed)
-        factor = _wide(up, federation.n_features)[-1]
+        blocks = _wide(up, federation.n_features)
+        if not blocks:
+            continue
+        factor = blocks[-1]
         inferred.append(factor_inference(_dense(federation.shard(name).X), factor, 0.25, rng, ridge=1e-6))
     found = [
         Finding(
             "rows from one upload in the clear", SERVER, ROWS, "REFUTED" if total["recovered"] else "consistent",
             {**total, "clients_with_no_more_rows_than_components": len(small)},
-            "" if binary else "Only binary rows are searched for; these are not.",
+            _unsearched(binary, total["rows"]),
         )
     ]  # fmt: skip
     if inferred:
@@ -198,6 +208,12 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
     return found
 
 
+def _unsearched(binary: bool, rows: int) -> str:
+    if not binary:
+        return "Only binary rows are searched for; these are not."
+    return "" if rows else UNTRIED
+
+
 def _is_binary(X: Any) -> bool:
     values = X.data if scipy.sparse.issparse(X) else to_numpy(X)
     return bool(np.isin(values, (0, 1)).all())
@@ -208,27 +224,33 @@ def _sum_reconstruction(heard: Listener, members: dict[str, Any]) -> Finding:
     X = np.concatenate([_dense(rows) for rows in members.values()])
     total = {"rows": len(X), "recovered": 0, "false": 0, "sums": len(heard.rounds)}
     for _, up, _ in heard.rounds[:10]:
-        rate = reconstruction_rate(X, binary_rows_in_span(*_wide(up, X.shape[1])))
+        blocks = _wide(up, X.shape[1])
+        if not blocks:
+            continue
+        rate = reconstruction_rate(X, binary_rows_in_span(*blocks))
         total["recovered"] = max(total["recovered"], rate["recovered"])
         total["false"] = max(total["false"], rate["false"])
     verdict = "REFUTED" if total["recovered"] else "consistent"
     return Finding("rows from the sums", SERVER, ROWS, verdict, total)
 
 
-def _singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
+def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
     """Look for columns that one row fills, in the first sum of the run as it would really be made."""
     heard = Listener()
     if getattr(algorithm, "start", "random") != "random":
         # A start of its own keeps no U to compare with; the rounds after it send sums of the kind looked at here.
         algorithm = replace(algorithm, start="random")  # type: ignore[type-var]
     result = run(algorithm, federation, rounds=1, seed=seed, privacy=(heard, *parts))
-    A = _wide(heard.rounds[0][1], federation.n_features)[-1]
+    blocks, claim = _wide(heard.rounds[0][1], federation.n_features), "no row's u is shown by a sum"
+    if not blocks:
+        return Finding("columns that one row fills", SERVER, claim, "consistent", {}, UNTRIED)
+    A = blocks[-1]
     U = np.concatenate([_u_of(_first_upload(algorithm, federation, n, seed)[1], algorithm) for n in federation.names])
     X = scipy.sparse.vstack([scipy.sparse.csr_array(federation.shard(name).X) for name in federation.names])
     figures = singleton_exposure(A, U, X)
     figures["withheld_columns"] = (result.privacy or {}).get("withheld_columns", 0)
     verdict = "REFUTED" if figures["rows_exposed"] else "consistent"
-    return Finding("columns that one row fills", SERVER, "no row's u is shown by a sum", verdict, figures)
+    return Finding("columns that one row fills", SERVER, claim, verdict, figures)
 
 
 def _u_of(state: Any, algorithm: Algorithm) -> np.ndarray:
@@ -256,7 +278,10 @@ def _differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[
         return Finding(
             "difference of two sums", SERVER, claim, "consistent", {}, "The run ended before it could be tried."
         )
-    upload = _wide(_upload_before_last(algorithm, federation, gone, heard, seed), federation.n_features)[-1]
+    blocks = _wide(_upload_before_last(algorithm, federation, gone, heard, seed), federation.n_features)
+    if not blocks:
+        return Finding("difference of two sums", SERVER, claim, "consistent", {}, UNTRIED)
+    upload = blocks[-1]
     before, after = (_wide(up, federation.n_features)[-1] for _, up, _ in heard.rounds[-2:])
     error = differencing_error(before, after, upload)
     verdict = "REFUTED" if error < 0.5 else "consistent"
@@ -277,6 +302,9 @@ def _canaries(
     algorithm: Algorithm, asked: DP, parts: Sequence[Any], rounds: int, n_canaries: int, seed: int
 ) -> Finding:
     """Bound ε from below, with noise and rounds as in the run."""
+    if asked.unit != "row":
+        note = f"Not tried: only rows can be planted, and the unit is a {asked.unit}. Nothing here tested the noise."
+        return Finding("planted rows in one run", SERVER, f"ε ≤ {asked.epsilon:g}", "consistent", {}, note)
     planted = plant_canaries(n_canaries, np.random.default_rng(seed))
     settings = replace(asked, row_bound=1.0, rows=n_canaries / 2, ledger=None)
     if asked.noise == "local":
@@ -287,4 +315,8 @@ def _canaries(
     figures["claimed_epsilon"] = asked.epsilon
     verdict = "REFUTED" if figures["epsilon"] > asked.epsilon else "consistent"
     note = "" if figures["most_it_could_show"] > asked.epsilon else "Too few canaries to refute a claim this large."
+    if type(algorithm) is not PooledNMF:
+        note = (
+            f"Run with PooledNMF, whose clipped gradients and noise {type(algorithm).__name__} shares. {note}".strip()
+        )
     return Finding("planted rows in one run", SERVER, f"ε ≤ {asked.epsilon:g}", verdict, figures, note)

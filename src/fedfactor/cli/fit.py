@@ -16,6 +16,7 @@ from fedfactor.cli.privacy import (
     Clip,
     Delta,
     Epsilon,
+    KnownTo,
     LedgerFile,
     Privacy,
     RowBound,
@@ -113,6 +114,7 @@ def fit(
     row_bound: RowBound = None,
     subject: Subject = None,
     cap: Cap = 1,
+    known_to: KnownTo = 1,
     ledger: LedgerFile = None,
     allow: Allow = None,
     overwrite: Overwrite = False,
@@ -132,7 +134,7 @@ def fit(
             place.check(overwrite)
         words = privacy_of(
             privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
-            ledger=ledger, allow=allow,
+            known_to=known_to, ledger=ledger, allow=allow,
         )  # fmt: skip
         if words is not None and engine is Network.mpi:
             raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")

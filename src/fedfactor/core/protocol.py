@@ -206,6 +206,14 @@ class Algorithm(ABC):
         """Return the upload that says nothing new, from which clipping of whole uploads measures; None means zero."""
         return None
 
+    def doubt(self, up: Tree) -> str:
+        """Say why an upload cannot be true, or nothing. Engines ask this of each upload that they see in clear."""
+        return ""
+
+    def rejected(self, state: Tree) -> tuple[str, ...]:
+        """Name the clients whose uploads the server itself left out so far, where it sees single uploads."""
+        return ()
+
     def settle(self, state: Tree, down: Tree) -> Tree:
         """Return the download that clients finish with; by default the one that was to go out next."""
         return down

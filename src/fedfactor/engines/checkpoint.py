@@ -115,7 +115,14 @@ class Snapshot:
         if about["scatter"] is not None:
             down = Scatter({name: down[str(i)] for i, name in enumerate(about["scatter"])})
         everyone = about["clients"]
-        records: Any = ({**r, "participants": tuple(_but(r["participants"], None, everyone))} for r in about["history"])
+        records: Any = (
+            {
+                **r,
+                "participants": tuple(_but(r["participants"], None, everyone)),
+                "rejected": tuple(r.get("rejected", ())),
+            }
+            for r in about["history"]
+        )
         return cls(
             next_round=about["next_round"],
             server=tree["server"],

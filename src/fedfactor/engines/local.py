@@ -113,6 +113,9 @@ class _Loop:
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
             self.crew.restore(saved.clients)
+        elif checkpoint and self.channel and self.channel.noisy:
+            # Noised uploads are kept from round 0 on: from another start they would be answers to another question.
+            checkpoint.save(replace(snapshot, clients=self.crew.states()))
         watch.start(self.algorithm, self.meta, self.rounds, snapshot.next_round)
         status: Status = "rounds"
         while snapshot.next_round < self.rounds or snapshot.ended:
@@ -146,7 +149,8 @@ class _Loop:
         at = Round(self.seed, index)
         asked = participants(self.participation, at, self.meta.clients)
         channel = self.channel
-        inbox = Inbox(self.expected) if channel is None else channel.open(self.expected, asked, at, down)
+        plain = Inbox(self.expected, self.algorithm.doubt) if channel is None else None
+        inbox = plain or channel.open(self.expected, asked, at, down)  # type: ignore[reportOptionalMemberAccess]
         for name, up in self.crew.step(asked, down, replace(at, participants=asked)):
             if up is not None:
                 inbox.add(name, up)
@@ -160,7 +164,8 @@ class _Loop:
             server, down = freeze(server), self._send(sent)
         seconds = time.perf_counter() - began
         metrics = self.algorithm.report(server)
-        record = RoundRecord(index, present, inbox.bytes_up, bytes_down, seconds, metrics)
+        rejected = tuple(sorted({*inbox.rejected, *self.algorithm.rejected(server)}))
+        record = RoundRecord(index, present, inbox.bytes_up, bytes_down, seconds, metrics, rejected)
         history = (*snapshot.history, record)
         return replace(snapshot, next_round=index + 1, server=server, down=down, history=history)
 
