@@ -44,7 +44,7 @@ def join_and_read(*words):
 
 
 def test_killed_parties_and_servers_leave_no_trace_in_the_factors(trial, tmp_path):
-    rounds = 8
+    rounds = 14  # more than can pass unseen between two looks
     files = real.write_rows(tmp_path)
     real.everybody_joins(trial, files, real.terms("PooledNMF", rounds, tol=0.0))
     trial.coordinator.start(again=True)
