@@ -40,20 +40,37 @@ def info(folder: Folder, debug: Debug = False) -> None:
         record = _record(folder)
         private = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
     screen = console()
-    worst = record["worst_client"]
-    screen.print(
-        f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds, {record['status']}", markup=False
-    )
+    ended = f", {record['status']}" if "status" in record else ""
+    screen.print(f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds{ended}", markup=False)
     screen.print(
         f"V: {V.shape[0]} components × {V.shape[1]} features, {V.dtype}, {'named' if features else 'without names'}"
     )
-    screen.print(
-        f"relative error {record['relative_error']:.5f}, worst owner {worst['name']}: {worst['relative_error']:.5f}",
-        markup=False,
-    )
-    up, down = size(record["bytes_up"]), size(record["bytes_down"])
-    screen.print(f"sent {up} up and {down} down in {duration(record['seconds'])}")
+    for line in (_errors(record), _traffic(record)):
+        if line:
+            screen.print(line, markup=False)
     screen.print(f"private U of {len(private)} owners: {', '.join(private) or 'none'}", markup=False)
+
+
+def _errors(record: dict[str, Any]) -> str:
+    """Say the error: of all owners and of the worst, or what a party of a federation knows of it."""
+    if record.get("relative_error") is None:
+        return ""
+    whose = f" of {record['party']}'s rows" if "party" in record else ""
+    errors: dict[str, float] = record.get("errors") or {}
+    worst = record.get("worst_client")
+    if worst is None and errors:
+        name = max(errors, key=lambda owner: errors[owner])
+        worst = {"name": name, "relative_error": errors[name]}
+    more = f", worst owner {worst['name']}: {worst['relative_error']:.5f}" if worst else ""
+    return f"relative error{whose} {record['relative_error']:.5f}{more}"
+
+
+def _traffic(record: dict[str, Any]) -> str:
+    """Say what was sent: by all, or by one party of a federation."""
+    if "bytes_sent" in record:
+        return f"sent {size(record['bytes_sent'])} in {record['letters']} letters"
+    up, down = size(record["bytes_up"]), size(record["bytes_down"])
+    return f"sent {up} up and {down} down in {duration(record['seconds'])}"
 
 
 def transform(
