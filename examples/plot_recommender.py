@@ -2,8 +2,8 @@
 Recommend without a common table
 ================================
 
-Three libraries let their readers rate books. Nobody shows its ratings to anybody; each wants predictions that are as good
-as if all ratings lay in one place.
+Three libraries let their readers rate books. Nobody shows its ratings to anybody; each wants predictions as good as if
+all ratings lay in one place.
 """
 
 import matplotlib.pyplot as plt
@@ -29,6 +29,7 @@ train, held = ratings[~test], ratings[test]
 # %%
 # ``alone`` is what a library can do by itself.
 def rmse(model, rows):
+    """Return the root of the mean squared error of the predictions."""
     return float(np.sqrt(np.mean((model.predict(rows["user"], rows["item"]) - rows["rating"]) ** 2)))
 
 

@@ -72,6 +72,13 @@ class FedSPLIT(Algorithm):
         Exchanges of the joint step on sums.
     refine : int
         Steps on U and user biases at home, after the joint factors came; 0 as printed.
+    min_raters : int
+        Send item factors of items that at least this many users of the owner rated; the others are drawn as if
+        unrated. Factors of an item that one or two users rated give these ratings away. An owner without such an item
+        keeps its factors to itself, and still receives the joint ones. 1 as printed.
+    scale : (low, high), optional
+        The range of ratings that everybody agreed on: levels and residuals that no such ratings can give are left out,
+        wherever single uploads are seen.
     outlier : float
         Leave out owners whose largest entry is this many times the median owner's; only where uploads are seen.
     select : {"all", "size", "quality"}
@@ -97,8 +104,9 @@ class FedSPLIT(Algorithm):
     Two exchanges (three with ``item_bias="count"``): up 2 + 2m numbers and then :math:`k_c m`; down 1 + m and then
     :math:`K(m + k_c) + m`. The number of components says that the owner has at least three times
     (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
-    biases, unrated items drawn so that V does not tell which they are, lower ranks for small owners, steps at home
-    after distillation; :meth:`as_printed` has none of these.
+    biases, unrated items and those of few raters drawn so that V does not tell which they are, lower ranks for small
+    owners, steps at home after distillation; :meth:`as_printed` has none of these. Residuals and counts are handed to
+    the algorithm as sums only; ``privacy=SecureSum(gathered="clear")`` hides them from the server as well.
 
     References
     ----------
@@ -124,6 +132,8 @@ class FedSPLIT(Algorithm):
     joint: Literal["gather", "sum"] = "gather"
     joint_rounds: int = 30
     refine: int = 20
+    min_raters: int = 4
+    scale: tuple[float, float] | None = None
     outlier: float = 20.0
     select: Literal["all", "size", "quality"] = "all"
     min_ratings: int = 100
@@ -146,7 +156,7 @@ class FedSPLIT(Algorithm):
         """Return the paper's protocol: mean biases in clear, random start for unrated items, no steps at home."""
         printed = {
             "local_components": 20, "rank_rule": "paper", "item_bias": "mean", "unrated": "keep", "unit_rows": False,
-            "refine": 0, "iterations": 100,
+            "refine": 0, "iterations": 100, "min_raters": 1,
         }  # fmt: skip
         return cls(n_components, **{**printed, **settings})
 
@@ -168,11 +178,19 @@ class FedSPLIT(Algorithm):
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        for name, least in {"local_components": 1, "iterations": 1, "joint_rounds": 1, "refine": 0}.items():
+        for name, least in {
+            "local_components": 1,
+            "iterations": 1,
+            "joint_rounds": 1,
+            "refine": 0,
+            "min_raters": 1,
+        }.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
         if self.outlier <= 1 or self.start_scale <= 0:
             raise ValueError(f"outlier={self.outlier} must exceed 1 and start_scale={self.start_scale} 0.")
+        if self.scale is not None and not (len(self.scale) == 2 and self.scale[0] < self.scale[1]):
+            raise ValueError(f"scale={self.scale} must be the lowest and the highest rating.")
         strangers = sorted({str(name) for name, _ in self.overrides} - set(meta.clients))
         if strangers:
             raise DataError(f"overrides names {strangers[0]!r}, which is no client of this federation.")
@@ -235,24 +253,31 @@ class FedSPLIT(Algorithm):
         if not bool(state.fitted):
             state = fit_own(self._here(at.client), R, state, down, at)
         if isinstance(down, Level) and self._extra:
-            weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * bool(state.chosen)
+            gives = self.select == "all" or bool(state.chosen)  # too few raters hold back factors, not what is summed
+            weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * gives
             return state, BiasSums(state.item * weight, weight)
         if self.joint == "sum":
-            return joint_sums(R, state, down.V, masked=self.masked)
+            return joint_sums(R, state, down.V, masked=self.masked, raters=self.min_raters)
         if not bool(state.chosen):
             raise ClientUnavailable(f"{at.client} keeps its item factors to itself (select={self.select!r}).")
         return state, Factors(
             V=state.sent,
             item=state.sent_item if self.item_bias == "mean" else None,
-            seen=item_counts(R) > 0 if self.masked else None,
+            seen=item_counts(R) >= self.min_raters if self.masked else None,
         )
+
+    def doubt(self, up: Any) -> str:
+        """Look at levels before they are added; factors are compared with those of others, later."""
+        if isinstance(up, Means) and self.scale and not self.scale[0] <= float(up.mean) <= self.scale[1]:
+            return f"A mean of {float(up.mean):.6g} is outside the scale {self.scale}."
+        return doubtful_stats(up, self.scale) if isinstance(up, Stats) else ""
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Level, then join; a run that goes on after the end repeats what it found."""
         if isinstance(up, dict):
             return self._join(state, up) if isinstance(next(iter(up.values())), Factors) else self._mean(state, up)
         if isinstance(up, Stats):
-            check_stats(up)
+            check_stats(up, self.scale)
             return self._level(state, float(up.total / up.weight) if up.weight > 0 else 0.0, up)
         if isinstance(up, BiasSums):
             item = np.divide(up.item, up.weight, out=np.zeros_like(up.item), where=up.weight > 0)
@@ -372,16 +397,31 @@ class FedSPLIT(Algorithm):
         return server, Scatter({name: Global(server.mu, item, V, own.get(name, nothing)) for name in _names(state)})
 
 
-def check_stats(up: Stats) -> None:
-    """Refuse sums that no ratings can give. A sum cannot tell who sent nonsense, so nobody can be left out here."""
-    if up.counts is None:
-        return
-    apart = abs(float(up.counts.sum()) - float(up.weight))
-    if float(up.counts.min()) < -0.5 or apart > 0.5 + 1e-3 * abs(float(up.weight)):
+def check_stats(up: Stats, scale: tuple[float, float] | None = None) -> None:
+    """Refuse sums that no ratings can give. A secure sum cannot tell who sent nonsense, so nobody can be left out."""
+    wrong = doubtful_stats(up, scale)
+    if wrong:
         raise ProtocolError(
-            "The summed numbers of ratings contradict each other: somebody sent nonsense, and a sum cannot tell who. "
-            "Use item_bias='mean', where single uploads are seen and odd ones left out."
+            f"{wrong} Somebody sent nonsense, and a sum cannot tell who, so the run ends here. Without a secure sum "
+            "single uploads are seen, and such ones left out."
         )
+
+
+def doubtful_stats(up: Stats, scale: tuple[float, float] | None) -> str:
+    """Say why no ratings can give these sums, or nothing; the sum of such sums must pass as well."""
+    n = float(up.weight)
+    slack = 0.5 + 1e-3 * abs(n)
+    if n < -0.5:
+        return "The number of ratings is negative."
+    if scale is not None and not scale[0] * n - slack <= float(up.total) <= scale[1] * n + slack:
+        return f"The sum of {n:.0f} ratings is {float(up.total):.6g}, outside the scale {scale}."
+    if up.counts is None:
+        return ""
+    if float(up.counts.min(initial=0)) < -0.5 or abs(float(up.counts.sum()) - n) > slack:
+        return "The numbers of ratings contradict each other."
+    if scale is not None and (np.abs(up.residuals) > (scale[1] - scale[0] + 1e-3) * (up.counts + 1e-3)).any():
+        return f"Residuals are larger than ratings on the scale {scale} can have."
+    return ""
 
 
 def as_joint(V: Array, up: JointSums, *, sweeps: int) -> np.ndarray:

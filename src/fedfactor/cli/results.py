@@ -21,6 +21,11 @@ from fedfactor.core.protocol import LocalFactors
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
+_SAID = (
+    "algorithm", "settings", "seed", "rounds", "status", "relative_error", "worst_client", "bytes_up", "bytes_down",
+    "seconds",
+)  # fmt: skip
+
 
 def info(folder: Folder, debug: Debug = False) -> None:
     """Say what a folder of results holds."""
@@ -55,10 +60,16 @@ def transform(
     folder: Folder,
     rows: Annotated[Path, typer.Argument(help="A file of new rows.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where U goes: .csv or .npy.", show_default=False)],
-    missing_values: Annotated[str | None, typer.Option("--missing-values", help="As in fedfactor fit.")] = None,
+    missing_values: Annotated[
+        str | None,
+        typer.Option("--missing-values", help="As in fedfactor fit; by default as in that run.", show_default=False),
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Find U of new rows with the components of a finished run; nothing is sent anywhere."""
+    """Find U of new rows with the components of a finished run; nothing is sent anywhere.
+
+    FOLDER was written by fedfactor fit; ROWS is a file of new rows, in any format that fit reads.
+    """
     from fedfactor.data.io import load_table
     from fedfactor.data.results import read_components
 
@@ -68,8 +79,9 @@ def transform(
         V, features = read_components(folder)
         record = _record(folder)
         method = algorithm_class(record["algorithm"])(**record["settings"])
-        table = load_table(rows, missing_values=missing(missing_values))
-        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), missing(missing_values))
+        absent = missing(record.get("asked", {}).get("missing_values") if missing_values is None else missing_values)
+        table = load_table(rows, missing_values=absent)
+        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), absent)
         check_values(rows.name, X, mask, method.domain)
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
@@ -81,11 +93,15 @@ def transform(
 def _record(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     try:
-        return json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise DataError(f"{path} is not there. Give a folder written by fedfactor fit.") from None
     except ValueError as error:
         raise DataError(f"{path} is not JSON ({error}). Run fedfactor fit again.") from None
+    lacking = [name for name in _SAID if not isinstance(record, dict) or name not in record]
+    if lacking:
+        raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
+    return record
 
 
 def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: int) -> Any:

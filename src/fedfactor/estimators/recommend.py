@@ -38,6 +38,9 @@ class FedSPLIT(FederatedRecommender):
         Exchanges of the joint step on sums.
     refine : int, default=20
         Steps at home after the joint factors came; 0 as printed.
+    min_raters : int, default=4
+        Send item factors of items that at least this many users of the owner rated; the others are drawn. Owners
+        without such an item send none. 1 as printed.
     outlier : float, default=20.0
         Leave out owners whose largest entry is this many times the median owner's.
     select : {"all", "size", "quality"}, default="all"
@@ -77,7 +80,8 @@ class FedSPLIT(FederatedRecommender):
     random_state : int, RandomState, Generator or None, default=None
         Seed of every stream; None draws one, kept in ``run_.seed``.
     scale : (low, high), optional
-        Predictions are clipped to it; by default to the smallest and largest rating in ``fit``.
+        Predictions are clipped to it, by default to the smallest and largest rating in ``fit``; when given, levels that
+        no ratings on this scale can have are left out, and their senders named.
     verbose : int, default=0
         1 or more: a bar on a terminal, lines in the log elsewhere.
 
@@ -129,6 +133,7 @@ class FedSPLIT(FederatedRecommender):
         joint: Literal["gather", "sum"] = "gather",
         joint_rounds: int = 30,
         refine: int = 20,
+        min_raters: int = 4,
         outlier: float = 20.0,
         select: Literal["all", "size", "quality"] = "all",
         min_ratings: int = 100,
@@ -161,6 +166,7 @@ class FedSPLIT(FederatedRecommender):
         self.joint = joint
         self.joint_rounds = joint_rounds
         self.refine = refine
+        self.min_raters = min_raters
         self.outlier = outlier
         self.select = select
         self.min_ratings = min_ratings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from fedfactor.core.errors import IncompatibleError, ProtocolError
+from fedfactor.core.errors import IncompatibleError, NotFiniteError, ProtocolError
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec, check_message
@@ -167,8 +167,9 @@ class Inbox:
         """Take one upload from its client through the channel."""
         try:
             check_message(up, self._expected)
-        except ProtocolError:
-            if not any(getattr(t, "forgiving", False) for t in self._transforms):
+        except ProtocolError as error:
+            seen = isinstance(error, NotFiniteError) and up.uplink == "gather"
+            if not seen and not any(getattr(t, "forgiving", False) for t in self._transforms):
                 raise
             self.rejected.append(name)
             return
@@ -181,6 +182,8 @@ class Inbox:
             raise ProtocolError(
                 f"Client {name!r} sent {type(up).__name__} in a round of {type(self._layout.like).__name__}."
             )
+        elif self.gathered:
+            self._layout = layout  # what is not added need not have one shape
         site = Site(name, self._at, len(self._names), self._neutral, self._seed)
         self._reducer.take(name, self._encoded(parcel, site))
 
@@ -191,7 +194,7 @@ class Inbox:
         openers = [t for t in self._transforms if t.open is not None]
         size = (parcel.values.size, len(parcel.side))
         if uplink == "gather":
-            self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), layout))
+            self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), self._layout))
         elif openers:
             self._reducer = openers[-1].open(self._names, self._at, size, self._run, self._seed, self._down, layout)
         else:
@@ -217,6 +220,11 @@ class Inbox:
     def present(self) -> list[str]:
         """Those whose uploads are in."""
         return [] if self._reducer is None else self._reducer.present
+
+    @property
+    def gathered(self) -> bool:
+        """Whether the server sees the uploads of this round one by one."""
+        return isinstance(self._reducer, Gathered)
 
     @property
     def bytes_up(self) -> int:

@@ -356,13 +356,13 @@ def _upload_spec(algorithm: Algorithm, meta: Meta, transforms: Sequence[Transfor
     """Find the one upload that the channel will carry, and refuse uploads that it cannot."""
     uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
     gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
-    combining = [t for t in transforms if t.place == 3]
+    combining = [t for t in transforms if t.place == 3 and getattr(t, "gathered", "refuse") == "refuse"]
     if gathered and combining:
         link = type(combining[0]).__name__
         raise IncompatibleError(
             f"{link} hands the server only a combination, but {type(algorithm).__name__} must see each upload "
             f"({gathered[0]}, uplink='gather'). Use a method whose uploads are summed, such as PooledNMF, or leave "
-            "privacy out."
+            "privacy out. SecureSum(gathered='clear') sums what is summed, and lets the server see the rest."
         )
     return next(iter(uploads.values()))
 

@@ -22,7 +22,7 @@ __all__ = ["STUDIES", "reproduce"]
 Say = Callable[[str], None]
 MARKS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300)
 SKETCHED = ("DSANLS subsampling proximal", "DSANLS gaussian proximal")
-PLAIN = ("rows hals", "rows mu", "rows bpp", "grid hals", "grid bpp")
+PLAIN = ("rows hals", "rows mu", "rows bpp", "grid hals", "grid mu", "grid bpp")
 
 
 def errors(full: bool) -> Iterator[dict[str, Any]]:
@@ -119,16 +119,26 @@ def _kept(out: Path, study: str, cell: dict[str, Any], make: Callable[[], dict[s
 
 def _measure(cell: dict[str, Any]) -> dict[str, Any]:
     """Time a method on real ranks; errors of sketched runs come from the same iterates, off the clock."""
-    found = _on_ranks(cell)
-    marks = found.pop("marks", cell["marks"])
-    seconds, known = found["seconds"], found["errors"]
-    if len(seconds) > len(marks):
-        seconds = [seconds[mark - 1] for mark in marks]
-    if known is None:
-        known = [_error_after(cell, mark) for mark in marks]
-    elif len(known) > len(marks):
-        known = [known[mark - 1] for mark in marks]
-    return {**found, "marks": list(marks), "seconds": seconds, "errors": known}
+    found = at_marks(_on_ranks(cell), cell["marks"])
+    if found["errors"] is None:
+        found["errors"] = [_error_after(cell, mark) for mark in found["marks"]]
+    return found
+
+
+def at_marks(found: dict[str, Any], marks: list[int]) -> dict[str, Any]:
+    """Keep the seconds and errors of the marked iterations, where a job told those of all.
+
+    Examples
+    --------
+    >>> at_marks({"seconds": [1, 2, 3], "errors": None}, [1, 3])
+    {'seconds': [1, 3], 'errors': None, 'marks': [1, 3]}
+    """
+    kept = dict(found)
+    marks = list(kept.setdefault("marks", list(marks)))
+    for name in ("seconds", "errors"):
+        if kept[name] is not None and len(kept[name]) > len(marks):
+            kept[name] = [kept[name][mark - 1] for mark in marks]
+    return kept
 
 
 def _on_ranks(cell: dict[str, Any]) -> dict[str, Any]:
