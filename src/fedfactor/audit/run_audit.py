@@ -38,7 +38,7 @@ LATE = 20
 """Round in which a client stays away: by then V moves little, and the difference of two sums is that client's part."""
 
 ROWS = "no row can be read from what the server sees"
-UNTRIED = "Not tried: the upload holds no matrix with a column for each feature."
+UNTRIED = "Not tried: no upload that the server sees here holds a matrix with a column for each feature."
 
 
 def audit(
@@ -81,7 +81,7 @@ def audit(
     """
     if not isinstance(federation, Federation):
         federation = Federation(federation)
-    federation.prepare(algorithm.domain)
+    meta = federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
     asked = next((part for part in parts if isinstance(part, DP)), None)
     exact = asked is None and ("secure-sum" in parts or any(isinstance(part, SecureSum) for part in parts))
@@ -91,9 +91,10 @@ def audit(
         heard = Listener()
         result = run(algorithm, members, rounds=rounds, seed=seed, privacy=(heard, *parts))
         findings = [_membership(result, members, others, asked)]
-        seen_alone = asked is None and not exact and not any(isinstance(part, PaperNoise) for part in parts)
-        if seen_alone:  # medians and trimmed means see every upload too
-            findings += _clear_uploads(algorithm, federation, seed)
+        gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+        noisy = asked is not None or any(isinstance(part, PaperNoise) for part in parts)
+        if not noisy and (gathers or not exact):  # medians and trimmed means see every upload too
+            findings += _clear_uploads(algorithm, federation, seed, all_kinds=not exact)
         if privacy is not None:
             findings.append(_sum_reconstruction(heard, members))
         if exact:
@@ -165,8 +166,8 @@ def _wide(tree: Any, m: int) -> list[np.ndarray]:
     return [leaf for leaf in found if leaf.ndim == 2 and leaf.shape[1] == m]
 
 
-def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> list[Finding]:
-    """Read rows out of each client's own first upload."""
+def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int, *, all_kinds: bool) -> list[Finding]:
+    """Read rows out of each client's own first upload; beside a secure sum, only if it is of a kind seen one by one."""
     k = getattr(algorithm, "n_components", 1)
     total = {"rows": 0, "recovered": 0, "false": 0}
     small = [name for name in federation.names if federation.shard(name).n_rows <= k]
@@ -176,7 +177,7 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
         X = _dense(federation.shard(name).X)
         up, _, down = _first_upload(algorithm, federation, name, seed)
         blocks = _wide(up, X.shape[1])
-        if not blocks:
+        if not blocks or not (all_kinds or up.uplink == "gather"):
             continue
         direct = binary_rows_in_span(*blocks)
         through = direct if direct.size else binary_rows_in_span(*blocks, *_wide(down, X.shape[1]))
@@ -186,7 +187,7 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
     for name in small[:5]:
         up, _, _ = _first_upload(algorithm, federation, name, seed)
         blocks = _wide(up, federation.n_features)
-        if not blocks:
+        if not blocks or not (all_kinds or up.uplink == "gather"):
             continue
         factor = blocks[-1]
         inferred.append(factor_inference(_dense(federation.shard(name).X), factor, 0.25, rng, ridge=1e-6))
