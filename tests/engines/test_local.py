@@ -106,7 +106,7 @@ class TestInbox:
             Inbox(self.EXPECTED).add("a", Total(np.ones(12)))
 
     @pytest.mark.parametrize("value", [np.nan, np.inf])
-    def test_an_upload_that_is_not_finite_is_left_out_and_its_sender_named(self, value, caplog):
+    def test_an_upload_that_is_not_finite_is_left_out_and_its_sender_named(self, value):
         inbox = Inbox(self.EXPECTED)
         inbox.add("a", Total(np.full(13, value)))
         with pytest.raises(ProtocolError, match="No upload could be used"):
@@ -114,7 +114,6 @@ class TestInbox:
         inbox.add("b", Total(np.ones(13)))
         assert inbox.combined.sums.tolist() == [1.0] * 13
         assert (inbox.present, list(inbox.rejected)) == (["b"], ["a"])
-        assert "'a' was left out" in caplog.text
 
     def test_an_upload_that_cannot_be_true_is_left_out(self):
         inbox = Inbox(self.EXPECTED, lambda up: "Negative." if (up.sums < 0).any() else "")
@@ -134,18 +133,19 @@ class TestInbox:
         with pytest.raises(ProtocolError, match=r"round 1 was left out.*east, north, west"):
             LocalEngine().run(Sick(2), Federation(small_data()), rounds=3, seed=0)
 
-    def test_the_run_says_who_was_left_out_and_goes_on_and_resumes(self, tmp_path):
+    def test_the_run_says_who_was_left_out_and_goes_on_and_resumes(self, tmp_path, caplog):
         class Sick(FedAvgNMF):
             __slots__ = ()
 
             def client_step(self, shard, state, down, at):
                 state, up = FedAvgNMF.client_step(self, shard, state, down, at)
-                return state, replace(up, V=up.V * np.nan) if (at.client, at.index) == ("east", 1) else up
+                return state, replace(up, V=up.V * np.nan) if at.client == "east" and at.index in (1, 2) else up
 
         options = {"seed": 0, "checkpoint": tmp_path / "run"}
         run = LocalEngine().run(Sick(2), Federation(small_data()), rounds=3, **options)
-        assert [r.rejected for r in run.history] == [(), ("east",), ()]
-        assert [len(r.participants) for r in run.history] == [3, 2, 3]
+        assert [r.rejected for r in run.history] == [(), ("east",), ("east",)]
+        assert [len(r.participants) for r in run.history] == [3, 2, 2]
+        assert caplog.text.count("'east' was left out") == 1
         assert run.rejected == ("east",)
         assert np.isfinite(run.V).all()
         again = LocalEngine().run(Sick(2), Federation(small_data()), rounds=4, **options)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.algorithms.fedsplit_home import fit_own, joint_sums
+from fedfactor.algorithms.fedsplit_home import enough_raters, fit_own, joint_sums
 from fedfactor.algorithms.fedsplit_messages import (
     Basis,
     Begin,
@@ -75,7 +75,7 @@ class FedSPLIT(Algorithm):
     min_raters : int
         Send item factors of items that at least this many users of the owner rated; the others are drawn as if
         unrated. Factors of an item that one or two users rated give these ratings away. An owner without such an item
-        keeps its factors to itself, and still receives the joint ones. 1 as printed.
+        sends no factors, and still receives the joint ones. 1 as printed.
     scale : (low, high), optional
         The range of ratings that everybody agreed on: levels and residuals that no such ratings can give are left out,
         wherever single uploads are seen.
@@ -253,17 +253,18 @@ class FedSPLIT(Algorithm):
         if not bool(state.fitted):
             state = fit_own(self._here(at.client), R, state, down, at)
         if isinstance(down, Level) and self._extra:
-            gives = self.select == "all" or bool(state.chosen)  # too few raters hold back factors, not what is summed
-            weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * gives
+            weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * bool(state.chosen)
             return state, BiasSums(state.item * weight, weight)
         if self.joint == "sum":
             return joint_sums(R, state, down.V, masked=self.masked, raters=self.min_raters)
         if not bool(state.chosen):
             raise ClientUnavailable(f"{at.client} keeps its item factors to itself (select={self.select!r}).")
+        rated = enough_raters(R, self.min_raters)
+        anything = bool(rated.any())  # else there is nothing to draw from, and no row is sent
         return state, Factors(
-            V=state.sent,
-            item=state.sent_item if self.item_bias == "mean" else None,
-            seen=item_counts(R) >= self.min_raters if self.masked else None,
+            V=state.sent[: len(state.sent) * anything],
+            item=state.sent_item * anything if self.item_bias == "mean" else None,
+            seen=rated if self.masked else None,
         )
 
     def doubt(self, up: Any) -> str:
@@ -375,12 +376,13 @@ class FedSPLIT(Algorithm):
 
     def _join(self, state: Server, up: dict[str, Factors]) -> tuple[Server, Any]:
         """Leave out what cannot be item factors, stack the rest, factor it, and cut M apart again."""
+        up = {name: each for name, each in up.items() if len(each.V)}  # some have no item of enough raters
         sizes = [np.abs(each.V).max(initial=0.0) if (each.V >= 0).all() else np.inf for each in up.values()]
         bad = outliers(sizes, self.outlier)
         if self.item_bias == "mean":
             bad |= outliers([np.abs(each.item).max(initial=0.0) for each in up.values()], self.outlier)
         good = {name: each for (name, each), out in zip(up.items(), bad, strict=True) if not out}
-        rejected = state.rejected | np.isin(_names(state), np.array(list(up))[bad])
+        rejected = state.rejected | np.isin(_names(state), np.array(list(up), str)[bad])
         server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
         if not good:  # nothing to join: everybody keeps the model of its own ratings
             return server, Level(state.mu, state.item if self.item_bias == "pooled" else None)

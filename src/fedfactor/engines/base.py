@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import numbers
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,8 +13,6 @@ from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.core.tree import Tree, kind_of, nbytes, tree_sum
 from fedfactor.core.wire import Spec, check_message
-
-logger = logging.getLogger("fedfactor")
 
 Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
 """A share of the clients drawn anew each round, or a rule that names those who take part."""
@@ -108,7 +105,6 @@ class Inbox:
             raise ProtocolError(f"Client {name!r}: {error}") from None
         if wrong:
             self.rejected[name] = wrong
-            logger.warning("The upload of client %r was left out: %s", name, wrong)
             return
         if self._kind not in (None, type(up)):
             raise ProtocolError(f"Client {name!r} sent {type(up).__name__} in a round of {self._kind.__name__}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from fedfactor.threads import limit_threads, usable_cores
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
+
+logger = logging.getLogger("fedfactor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ class _Loop:
         seconds = time.perf_counter() - began
         metrics = self.algorithm.report(server)
         rejected = tuple(sorted({*inbox.rejected, *self.algorithm.rejected(server)}))
+        _tell(rejected, snapshot.history)
         record = RoundRecord(index, present, inbox.bytes_up, bytes_down, seconds, metrics, rejected)
         history = (*snapshot.history, record)
         return replace(snapshot, next_round=index + 1, server=server, down=down, history=history)
@@ -202,3 +206,11 @@ class _Loop:
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
         return Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features, privacy)
+
+
+def _tell(rejected: tuple[str, ...], history: tuple[RoundRecord, ...]) -> None:
+    """Name, once in a run, a client of whom an upload was left out."""
+    known = {name for record in history for name in record.rejected} if rejected else ()
+    for name in rejected:
+        if name not in known:
+            logger.warning("An upload of client %r was left out: it is not finite, or cannot be true.", name)

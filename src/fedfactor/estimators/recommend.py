@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fedfactor import algorithms
+from fedfactor.core.run import Run
+from fedfactor.data.ratings import Ratings
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._recommender import FederatedRecommender
 
@@ -188,6 +190,14 @@ class FedSPLIT(FederatedRecommender):
         self.random_state = random_state
         self.scale = scale
         self.verbose = verbose
+
+    def _keep(self, result: Run, found: Ratings) -> None:
+        super()._keep(result, found)
+        if self.rounds is None and "moved" not in result.history[-1].metrics:
+            self._warn(
+                "joined nothing: no owner sent item factors, so all keep models of their own ratings. min_raters (no "
+                "owner may have an item of so many raters) and select say who sends"
+            )
 
 
 class PooledCF(FederatedRecommender):
