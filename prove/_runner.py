@@ -45,7 +45,7 @@ def prove(claims: Mapping[str, Path], *, source: Path, out: Path, fresh: bool = 
     """
     evidence: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
     for name, path in claims.items():
-        digest = _digest(path, source)
+        digest = fingerprint(path, source)
         known = evidence.get(name)
         # A claim that failed is always run again: the cause may have lain outside the code.
         if known and known["holds"] and known["code"] == digest and not fresh:
@@ -82,8 +82,8 @@ def _run(name: str, path: Path) -> dict[str, Any]:
     return record | {"versions": _versions(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
-def _digest(claim: Path, source: Path) -> str:
-    """Fingerprint of the claim and of all Python files under the source folder, by relative name and content."""
+def fingerprint(claim: Path, source: Path) -> str:
+    """Fingerprint a claim and all Python files under the source folder, by relative name and content."""
     digest = hashlib.sha256(claim.read_bytes())
     for path in sorted(source.rglob("*.py")):
         digest.update(path.relative_to(source).as_posix().encode())

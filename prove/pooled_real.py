@@ -26,7 +26,7 @@ ROWS = 3000
 def rivals(rank: int) -> dict:
     return {
         "FedAvgNMF": (algorithms.FedAvgNMF(rank, tol=0), 20),
-        "FedProxNMF": (algorithms.FedProxNMF(rank, tol=0), 20),
+        "FedProxNMF": (algorithms.FedProxNMF(rank, relative=True, tol=0), 20),
         "FNMF": (algorithms.FNMF(rank, tol=0), 20),
         "OneShotNMF": (algorithms.OneShotNMF(rank), None),
     }

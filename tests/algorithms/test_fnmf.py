@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,20 @@ def test_one_exchange_is_better_aligned_than_averaged(blocks):
     again = fit(OneShotNMF(6, **steps), blocks, 5)
     assert again.rounds == 1
     np.testing.assert_array_equal(again.V, aligned.V)
+
+
+@pytest.mark.parametrize("method", [FNMF(6, gamma=1.0, **IPALM), FedProxNMF(6, mu=10.0, start="own", **IPALM)])
+def test_a_pull_in_the_first_round_draws_to_noise(blocks, method):
+    late, early = (fit(replace(method, pull_from=first, local_steps=50), blocks, 1) for first in (1, 0))
+    assert sum_rmsd(early) > 1.2 * sum_rmsd(late)
+
+
+def test_a_relative_pull_means_the_same_at_every_scale(blocks):
+    large = {name: 1000 * X for name, X in blocks.items()}
+    for relative in (True, False):
+        method = FedProxNMF(6, mu=1.0, relative=relative, **IPALM)
+        one, other = (fit(method, owners, 5).V for owners in (blocks, large))
+        assert np.allclose(one, other, rtol=1e-6) == relative
 
 
 def cosines(planted, found):
@@ -154,7 +170,9 @@ def test_one_client_alone_shares_everything():
         (FNMF(2, inertia=0.5), r"inertia=0.5 must be in \[0, 0.5\)"),
         (FNMF(2, alignment="knn", neighbours=3), "neighbours=3 must not exceed n_components=2"),
         (FNMF(2, alignment="lap_rho"), "at least 4 features, but there are 3"),
+        (FNMF(2, pull_from=-1), "pull_from=-1 must be at least 0"),
         (FedProxNMF(2, mu=-1.0), "mu=-1.0 must not be negative"),
+        (FedProxNMF(2, pull_from=-1), "pull_from=-1 must be at least 0"),
         (FedProxNMF(2, start="mine"), "start='mine' is not known"),
         (OneShotNMF(2, alignment="lap_rho"), "one exchange has only common ones"),
         (OneShotNMF(2, local_steps=0), "local_steps=0 must be at least 1"),

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import io
+import logging
 import math
+import sys
 import threading
 from dataclasses import replace
 
@@ -9,11 +12,11 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import fedfactor
-from fedfactor import Federation, LocalEngine
+from fedfactor import Federation, LocalEngine, algorithms
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.core.errors import DataError, IncompatibleError, ProtocolError
 from fedfactor.core.protocol import Round
-from fedfactor.engines.base import Inbox, participants
+from fedfactor.engines.base import Callback, Inbox, participants
 from fedfactor.engines.callbacks import Log, watcher
 from fedfactor.testing import Flaky, Probe
 from fedfactor.testing.data import small_data, with_holes
@@ -235,3 +238,51 @@ class TestRefusals:
     def test_data_are_checked_before_anything_runs(self):
         with pytest.raises(DataError, match="Negative"):
             fedfactor.run(PooledNMF(2), {"a": -np.ones((3, 4))}, rounds=1)
+
+
+def test_lines_that_were_asked_for_pass_a_root_that_only_warns(monkeypatch):
+    log, root, kept = logging.getLogger("fedfactor"), logging.getLogger(), []
+    handler = logging.Handler()
+    handler.emit = kept.append
+    monkeypatch.setattr(root, "handlers", [handler])
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # no terminal
+    levels = log.level, root.level
+    try:
+        log.setLevel(logging.NOTSET)
+        root.setLevel(logging.WARNING)
+        fedfactor.run(PooledNMF(2, tol=0.0), small_data(), rounds=3, seed=0, callbacks=watcher(2))
+    finally:
+        log.setLevel(levels[0])
+        root.setLevel(levels[1])
+    assert sum("round" in record.getMessage() for record in kept) >= 3
+
+
+class TestWords:
+    """What fedfactor.run is told, looked at before any work."""
+
+    @pytest.mark.parametrize(
+        ("algorithm", "words"),
+        [
+            (fedfactor.PooledNMF(2), r"PooledNMF is not one\. Use fedfactor\.algorithms\.PooledNMF\("),
+            (fedfactor.PooledNMF, r"Use fedfactor\.algorithms\.PooledNMF\("),
+            (algorithms.PooledNMF, "Make one first"),
+            ("pooled-nmf", "str is not one"),
+        ],
+    )
+    def test_what_is_no_algorithm(self, algorithm, words):
+        with pytest.raises(IncompatibleError, match=words):
+            fedfactor.run(algorithm, small_data())
+
+    @pytest.mark.parametrize("odd", [{"rounds": 2.5}, {"rounds": "3"}, {"seed": 1.5}, {"seed": True}])
+    def test_numbers_that_are_not_whole(self, odd):
+        with pytest.raises(ValueError, match=f"{next(iter(odd))}=.* must be a whole number"):
+            fedfactor.run(algorithms.PooledNMF(2), small_data(), **odd)
+
+    @pytest.mark.parametrize("share", [0, 1.5, "half"])
+    def test_a_share_that_cannot_be_is_refused_before_anything_starts(self, share):
+        class Watch(Callback):
+            def on_start(self, *_):
+                raise AssertionError("started")
+
+        with pytest.raises(ValueError, match=f"participation={share!r} must lie in"):
+            fedfactor.run(algorithms.PooledNMF(2), small_data(), participation=share, callbacks=[Watch()])

@@ -76,6 +76,11 @@ class FedProxNMF(Algorithm):
         Rank k.
     mu : float
         Weight of the proximal term, in the units of ``UᵀU``; 0 is federated averaging.
+    relative : bool
+        Take mu as a share of the mean squared norm of the columns of a client's U, so that what it means does not
+        depend on the scale of the data: with values in the hundreds ``mu=1`` alone is next to nothing.
+    pull_from : int
+        First round with that term. In round 0 nothing has been averaged yet, so the default is 1.
     local_steps : int
         Alternations between two exchanges.
     local_solver : {"hals", "ipalm", "multiplicative"}
@@ -97,7 +102,7 @@ class FedProxNMF(Algorithm):
 
     Notes
     -----
-    Up and down per client and round: k m numbers, a sum. In the first round there is no average yet, hence no pull.
+    Up and down per client and round: k m numbers, a sum.
 
     References
     ----------
@@ -113,6 +118,8 @@ class FedProxNMF(Algorithm):
 
     n_components: int
     mu: float = 1.0
+    relative: bool = False
+    pull_from: int = 1
     local_steps: int = 10
     local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals"
     inertia: float = 0.0
@@ -138,6 +145,8 @@ class FedProxNMF(Algorithm):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
         if self.local_steps < 1:
             raise ValueError(f"local_steps={self.local_steps} must be at least 1.")
+        if self.pull_from < 0:
+            raise ValueError(f"pull_from={self.pull_from} must be at least 0: rounds are counted from 0.")
         if not (self.mu >= 0 and 0 <= self.inertia < 0.5):
             raise ValueError(f"mu={self.mu} must not be negative, and inertia={self.inertia} must lie in [0, 0.5).")
 
@@ -171,7 +180,8 @@ class FedProxNMF(Algorithm):
             steps=self.local_steps,
             solver=self.local_solver,
             inertia=self.inertia,
-            mu=0.0 if first else self.mu,
+            relative=self.relative,
+            mu=self.mu if at.index >= self.pull_from else 0.0,
             anchor=average,
             sq_norm=float(state.total),
         )

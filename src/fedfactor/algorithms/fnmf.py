@@ -113,6 +113,8 @@ class FNMF(Algorithm):
         Pull of the last middle in each local step, relative: ``V ← (V + γ P V̄) / (1 + γ P1)``.
     scale_gamma : bool
         Multiply gamma by the length of the step, as a proximal operator would.
+    pull_from : int
+        First round with a pull. In round 0 the middle is noise, so the default is 1; 0 is as in the paper.
     local_steps : int
         Alternations between two exchanges.
     local_solver : {"ipalm", "hals"}
@@ -142,8 +144,8 @@ class FNMF(Algorithm):
     -----
     Differences from the paper. Step lengths: ``1/‖VVᵀ‖₂`` for U and ``1/‖UᵀU‖₂`` for V; the printed ones belong to the
     other block and diverge. Rows of the middle are divided by the mass that plans give them, not by the number of
-    clients. U follows when V is reordered. Private components survive a synchronisation. No pull in the first round,
-    when the middle is noise. A component of the middle that at most one client supports gives way to one that several
+    clients. U follows when V is reordered. Private components survive a synchronisation. No pull in the first round
+    (see `pull_from`). A component of the middle that at most one client supports gives way to one that several
     have in common.
 
     Up and down per client and round: k m numbers (and k more). The barycenters at the server take each V_c in the
@@ -166,6 +168,7 @@ class FNMF(Algorithm):
     barycenter: Literal["fixed_point", "progressive", "hierarchical", "client"] = "fixed_point"
     gamma: float = 0.01
     scale_gamma: bool = False
+    pull_from: int = 1
     local_steps: int = 10
     local_solver: Literal["ipalm", "hals"] = "ipalm"
     inertia: float = 0.0
@@ -199,6 +202,7 @@ class FNMF(Algorithm):
             name: (getattr(self, name) >= 1, "at least 1") for name in ("local_steps", "align_every", "neighbours")
         }
         ranges["gamma"] = (self.gamma >= 0, "at least 0")
+        ranges["pull_from"] = (self.pull_from >= 0, "at least 0")
         ranges["inertia"] = (0 <= self.inertia < 0.5, "in [0, 0.5)")
         ranges["alpha"] = (0 < self.alpha < 1, "strictly between 0 and 1")
         ranges["epsilon"] = (self.epsilon > 0, "positive")
@@ -245,7 +249,7 @@ class FNMF(Algorithm):
         """Take over the middle, alternate between U and V under its pull, and send V."""
         X, middle, first = shard.X, as_like(down.V, shard.X), at.index == 0
         U, V, private = self._synchronise(X, state, middle, down, first)
-        gamma = 0.0 if first else self.gamma
+        gamma = self.gamma if at.index >= self.pull_from else 0.0
         pull = self._pull(middle, gamma) if gamma else None
         U, V, sse = alternate(
             X,

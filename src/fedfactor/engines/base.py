@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -59,13 +60,20 @@ def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tupl
         if unknown:
             raise ValueError(f"participation named {unknown[0]!r}, which is not a client of this federation.")
     else:
-        if not 0 < rule <= 1:
-            raise ValueError(f"participation={rule} must lie in (0, 1], or be a function (round, names) -> names.")
+        if not isinstance(rule, numbers.Real) or not 0 < rule <= 1:
+            raise ValueError(f"participation={rule!r} must lie in (0, 1], or be a function (round, names) -> names.")
         if rule == 1:
             return names
         size = max(1, math.ceil(rule * len(names)))
         chosen = {names[i] for i in at.shared_rng("participation").choice(len(names), size=size, replace=False)}
     return tuple(name for name in names if name in chosen)
+
+
+def rule_name(rule: Participation) -> str:
+    """Name a rule for a checkpoint, alike in every process: a function by its name, an object by its type."""
+    if not callable(rule):
+        return str(rule)
+    return str(getattr(rule, "__qualname__", type(rule).__qualname__))
 
 
 class Inbox:

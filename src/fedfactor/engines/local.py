@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fedfactor.core.errors import ProtocolError
+from fedfactor.core.errors import CheckpointError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import Spec, check_message
-from fedfactor.engines.base import AnyCallback, Inbox, Participation, check_fit, downloads, participants
+from fedfactor.engines.base import AnyCallback, Inbox, Participation, check_fit, downloads, participants, rule_name
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fingerprint
 from fedfactor.engines.crew import Crew, ThreadCrew
 from fedfactor.engines.watch import Watchers
@@ -64,6 +64,8 @@ class LocalEngine:
         rounds = algorithm.default_rounds if rounds is None else rounds
         if rounds < 1:
             raise ValueError(f"rounds={rounds} must be at least 1.")
+        if not callable(participation):  # a share that cannot be is refused before any work
+            participants(participation, Round(seed, 0), meta.clients)
         workers, threads = self._share_out(len(federation))
         with limit_threads(threads):
             crew = self._crew(algorithm, federation, meta, workers, threads)
@@ -111,12 +113,20 @@ class _Loop:
     def run(self, checkpoint: Checkpoint | None, threads: int, watch: Watchers) -> Run:
         mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
         if checkpoint:
-            mark["participation"] = str(getattr(self.participation, "__qualname__", self.participation))
+            mark["participation"] = rule_name(self.participation)
             mark |= self.channel.fingerprint() if self.channel else {}
         saved = checkpoint.load(mark) if checkpoint else None
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
+            if saved.next_round > self.rounds:
+                raise CheckpointError(
+                    f"The run that was kept has gone {saved.next_round} rounds, more than rounds={self.rounds}, and "
+                    "there is no way back. Ask for as many, or use another folder."
+                )
             self.crew.restore(saved.clients)
+        elif checkpoint and self.channel and self.channel.noisy:
+            # Noised uploads are kept from round 0 on: from another start they would be answers to another question.
+            checkpoint.save(replace(snapshot, clients=self.crew.states()))
         watch.start(self.algorithm, self.meta, self.rounds, snapshot.next_round)
         status: Status = "rounds"
         while snapshot.next_round < self.rounds or snapshot.ended:

@@ -205,7 +205,9 @@ class Server:
     ) -> tuple[tuple[str, ...], Tree]:
         """Return who took part, and the sum of uploads (or all of them, for an algorithm that must see each)."""
         if self.secure:
-            return self.meta.clients, collect(self.exchange, self.meta, head, letters, self.expected, since)
+            counts = from_bytes((self.folder / "survey.safetensors").read_bytes())["sums"]
+            rare = counts.rare(self.agreement.least)
+            return self.meta.clients, collect(self.exchange, self.meta, head, letters, self.expected, since, rare)
         inbox = Inbox(self.expected, self.algorithm.doubt)
         for name, up in self.exchange.ask(head, letters, self.ups, self.agreement.payload, since=since).items():
             inbox.add(name, up)

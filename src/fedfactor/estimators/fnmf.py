@@ -31,6 +31,8 @@ class FNMF(FederatedTransformer):
         Pull of the last middle in each local step.
     scale_gamma : bool, default=False
         Multiply gamma by the length of the step.
+    pull_from : int, default=1
+        First round with a pull; in round 0 the middle is noise.
     local_steps : int, default=10
         Alternations between two exchanges.
     local_solver : {"ipalm", "hals"}, default="ipalm"
@@ -116,6 +118,7 @@ class FNMF(FederatedTransformer):
         barycenter: Literal["fixed_point", "progressive", "hierarchical", "client"] = "fixed_point",
         gamma: float = 0.01,
         scale_gamma: bool = False,
+        pull_from: int = 1,
         local_steps: int = 10,
         local_solver: Literal["ipalm", "hals"] = "ipalm",
         inertia: float = 0.0,
@@ -141,6 +144,7 @@ class FNMF(FederatedTransformer):
         self.barycenter = barycenter
         self.gamma = gamma
         self.scale_gamma = scale_gamma
+        self.pull_from = pull_from
         self.local_steps = local_steps
         self.local_solver = local_solver
         self.inertia = inertia
@@ -180,6 +184,10 @@ class FedProxNMF(FederatedTransformer):
         Rank k. No rule can choose it without a look at the data, so the default is the smallest that tells rows apart.
     mu : float, default=1
         Weight of the proximal term; 0 is federated averaging.
+    relative : bool, default=False
+        Take mu as a share of the mean squared norm of the columns of U: free of the scale of the data.
+    pull_from : int, default=1
+        First round with that term; in round 0 nothing has been averaged yet.
     local_steps : int, default=10
         Alternations between two exchanges.
     local_solver : {"hals", "ipalm", "multiplicative"}, default="hals"
@@ -246,6 +254,8 @@ class FedProxNMF(FederatedTransformer):
         n_components: int = 2,
         *,
         mu: float = 1.0,
+        relative: bool = False,
+        pull_from: int = 1,
         local_steps: int = 10,
         local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals",
         inertia: float = 0.0,
@@ -264,6 +274,8 @@ class FedProxNMF(FederatedTransformer):
     ) -> None:
         self.n_components = n_components
         self.mu = mu
+        self.relative = relative
+        self.pull_from = pull_from
         self.local_steps = local_steps
         self.local_solver = local_solver
         self.inertia = inertia

@@ -30,6 +30,7 @@ def alternate(
     solver: str = "ipalm",
     inertia: float = 0.0,
     mu: float = 0.0,
+    relative: bool = False,
     anchor: Array | None = None,
     pull: Callable[[Array, int, float], Array] | None = None,
     sq_norm: float | None = None,
@@ -52,6 +53,8 @@ def alternate(
         Share β of the last move that iPALM adds before a step, in [0, 0.5); the step is then ``(1−2β)/(1+2β)/L``.
     mu, anchor : float, array of shape (k, m)
         Weight and target of the proximal term.
+    relative : bool
+        Take mu times the mean squared norm of the columns of U for the weight.
     pull : function (V, step, η) -> V, optional
         Called after each step on V, with the number of the step and its length.
     sq_norm : float, optional
@@ -94,7 +97,9 @@ def alternate(
                 break
             loss = now
         if mu:
-            G, A = G + mu * array_namespace(G).eye(G.shape[0], dtype=G.dtype), A + mu * anchor
+            xp, k = array_namespace(G), G.shape[0]
+            weight = mu * float(xp.linalg.trace(G)) / k if relative else mu
+            G, A = G + weight * xp.eye(k, dtype=G.dtype), A + weight * anchor
         V, V_last = _move(V.T, V_last.T, G, A.T, solver, inertia).T, V
         if pull is not None:
             V = pull(V, step, 1.0 / lipschitz(G))

@@ -64,6 +64,9 @@ class Transform:
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
         """Refuse, before round 0, what cannot work."""
 
+    def admit(self, parcel: Parcel, kind: str) -> None:
+        """Refuse, at its client, an upload that this link cannot protect."""
+
     def encode(self, parcel: Parcel, site: Site) -> Parcel:
         """Change a parcel at its client."""
         return parcel
@@ -171,6 +174,8 @@ class Inbox:
             self.rejected.append(name)
             return
         parcel, layout = flatten(up, noisy=self._noisy)
+        for transform in self._transforms:
+            transform.admit(parcel, type(up).__name__)
         if self._reducer is None:
             self._open(parcel, layout, up.uplink)
         elif type(up) is not type(self._layout.like):

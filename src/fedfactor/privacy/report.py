@@ -92,6 +92,8 @@ def _not_covered(channel: Channel, secure: bool, noise: Any) -> list[str]:
     if noise is None and secure:
         found.append("rows: without noise, sums of many rounds can reveal them")
         found.append("the counts per column, which the server sees as sums over clients")
+        found.append("rows or clients that come or go between two runs: the sums of the runs differ by their parts")
+        found.append("a server that lies: it can choose V so that few rows speak")
     if secure and any(map(_gathered, channel.algorithm.messages(channel.meta))):
         found.append("uploads that the server sees one by one (in_clear): no sum hides them")
     if isinstance(noise, Gaussian):
@@ -99,7 +101,7 @@ def _not_covered(channel: Channel, secure: bool, noise: Any) -> list[str]:
             found.append("a person with several rows, unless each has one")
             found.append("properties of a whole client")
         if channel.books.entry.unit == "subject":
-            found.append("a subject known to more clients than the cap counts")
+            found.append(f"a subject with rows at more than {channel.asked.known_to if channel.asked else 1} clients")
         if noise.share == "distributed":
             found.append(
                 f"more than {channel.asked.colluding if channel.asked else 0} clients who tell the server their noise"

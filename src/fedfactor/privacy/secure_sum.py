@@ -45,11 +45,13 @@ class SecureSum(Transform):
 
     Notes
     -----
-    *Holds* against a server that follows the protocol and looks at all it gets, with the help of fewer clients than the
-    threshold. Keys are signed, a client reveals at most one of the two shares of a peer, and a list of survivors needs
-    the threshold of signatures, so a server that lies can end a round but not open it. *Does not hold*: what the sum
-    itself says (a column that one row fills shows that row's part; see the minimums), what can be told from sums of
-    different cohorts, a client that sends nonsense, a threshold of clients who collude with the server, and the clock.
+    *Holds* against a server that follows the protocol and looks at all it gets, with the help of fewer clients than
+    the threshold t. Keys are signed, a client reveals at most one of the two shares of a peer, and a list of survivors
+    needs t signatures, so a server that lies within the protocol can end a round but not open it, as long as fewer than
+    2t − n of n clients collude with it (a third of them, at two thirds): with more, two lists could be signed. *Does
+    not hold*: what the sum itself says (a column that one row fills shows that row's part; see the minimums), what can
+    be told from sums of different cohorts, a server that chooses the shared V so that few rows speak, a client that
+    sends nonsense, and the clock.
 
     References
     ----------
