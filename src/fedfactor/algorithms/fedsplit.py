@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fedfactor.algorithms.fedsplit_checks import check_stats, doubtful_stats
 from fedfactor.algorithms.fedsplit_home import enough_raters, fit_own, joint_sums
 from fedfactor.algorithms.fedsplit_messages import (
     Basis,
@@ -22,7 +23,7 @@ from fedfactor.algorithms.fedsplit_messages import (
     Stats,
 )
 from fedfactor.core.checks import check_rank
-from fedfactor.core.errors import ClientUnavailable, DataError, ProtocolError
+from fedfactor.core.errors import ClientUnavailable, DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.tree import Array
@@ -397,33 +398,6 @@ class FedSPLIT(Algorithm):
         own = {name: np.ascontiguousarray(part.T) for name, part in zip(good, cuts, strict=True)}
         nothing = np.zeros((self.n_components, 0), V.dtype)
         return server, Scatter({name: Global(server.mu, item, V, own.get(name, nothing)) for name in _names(state)})
-
-
-def check_stats(up: Stats, scale: tuple[float, float] | None = None) -> None:
-    """Refuse sums that no ratings can give. A secure sum cannot tell who sent nonsense, so nobody can be left out."""
-    wrong = doubtful_stats(up, scale)
-    if wrong:
-        raise ProtocolError(
-            f"{wrong} Somebody sent nonsense, and a sum cannot tell who, so the run ends here. Without a secure sum "
-            "single uploads are seen, and such ones left out."
-        )
-
-
-def doubtful_stats(up: Stats, scale: tuple[float, float] | None) -> str:
-    """Say why no ratings can give these sums, or nothing; the sum of such sums must pass as well."""
-    n = float(up.weight)
-    slack = 0.5 + 1e-3 * abs(n)
-    if n < -0.5:
-        return "The number of ratings is negative."
-    if scale is not None and not scale[0] * n - slack <= float(up.total) <= scale[1] * n + slack:
-        return f"The sum of {n:.0f} ratings is {float(up.total):.6g}, outside the scale {scale}."
-    if up.counts is None:
-        return ""
-    if float(up.counts.min(initial=0)) < -0.5 or abs(float(up.counts.sum()) - n) > slack:
-        return "The numbers of ratings contradict each other."
-    if scale is not None and (np.abs(up.residuals) > (scale[1] - scale[0] + 1e-3) * (up.counts + 1e-3)).any():
-        return f"Residuals are larger than ratings on the scale {scale} can have."
-    return ""
 
 
 def as_joint(V: Array, up: JointSums, *, sweeps: int) -> np.ndarray:
