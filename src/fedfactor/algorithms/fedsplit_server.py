@@ -1,13 +1,16 @@
-"""What levels FedSPLIT's server believes: sums that some ratings could give."""
+"""What FedSPLIT's server does with sums: believe them, if some ratings could give them, and join factors."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedfactor.algorithms.fedsplit_messages import Stats
+from fedfactor.algorithms.fedsplit_messages import JointSums, Stats
 from fedfactor.core.errors import ProtocolError
+from fedfactor.core.tree import Array
+from fedfactor.kernels.majorise import masked_step
+from fedfactor.kernels.nmf import solve_rows
 
-__all__ = ["check_stats", "doubtful_stats"]
+__all__ = ["as_joint", "check_stats", "doubtful_stats"]
 
 
 def check_stats(up: Stats, scale: tuple[float, float] | None = None) -> None:
@@ -35,3 +38,12 @@ def doubtful_stats(up: Stats, scale: tuple[float, float] | None) -> str:
     if scale is not None and (np.abs(up.residuals) > (scale[1] - scale[0] + 1e-3) * (up.counts + 1e-3)).any():
         return f"Residuals are larger than ratings on the scale {scale} can have."
     return ""
+
+
+def as_joint(V: Array, up: JointSums, *, sweeps: int) -> np.ndarray:
+    """Return the joint V that these sums ask for; at one scale, so that M keeps its meaning from round to round."""
+    if up.D is None:
+        new = solve_rows(V.T, up.G, up.N.T, sweeps=sweeps).T
+    else:
+        new, _ = masked_step(V, up.G, up.N, up.D, sweeps=sweeps)
+    return np.ascontiguousarray(new)
