@@ -21,16 +21,15 @@ from fedfactor.algorithms.fedsplit_messages import (
     Server,
     Stats,
 )
+from fedfactor.algorithms.fedsplit_server import as_joint, check_stats, doubtful_stats
 from fedfactor.core.checks import check_rank
-from fedfactor.core.errors import ClientUnavailable, DataError, ProtocolError
+from fedfactor.core.errors import ClientUnavailable, DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.cnmf import Penalty, bilinear, fold_bilinear, fold_users, starting_factors
 from fedfactor.kernels.factors import reconstruction
-from fedfactor.kernels.majorise import masked_step
-from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases
 from fedfactor.kernels.ratings import FLOOR, item_counts, observed
 from fedfactor.kernels.stacked import far_off, joint_factors, outliers
@@ -178,13 +177,8 @@ class FedSPLIT(Algorithm):
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        for name, least in {
-            "local_components": 1,
-            "iterations": 1,
-            "joint_rounds": 1,
-            "refine": 0,
-            "min_raters": 1,
-        }.items():
+        for name in ("local_components", "iterations", "joint_rounds", "refine", "min_raters"):
+            least = 0 if name == "refine" else 1
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
         if self.outlier <= 1 or self.start_scale <= 0:
@@ -397,42 +391,6 @@ class FedSPLIT(Algorithm):
         own = {name: np.ascontiguousarray(part.T) for name, part in zip(good, cuts, strict=True)}
         nothing = np.zeros((self.n_components, 0), V.dtype)
         return server, Scatter({name: Global(server.mu, item, V, own.get(name, nothing)) for name in _names(state)})
-
-
-def check_stats(up: Stats, scale: tuple[float, float] | None = None) -> None:
-    """Refuse sums that no ratings can give. A secure sum cannot tell who sent nonsense, so nobody can be left out."""
-    wrong = doubtful_stats(up, scale)
-    if wrong:
-        raise ProtocolError(
-            f"{wrong} Somebody sent nonsense, and a sum cannot tell who, so the run ends here. Without a secure sum "
-            "single uploads are seen, and such ones left out."
-        )
-
-
-def doubtful_stats(up: Stats, scale: tuple[float, float] | None) -> str:
-    """Say why no ratings can give these sums, or nothing; the sum of such sums must pass as well."""
-    n = float(up.weight)
-    slack = 0.5 + 1e-3 * abs(n)
-    if n < -0.5:
-        return "The number of ratings is negative."
-    if scale is not None and not scale[0] * n - slack <= float(up.total) <= scale[1] * n + slack:
-        return f"The sum of {n:.0f} ratings is {float(up.total):.6g}, outside the scale {scale}."
-    if up.counts is None:
-        return ""
-    if float(up.counts.min(initial=0)) < -0.5 or abs(float(up.counts.sum()) - n) > slack:
-        return "The numbers of ratings contradict each other."
-    if scale is not None and (np.abs(up.residuals) > (scale[1] - scale[0] + 1e-3) * (up.counts + 1e-3)).any():
-        return f"Residuals are larger than ratings on the scale {scale} can have."
-    return ""
-
-
-def as_joint(V: Array, up: JointSums, *, sweeps: int) -> np.ndarray:
-    """Return the joint V that these sums ask for; at one scale, so that M keeps its meaning from round to round."""
-    if up.D is None:
-        new = solve_rows(V.T, up.G, up.N.T, sweeps=sweeps).T
-    else:
-        new, _ = masked_step(V, up.G, up.N, up.D, sweeps=sweeps)
-    return np.ascontiguousarray(new)
 
 
 def _names(state: Server) -> list[str]:
