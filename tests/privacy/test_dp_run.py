@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.algorithms import FELB, FedAvgNMF, PooledBMF, PooledNMF
+from fedfactor.algorithms import FELB, FNMF, FedAvgNMF, PooledBMF, PooledNMF
 from fedfactor.core.errors import CheckpointError, ClientUnavailable, DataError, IncompatibleError
 from fedfactor.privacy import (
     BudgetError,
@@ -259,6 +259,11 @@ class TestRefusals:
     def test_a_cohort_too_small_for_the_noise_that_was_paid_for(self):
         with pytest.raises(AbortError, match="its minimum is 5"):
             fedfactor.run(PooledNMF(3), owners(), rounds=2, participation=0.6, privacy=fedfactor.dp(1.0, **PUBLIC))
+
+    def test_shares_of_noise_on_uploads_that_are_seen_one_by_one(self):
+        privacy = (fedfactor.dp(1.0, unit="client", clip=1.0), SecureSum(gathered="clear"))
+        with pytest.raises(IncompatibleError, match="each upload holds a share only"):
+            fedfactor.run(FNMF(3), owners(), rounds=1, privacy=privacy)
 
     def test_local_noise_under_a_secure_sum(self):
         with pytest.raises(IncompatibleError, match="assumes no secure sum"):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.algorithms.fedsplit_home import fit_own, joint_sums
+from fedfactor.algorithms.fedsplit_home import enough_raters, fit_own, joint_sums
 from fedfactor.algorithms.fedsplit_messages import (
     Basis,
     Begin,
@@ -21,16 +21,15 @@ from fedfactor.algorithms.fedsplit_messages import (
     Server,
     Stats,
 )
+from fedfactor.algorithms.fedsplit_server import as_joint, check_stats, doubtful_stats
 from fedfactor.core.checks import check_rank
-from fedfactor.core.errors import ClientUnavailable, DataError, ProtocolError
+from fedfactor.core.errors import ClientUnavailable, DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.cnmf import Penalty, bilinear, fold_bilinear, fold_users, starting_factors
 from fedfactor.kernels.factors import reconstruction
-from fedfactor.kernels.majorise import masked_step
-from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases
 from fedfactor.kernels.ratings import FLOOR, item_counts, observed
 from fedfactor.kernels.stacked import far_off, joint_factors, outliers
@@ -75,7 +74,7 @@ class FedSPLIT(Algorithm):
     min_raters : int
         Send item factors of items that at least this many users of the owner rated; the others are drawn as if
         unrated. Factors of an item that one or two users rated give these ratings away. An owner without such an item
-        keeps its factors to itself, and still receives the joint ones. 1 as printed.
+        sends no factors, and still receives the joint ones. 1 as printed.
     scale : (low, high), optional
         The range of ratings that everybody agreed on: levels and residuals that no such ratings can give are left out,
         wherever single uploads are seen.
@@ -178,13 +177,8 @@ class FedSPLIT(Algorithm):
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        for name, least in {
-            "local_components": 1,
-            "iterations": 1,
-            "joint_rounds": 1,
-            "refine": 0,
-            "min_raters": 1,
-        }.items():
+        for name in ("local_components", "iterations", "joint_rounds", "refine", "min_raters"):
+            least = 0 if name == "refine" else 1
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
         if self.outlier <= 1 or self.start_scale <= 0:
@@ -253,17 +247,18 @@ class FedSPLIT(Algorithm):
         if not bool(state.fitted):
             state = fit_own(self._here(at.client), R, state, down, at)
         if isinstance(down, Level) and self._extra:
-            gives = self.select == "all" or bool(state.chosen)  # too few raters hold back factors, not what is summed
-            weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * gives
+            weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * bool(state.chosen)
             return state, BiasSums(state.item * weight, weight)
         if self.joint == "sum":
             return joint_sums(R, state, down.V, masked=self.masked, raters=self.min_raters)
         if not bool(state.chosen):
             raise ClientUnavailable(f"{at.client} keeps its item factors to itself (select={self.select!r}).")
+        rated = enough_raters(R, self.min_raters)
+        anything = bool(rated.any())  # else there is nothing to draw from, and no row is sent
         return state, Factors(
-            V=state.sent,
-            item=state.sent_item if self.item_bias == "mean" else None,
-            seen=item_counts(R) >= self.min_raters if self.masked else None,
+            V=state.sent[: len(state.sent) * anything],
+            item=state.sent_item * anything if self.item_bias == "mean" else None,
+            seen=rated if self.masked else None,
         )
 
     def doubt(self, up: Any) -> str:
@@ -375,12 +370,13 @@ class FedSPLIT(Algorithm):
 
     def _join(self, state: Server, up: dict[str, Factors]) -> tuple[Server, Any]:
         """Leave out what cannot be item factors, stack the rest, factor it, and cut M apart again."""
+        up = {name: each for name, each in up.items() if len(each.V)}  # some have no item of enough raters
         sizes = [np.abs(each.V).max(initial=0.0) if (each.V >= 0).all() else np.inf for each in up.values()]
         bad = outliers(sizes, self.outlier)
         if self.item_bias == "mean":
             bad |= outliers([np.abs(each.item).max(initial=0.0) for each in up.values()], self.outlier)
         good = {name: each for (name, each), out in zip(up.items(), bad, strict=True) if not out}
-        rejected = state.rejected | np.isin(_names(state), np.array(list(up))[bad])
+        rejected = state.rejected | np.isin(_names(state), np.array(list(up), str)[bad])
         server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
         if not good:  # nothing to join: everybody keeps the model of its own ratings
             return server, Level(state.mu, state.item if self.item_bias == "pooled" else None)
@@ -395,42 +391,6 @@ class FedSPLIT(Algorithm):
         own = {name: np.ascontiguousarray(part.T) for name, part in zip(good, cuts, strict=True)}
         nothing = np.zeros((self.n_components, 0), V.dtype)
         return server, Scatter({name: Global(server.mu, item, V, own.get(name, nothing)) for name in _names(state)})
-
-
-def check_stats(up: Stats, scale: tuple[float, float] | None = None) -> None:
-    """Refuse sums that no ratings can give. A secure sum cannot tell who sent nonsense, so nobody can be left out."""
-    wrong = doubtful_stats(up, scale)
-    if wrong:
-        raise ProtocolError(
-            f"{wrong} Somebody sent nonsense, and a sum cannot tell who, so the run ends here. Without a secure sum "
-            "single uploads are seen, and such ones left out."
-        )
-
-
-def doubtful_stats(up: Stats, scale: tuple[float, float] | None) -> str:
-    """Say why no ratings can give these sums, or nothing; the sum of such sums must pass as well."""
-    n = float(up.weight)
-    slack = 0.5 + 1e-3 * abs(n)
-    if n < -0.5:
-        return "The number of ratings is negative."
-    if scale is not None and not scale[0] * n - slack <= float(up.total) <= scale[1] * n + slack:
-        return f"The sum of {n:.0f} ratings is {float(up.total):.6g}, outside the scale {scale}."
-    if up.counts is None:
-        return ""
-    if float(up.counts.min(initial=0)) < -0.5 or abs(float(up.counts.sum()) - n) > slack:
-        return "The numbers of ratings contradict each other."
-    if scale is not None and (np.abs(up.residuals) > (scale[1] - scale[0] + 1e-3) * (up.counts + 1e-3)).any():
-        return f"Residuals are larger than ratings on the scale {scale} can have."
-    return ""
-
-
-def as_joint(V: Array, up: JointSums, *, sweeps: int) -> np.ndarray:
-    """Return the joint V that these sums ask for; at one scale, so that M keeps its meaning from round to round."""
-    if up.D is None:
-        new = solve_rows(V.T, up.G, up.N.T, sweeps=sweeps).T
-    else:
-        new, _ = masked_step(V, up.G, up.N, up.D, sweeps=sweeps)
-    return np.ascontiguousarray(new)
 
 
 def _names(state: Server) -> list[str]:

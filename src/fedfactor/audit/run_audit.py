@@ -39,7 +39,7 @@ LATE = 20
 """Round in which a client stays away: by then V moves little, and the difference of two sums is that client's part."""
 
 ROWS = "no row can be read from what the server sees"
-UNTRIED = "Not tried: no upload holds a matrix with a column for each feature that could tell rows apart."
+UNTRIED = "Not tried: no upload that the server sees here holds a matrix that could tell rows apart."
 
 
 def audit(
@@ -82,7 +82,7 @@ def audit(
     """
     if not isinstance(federation, Federation):
         federation = Federation(federation)
-    federation.prepare(algorithm.domain)
+    meta = federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
     asked = next((part for part in parts if isinstance(part, DP)), None)
     exact = asked is None and ("secure-sum" in parts or any(isinstance(part, SecureSum) for part in parts))
@@ -95,9 +95,10 @@ def audit(
             findings = [item_vector_membership(algorithm, federation, seed=seed)]
         else:
             findings = [_membership(result, members, others, asked)]
-        seen_alone = asked is None and not exact and not any(isinstance(part, PaperNoise) for part in parts)
-        if seen_alone:  # medians and trimmed means see every upload too
-            findings += _clear_uploads(algorithm, federation, seed)
+        gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+        noisy = asked is not None or any(isinstance(part, PaperNoise) for part in parts)
+        if not noisy and (gathers or not exact):  # medians and trimmed means see every upload too
+            findings += _clear_uploads(algorithm, federation, seed, all_kinds=not exact)
         if privacy is not None:
             findings.append(_sum_reconstruction(heard, members))
         if exact:
@@ -173,25 +174,29 @@ def _wide(tree: Any, m: int) -> list[np.ndarray]:
     return [leaf if leaf.shape[1] == m else leaf.T for leaf in found]
 
 
-def _blocks_of(algorithm: Algorithm, federation: Federation, name: str, seed: int) -> tuple[list, list]:
+def _blocks_of(
+    algorithm: Algorithm, federation: Federation, name: str, seed: int, all_kinds: bool
+) -> tuple[list, list]:
     """Return the wide matrices that a client sends first, and those that it had received.
 
     A method that begins with something else is run to its end by this client alone: what it sends last is looked at.
+    Unless all kinds are seen, those that are summed securely are left out.
     """
     m = federation.n_features
     up, _, down = _first_upload(algorithm, federation, name, seed)
     if blocks := _wide(up, m):
-        return blocks, _wide(down, m)
+        return (blocks, _wide(down, m)) if all_kinds or up.uplink == "gather" else ([], [])
     heard = Listener()
     run(algorithm, {name: federation.shard(name)}, seed=seed, privacy=(heard,))
-    found = [blocks for _, up, _ in heard.rounds if (blocks := _wide(up, m))]
+    seen = [up for _, up, _ in heard.rounds if all_kinds or isinstance(up, Mapping)]  # not summed
+    found = [blocks for up in seen if (blocks := _wide(up, m))]
     last = found[-1] if found else []
     # Vectors that span all columns in which they are not zero would "contain" every row, and so tell nothing.
     return [b for b in last if np.linalg.matrix_rank(b) < np.count_nonzero(b.any(axis=0))], []
 
 
-def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> list[Finding]:
-    """Read rows out of each client's own first upload."""
+def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int, *, all_kinds: bool) -> list[Finding]:
+    """Read rows out of each client's own first upload; beside a secure sum, only if it is of a kind seen one by one."""
     k = getattr(algorithm, "n_components", 1)
     total = {"rows": 0, "recovered": 0, "false": 0}
     small = [name for name in federation.names if federation.shard(name).n_rows <= k]
@@ -199,7 +204,7 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
     inferred: list[float] = []
     for name in federation.names if binary else ():
         X = _dense(federation.shard(name).X)
-        blocks, received = _blocks_of(algorithm, federation, name, seed)
+        blocks, received = _blocks_of(algorithm, federation, name, seed, all_kinds)
         if not blocks:
             continue
         direct = binary_rows_in_span(*blocks)
@@ -208,7 +213,7 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
             total[key] += value
     rng = np.random.default_rng(seed)
     for name in small[:5]:
-        blocks, _ = _blocks_of(algorithm, federation, name, seed)
+        blocks, _ = _blocks_of(algorithm, federation, name, seed, all_kinds)
         if blocks:
             inferred.append(factor_inference(_dense(federation.shard(name).X), blocks[-1], 0.25, rng, ridge=1e-6))
     found = [

@@ -123,6 +123,8 @@ def fit(
 ) -> None:
     """Factor the rows of several owners together: X ≈ U V, with V common and every U private.
 
+    Each of FILES holds the rows of one owner (.npy .npz .csv .tsv .parquet .mtx); a folder stands for the files in it.
+
     An interrupted run goes on when the same command is given again. Written to the folder: components.safetensors (V),
     features.json, run.json, and private/OWNER.safetensors (U, readable by you only). checkpoint/ is there while the run
     is unfinished, and removed once the results are written.
@@ -171,9 +173,12 @@ def fit(
 
 def _open(files: list[Path], missing_values: float | str | None, method: Any) -> Any:
     """Open every file and check all of them, and whether the method can take them, before any work."""
+    from fedfactor.data.results import owner_to_file
     from fedfactor.engines.base import check_fit
 
     federation = open_parts(files, missing_values)
+    for name in federation.names:
+        owner_to_file(name)  # a name that no result could be filed under
     check_fit(method, federation.prepare(method.domain))
     return federation
 

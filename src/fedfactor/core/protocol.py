@@ -97,7 +97,18 @@ def settings_of(algorithm: Any) -> dict[str, Any]:
     >>> settings_of(PooledNMF(np.int64(3)))["n_components"]
     3
     """
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(algorithm).items()}
+    return {name: _plain(value) for name, value in asdict(algorithm).items()}
+
+
+def _plain(value: Any) -> Any:
+    whole: Any = value
+    if isinstance(value, np.generic):
+        return whole.item()
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in whole.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in whole] if isinstance(value, list) else tuple(_plain(part) for part in whole)
+    return whole
 
 
 @record

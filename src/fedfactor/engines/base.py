@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
+import numbers
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -13,8 +13,6 @@ from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.core.tree import Tree, kind_of, nbytes, tree_sum
 from fedfactor.core.wire import Spec, check_message
-
-logger = logging.getLogger("fedfactor")
 
 Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
 """A share of the clients drawn anew each round, or a rule that names those who take part."""
@@ -62,13 +60,20 @@ def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tupl
         if unknown:
             raise ValueError(f"participation named {unknown[0]!r}, which is not a client of this federation.")
     else:
-        if not 0 < rule <= 1:
-            raise ValueError(f"participation={rule} must lie in (0, 1], or be a function (round, names) -> names.")
+        if not isinstance(rule, numbers.Real) or not 0 < rule <= 1:
+            raise ValueError(f"participation={rule!r} must lie in (0, 1], or be a function (round, names) -> names.")
         if rule == 1:
             return names
         size = max(1, math.ceil(rule * len(names)))
         chosen = {names[i] for i in at.shared_rng("participation").choice(len(names), size=size, replace=False)}
     return tuple(name for name in names if name in chosen)
+
+
+def rule_name(rule: Participation) -> str:
+    """Name a rule for a checkpoint, alike in every process: a function by its name, an object by its type."""
+    if not callable(rule):
+        return str(rule)
+    return str(getattr(rule, "__qualname__", type(rule).__qualname__))
 
 
 class Inbox:
@@ -100,7 +105,6 @@ class Inbox:
             raise ProtocolError(f"Client {name!r}: {error}") from None
         if wrong:
             self.rejected[name] = wrong
-            logger.warning("The upload of client %r was left out: %s", name, wrong)
             return
         if self._kind not in (None, type(up)):
             raise ProtocolError(f"Client {name!r} sent {type(up).__name__} in a round of {self._kind.__name__}.")

@@ -173,11 +173,6 @@ class FederatedRecommender(BaseEstimator):
         self.n_rejected_ = len(result.rejected)
         if result.rejected:
             self._warn(f"left out uploads of {', '.join(result.rejected)}, which cannot be right")
-        if not result.history[-1].participants:
-            self._warn(
-                "joined nothing: no owner sent anything in the last exchange, so all keep models of their own ratings. "
-                "min_raters and select say who sends"
-            )
 
     def _warn(self, what: str) -> None:
         warnings.warn(f"{type(self).__name__} {what}.", ConvergenceWarning, stacklevel=4)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fedfactor import algorithms
+from fedfactor.core.run import Run
+from fedfactor.data.ratings import Ratings
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._recommender import FederatedRecommender
 
@@ -112,7 +114,7 @@ class FedSPLIT(FederatedRecommender):
     >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
     >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
     >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = FedSPLIT(n_components=1, random_state=0).fit(ratings, groups=owner)
+    >>> model = FedSPLIT(n_components=1, min_raters=1, random_state=0).fit(ratings, groups=owner)
     >>> items, scores = model.recommend("ann", n=1)
     >>> items[0].tolist(), model.predict("ann", "d").shape
     (['d'], (1,))
@@ -188,6 +190,14 @@ class FedSPLIT(FederatedRecommender):
         self.random_state = random_state
         self.scale = scale
         self.verbose = verbose
+
+    def _keep(self, result: Run, found: Ratings) -> None:
+        super()._keep(result, found)
+        if self.rounds is None and "moved" not in result.history[-1].metrics:
+            self._warn(
+                "joined nothing: no owner sent item factors, so all keep models of their own ratings. min_raters (no "
+                "owner may have an item of so many raters) and select say who sends"
+            )
 
 
 class PooledCF(FederatedRecommender):

@@ -98,7 +98,7 @@ def alternate(
             loss = now
         if mu:
             xp, k = array_namespace(G), G.shape[0]
-            weight = mu * float(xp.sum(U * U)) / k if relative else mu
+            weight = mu * float(xp.linalg.trace(G)) / k if relative else mu
             G, A = G + weight * xp.eye(k, dtype=G.dtype), A + weight * anchor
         V, V_last = _move(V.T, V_last.T, G, A.T, solver, inertia).T, V
         if pull is not None:

@@ -377,3 +377,9 @@ def _check_all(transforms: Sequence[Transform], algorithm: Algorithm, meta: Meta
                 raise IncompatibleError(
                     "Distributed noise protects only a sum that nobody can take apart: add SecureSum, or share='local'."
                 )
+            seen = [kind.__name__ for kind in algorithm.messages(meta) if getattr(kind, "uplink", "") == "gather"]
+            if seen:
+                raise IncompatibleError(
+                    f"Of distributed noise each upload holds a share only, but the server sees each {seen[0]} of "
+                    f"{type(algorithm).__name__}. Use noise='local', or a method whose uploads are summed."
+                )

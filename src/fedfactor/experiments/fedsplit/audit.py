@@ -14,7 +14,6 @@ from scipy import sparse
 
 from fedfactor.algorithms import FedSPLIT
 from fedfactor.algorithms.fedsplit_messages import Level
-from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round
 from fedfactor.kernels.cnmf import Penalty, cnmf, fold_users, starting_factors
@@ -159,9 +158,8 @@ def _upload(
     shard, meta = Shard(X, "stored"), Meta(X.shape[1], ("group",), "float64", True)
     at = Round(int(rng.integers(2**31)), 0, "group")
     state = algorithm.init_client(shard, meta, at)
-    try:
-        _, up = algorithm.client_step(shard, state, Level(np.float64(mu), common), at)
-    except ClientUnavailable:
+    _, up = algorithm.client_step(shard, state, Level(np.float64(mu), common), at)
+    if not len(up.V):
         return nothing, common
     return np.where(item_counts(X) >= least, up.V, 0) if least > 1 else up.V, common
 
@@ -228,9 +226,8 @@ def _auc_of(R: Any, algorithm: FedSPLIT, seed: int) -> float:
     at = Round(seed, 0, "group")
     item = pooled_item_biases(item_residuals(R), item_counts(R)) if algorithm.item_bias == "pooled" else None
     down = Level(np.float64(R.data.mean()), item)
-    try:
-        _, up = algorithm.client_step(shard, algorithm.init_client(shard, meta, at), down, at)
-    except ClientUnavailable:
+    _, up = algorithm.client_step(shard, algorithm.init_client(shard, meta, at), down, at)
+    if not len(up.V):
         return 0.5  # nothing is sent, so nothing is told
     rated = item_counts(X) > 0
     scores = [np.abs(up.V - np.median(up.V, axis=1, keepdims=True)).mean(axis=0), up.V.mean(axis=0), up.V.std(axis=0)]

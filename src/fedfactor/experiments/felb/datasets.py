@@ -28,7 +28,7 @@ DATASETS: dict[str, tuple[str, str, int]] = {
 
 
 def load_owners(
-    name: str, *, n_clients: int = 20, full: bool = False, rows: int = 4000, columns: int = 500, seed: int = 0
+    name: str, *, n_clients: int = 20, full: bool = False, rows: int = 2000, columns: int = 500, seed: int = 0
 ) -> dict[str, Any]:
     """Load a set, deal its rows at random, and let every owner turn its own into zeros and ones.
 
