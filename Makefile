@@ -32,10 +32,10 @@ check: lint types ## under two minutes: lint, types, unit and contract tests
 
 test: lint types ## everything, in small counts: all tests, doctests, docs; under half an hour
 	$(PYTEST) -n 2 -m "not integration" tests src
-	$(PYTEST) -m "integration and not federation" tests
+	$(PYTEST) -m integration tests
 	$(MAKE) --no-print-directory docs
 
-federation: $(FULL) ## real SuperLinks and SuperNodes on this machine: minutes, and deadlines that a busy machine misses
+federation: $(FULL) ## only the tests with a real SuperLink and SuperNodes on this machine: some four minutes
 	$(PYTEST) -m federation tests
 
 prove: $(FULL) ## every claim at full count, resumable; ITEM=name for one; writes evidence.json

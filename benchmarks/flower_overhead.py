@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,9 @@ from fedfactor.federation.server import APP
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 
+SKIPPED = 2
+"""Rounds at the start that do not count: processes start in them, and PooledNMF's first uploads are wider."""
+
 OUT = Path(__file__).parent / "out" / "flower_overhead.json"
 
 ECHO = """
@@ -34,7 +38,8 @@ from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-server, client = ServerApp(), ClientApp()
+server = ServerApp()
+client = ClientApp()
 
 @server.main()
 def main(grid, context):
@@ -75,19 +80,30 @@ def plain(rounds: int, size: int, patience: float) -> list[float]:
         link = [str(here / "flower-superlink"), "--insecure", "--port", str(port)]
         running = [children.start([*link, "--disable-runtime-dependency-installation"], folder / "link.log", extra)]
         try:
-            time.sleep(12)
+            _listening(port, patience)
             for _ in range(3):
                 node = [str(here / "flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{port}"]
                 log = folder / "node.log"
                 running.append(children.start([*node, "--port", str(children.free_port())], log, extra))
             environment = children.quiet_environment(extra)
-            subprocess.run(
-                [str(here / "flwr"), "run", str(app), "here"], env=environment, check=True, capture_output=True
-            )
+            command = [str(here / "flwr"), "run", str(app), "here"]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise RuntimeError(f"flwr run: {done.stdout}{done.stderr}")
             return _await(out, rounds, patience)
         finally:
             for child in reversed(running):
                 children.end(child)
+
+
+def _listening(port: int, patience: float) -> None:
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise TimeoutError("Flower's SuperLink did not start.")
 
 
 def _await(out: Path, rounds: int, patience: float) -> list[float]:
@@ -112,26 +128,33 @@ def ours(rounds: int, columns: int, patience: float) -> list[float]:
             ended = trial.coordinator.wait(patience)
             if ended["state"] != "finished":
                 raise RuntimeError(str(ended))
-        return [entry["seconds"] for entry in real.history(trial)]
+        past = real.history(trial)
+        print("bytes up of one party:", [entry["bytes_up"] // 3 for entry in past], flush=True)
+        return [entry["seconds"] for entry in past]
 
 
 def main() -> None:
-    """Measure both, interleaved; the first round of each counts apart, because processes start in it."""
+    """Measure all, interleaved; rounds in which processes start and the wide start is made do not count."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--columns", type=int, default=2000)
     options = parser.parse_args()
     size = 3 * (3 + options.columns)  # float64 numbers in one upload of rank 3
-    found: dict[str, Any] = {"flower": [], "ours": [], "load": [os.getloadavg()[0]], "bytes": 8 * size}
+    arms = {
+        "Flower's minimal app": lambda: plain(options.rounds, size, 600),
+        "ours": lambda: ours(options.rounds, options.columns, 600),
+    }
+    found: dict[str, Any] = {"load": [os.getloadavg()[0]], "bytes": 8 * size, **{name: [] for name in arms}}
     for _ in range(options.repeats):
-        found["flower"] += plain(options.rounds, size, 600)[1:]
-        found["ours"] += ours(options.rounds, options.columns, 600)[1:]
+        for name, measure in arms.items():
+            found[name] += measure()[SKIPPED:]
+            print(name, [round(x, 2) for x in found[name]], flush=True)
         found["load"].append(os.getloadavg()[0])
-    for name in ("flower", "ours"):
+    for name in arms:
         rounds = found[name]
         middle = statistics.median(rounds)
-        print(f"{name:7} median {middle:.2f} s, {min(rounds):.2f} to {max(rounds):.2f}, n = {len(rounds)}")
+        print(f"{name:20} median {middle:.2f} s, {min(rounds):.2f} to {max(rounds):.2f}, n = {len(rounds)}")
     print(f"payload {found['bytes']} bytes each way, load {', '.join(f'{x:.1f}' for x in found['load'])}")
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps(found, indent=1) + "\n")

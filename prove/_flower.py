@@ -22,6 +22,9 @@ from fedfactor.core.tree import freeze, leaves
 from fedfactor.core.wire import from_bytes
 from fedfactor.data.io import load_shard
 from fedfactor.engines import client
+from fedfactor.federation import children, document
+from fedfactor.federation.features import agree, column_names
+from fedfactor.federation.terms import DEFAULTS, features_hash
 from fedfactor.federation.trial import Trial
 from fedfactor.threads import limit_threads
 
@@ -66,6 +69,70 @@ def terms(algorithm: str, rounds: int, policy: Mapping[str, Any] | None = None, 
         "run": {"rounds": rounds, "seed": 5},
         "privacy": {"minimum_rows": 5},
         "policy": {**times, **(policy or {})},
+    }
+
+
+CASES: dict[str, tuple[int, dict[str, Any], str]] = {
+    "PooledNMF": (4, {"tol": 0.0}, "rows"),
+    "FNMF": (4, {"barycenter": "client", "align_every": 1}, "rows"),
+    "FELB": (3, {}, "binary"),
+    "FedSPLIT": (4, {"local_components": 3}, "ratings"),
+    "AsynSD": (3, {}, "rows"),
+    "PooledNMF secure": (2, {"tol": 0.0}, "rows"),
+}
+"""What is run over Flower and compared: rounds, settings, kind of data."""
+
+
+def case(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, Any]]:
+    """Write a case's rows; return them and its terms."""
+    rounds, settings, data = CASES[name]
+    files = write_ratings(folder) if data == "ratings" else write_rows(folder, binary=data == "binary")
+    changes = terms(name.split()[0], rounds, **settings)
+    if name.endswith("secure"):
+        changes["privacy"] |= {"protect": "secure-sum"}
+    if data == "ratings":
+        changes["preprocess"] = {"missing_values": "unstored"}
+    return files, changes
+
+
+def everybody_joins(trial: Trial, files: Mapping[str, Path], changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Bring a served federation to other terms and rows: every party joins anew, the SuperLink stays."""
+    for child in trial.members.values():
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+    for child in trial.members.values():
+        children.end(child, patience=30.0)
+    kept = {part: trial.terms.content[part] for part in ("federation", "server", "parties")}
+    names = agree({name: column_names(file) for name, file in files.items()})
+    features = {**DEFAULTS["features"], "names": list(names), "sha256": features_hash(names)}
+    sections = {part: {**DEFAULTS[part], **changes.get(part, {})} for part in DEFAULTS if part not in kept}
+    trial.terms = document.save(trial.toml, {**sections, **kept, "features": features})
+    trial.files = {name: Path(file).resolve() for name, file in files.items()}
+    trial.coordinator.terms = trial.terms
+    trial.coordinator.prepare()
+    for name in files:
+        trial.join(name, "--accept-changes", "--replace-data")
+
+
+def compare(trial: Trial, name: str, folder: Path, patience: float = 400.0) -> dict[str, Any]:
+    """Run a case over Flower, and tell how far its factors are from those of this machine alone."""
+    files, changes = case(name, folder)
+    everybody_joins(trial, files, changes)
+    trial.coordinator.start(again=True)
+    status = trial.coordinator.wait(patience)
+    if status["state"] != "finished":
+        return {"state": status["state"], "reason": status.get("reason")}
+    past = history(trial)
+    if trial.terms.agreement().asynchronous:
+        wanted: Mapping[str, LocalFactors] = replay(trial, [entry["participants"][0] for entry in past])
+    else:
+        wanted = local(files, trial).factors
+    return {
+        "rounds": len(past),
+        "largest_difference": largest_difference(factors(trial), wanted),
+        "seconds": [round(entry["seconds"], 2) for entry in past],
+        "bytes_up": [entry["bytes_up"] for entry in past],
+        "rejected": status["rejected"],
     }
 
 
@@ -132,15 +199,34 @@ def history(trial: Trial) -> list[dict[str, Any]]:
     return json.loads((trial.coordinator.folder / "result" / "run.json").read_bytes())["history"]
 
 
-def kill_family(pid: int) -> None:
-    """SIGKILL one process of ours and all that it started, as when its machine dies."""
-    with contextlib.suppress(psutil.NoSuchProcess):
+def signal_family(pid: int, number: int) -> list[psutil.Process]:
+    """Send a signal to one process of ours and to all that it started."""
+    try:
         parent = psutil.Process(pid)
         family = [*parent.children(recursive=True), parent]
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
-        psutil.wait_procs(family, timeout=10)
+    except psutil.NoSuchProcess:
+        return []
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+    return family
+
+
+def kill_family(pid: int) -> None:
+    """SIGKILL one process of ours and all that it started, as when its machine dies."""
+    psutil.wait_procs(signal_family(pid, signal.SIGKILL), timeout=10)
+
+
+def hold(trial: Trial, name: str) -> int:
+    """Stop a party in its tracks, so that the present round cannot end; return the number of rounds done."""
+    signal_family(trial.members[name].pid, signal.SIGSTOP)
+    time.sleep(1.5)  # what was answered before is taken in, and the status is written once a second
+    return trial.coordinator.status()["round"]
+
+
+def release(trial: Trial, name: str) -> None:
+    """Let a held party go on."""
+    signal_family(trial.members[name].pid, signal.SIGCONT)
 
 
 def kill_member(trial: Trial, name: str) -> None:

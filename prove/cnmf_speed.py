@@ -1,9 +1,9 @@
-"""CNMF on 1,000,000 ratings, k = 15: an iteration takes at most a fifth of the processor time of one of Surprise's
-biased NMF, one core each, in one run, and gives at least as good a test RMSE after as many iterations.
+"""CNMF on 1,000,000 ratings, k = 15: an iteration takes at most a fifth of the time of one of Surprise's biased NMF, by
+wall clock with all cores and by processor time on one core, in one run, with at least as good a test RMSE.
 
-Needs Surprise, here or in the environment that ``FEDFACTOR_SURPRISE_PYTHON`` names. The ratings are made up, in the
-shape of MovieLens 1M, unless that is in the data folder. Other work on the machine would favour one side or the other
-by chance, so processor time on one core each is compared; Surprise has no parallel form, ours uses all cores.
+Needs Surprise, here or in the environment that ``FEDFACTOR_SURPRISE_PYTHON`` names, and a quiet machine. The ratings
+are made up, in the shape of MovieLens 1M, unless that is in the data folder. Surprise has no parallel form; it computes
+in double precision, ours in the single precision in which the loaders give ratings (double precision is told as well).
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ def ratings() -> sparse.csr_array:
     return sparse.csr_array(sparse.coo_array((x, (u.astype(np.int32), i.astype(np.int32))), shape=(n, m)))
 
 
+def clocked(train: sparse.csr_array, start: tuple, mu: float) -> float:
+    """Return the seconds of one iteration by wall clock, with all cores."""
+    began = time.perf_counter()
+    cnmf(train, *start, mu, iterations=EPOCHS)
+    return (time.perf_counter() - began) / EPOCHS
+
+
 def claim() -> dict:
     if not surprise.found():
         raise RuntimeError(f"Surprise is not here: {surprise.HOW}")
@@ -57,17 +64,21 @@ def claim() -> dict:
         busy = time.process_time()
         model = cnmf(train, *start, mu, iterations=EPOCHS)
         cpu = (time.process_time() - busy) / EPOCHS
-    began = time.perf_counter()
-    cnmf(train, *start, mu, iterations=EPOCHS)
-    wall = (time.perf_counter() - began) / EPOCHS
+    wall = clocked(train, start, mu)
+    double = train.astype(np.float64)
+    wide = tuple(A.astype(np.float64) for A in start)
+    cnmf(double, *wide, mu, iterations=1)
     errors = {
         "ours": error(predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col)),
         "Surprise": error(theirs["predicted"]),
     }
-    ratio = theirs["cpu"] / cpu
+    ratios = {"one core, processor time": theirs["cpu"] / cpu, "all cores, wall": theirs["seconds"] / wall}
     return {
         "ratings": int(train.nnz + test.nnz), "test_rmse": errors, "threads": thread_limit(),
-        "seconds_ours": {"one core, processor time": cpu, "all cores, wall": wall},
+        "seconds_ours": {
+            "one core, processor time": cpu, "all cores, wall": wall,
+            "all cores, wall, double precision": clocked(double, wide, mu),
+        },
         "seconds_surprise": {"one core, processor time": theirs["cpu"], "wall": theirs["seconds"]},
-        "times_faster": ratio, "holds": bool(ratio >= 5 and errors["ours"] <= errors["Surprise"]),
+        "times_faster": ratios, "holds": bool(min(ratios.values()) >= 5 and errors["ours"] <= errors["Surprise"]),
     }  # fmt: skip

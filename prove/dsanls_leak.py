@@ -13,7 +13,7 @@ from fedfactor.algorithms import DSANLS
 from fedfactor.core.errors import SketchLeakError
 from fedfactor.core.grid import grid_federation
 from fedfactor.experiments.dsanls.datasets import planted
-from fedfactor.kernels.exposure import Exposure, recover
+from fedfactor.kernels.exposure import Exposure, effective_support, recover
 from fedfactor.kernels.sketch import draw_sketch, sketch_stream
 from fedfactor.testing.drive import drive
 
@@ -46,11 +46,14 @@ def _run(dense, first, sparse, early):
     trace = drive(DSANLS(3, "gaussian", 0.3, leak="ignore"), {"a": M[:30], "b": M[30:]}, rounds=201, seed=5)
     U = np.vstack([trace.factors[name].U for name in names])
     seen = [down["a"] for down in trace.downs if type(down["a"]).__name__ == "ForV"]
-    attack = {}
+    plain, signed = {}, {}
     for count in (1, 2, 3, 4, 6):
         last = seen[-count:]
         S = np.hstack([draw_sketch("gaussian", 60, 18, sketch_stream(5, "rows", int(d.drawn))).rows() for d in last])
-        attack[count] = float(np.linalg.norm(recover(np.vstack([d.B.T for d in last]), S) - U) / np.linalg.norm(U))
+        Y = np.vstack([d.B.T for d in last])
+        for found, nonnegative in ((plain, False), (signed, True)):
+            guess = recover(Y, S, nonnegative=nonnegative)
+            found[count] = round(float(np.linalg.norm(guess - U) / np.linalg.norm(U)), 4)
     heard = []
     try:
         method = DSANLS(3, "gaussian", 0.3, leak="refuse")
@@ -59,16 +62,21 @@ def _run(dense, first, sparse, early):
     except SketchLeakError as error:
         refused = str(error)
     sent = len([record for record in heard if record.index % 2])
-    solvable = next(T for T in range(1, 100) if Exposure(60, 18, T).solvable)
+    all_equations = next(T for T in range(1, 100) if Exposure(60, 18, T).solvable)
+    solvable = next(T for T in range(1, 100) if Exposure(60, 18, T, effective_support(U)).solvable)
+    falls = next(T for T in signed if signed[T] < 0.1)
     holds = first == 10 and dense[10] < 1e-8 and min(dense[T] for T in (1, 5, 9)) > 0.1
     holds &= sparse[early] == 0 and sparse[150] == 40 and early < 100
-    holds &= attack[solvable] < 0.05 and attack[solvable - 2] > 0.2 and sent == solvable - 1
+    holds &= plain[all_equations] < 0.05 and plain[all_equations - 1] > 0.2
+    holds &= solvable <= falls <= solvable + 1 and sent < falls and signed[max(sent, 1)] > 0.5
     return {
         "dense: error of the attack after T sketches of width 50, 500 rows": dense,
         "dense: the accounting says T =": first,
         "sparse: columns of 40 found exactly, by equations": sparse,
         "sparse: the accounting says, of 500": early,
-        "DSANLS: error of U solved from the last T broadcast sums": attack,
+        "DSANLS: error of U solved from the last T broadcast sums": plain,
+        "DSANLS: the same by who knows that U is not negative": signed,
+        "DSANLS: as many equations as rows at T =": all_equations,
         "DSANLS: the accounting says T =": solvable,
         "DSANLS: sketches of U sent before the refusal": sent,
         "DSANLS: the refusal": refused,

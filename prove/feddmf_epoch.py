@@ -22,8 +22,8 @@ def claim() -> dict:
     part = split(movies(1))
     federation, algorithm = part.federation(), FedDMF()
     meta = federation.prepare(algorithm.domain)
-    nothing = np.zeros((len(part.common), 32), np.float32), np.zeros(len(part.common), np.float32)
-    down = Anchor(part.common, *nothing, np.int64(-1), np.bool_(False))
+    others = np.random.default_rng(0).normal(0, 0.05, (len(part.common), 32)).astype(np.float32)
+    down = Anchor(part.common, others, np.ones(len(part.common), np.float32), np.int64(0), np.bool_(False))
     total, drawing, same = 0.0, 0.0, True
     for name in federation.names:
         shard, at = federation.shard(name), Round(0, 1, name)

@@ -1,10 +1,10 @@
 """On MovieLens latest-small, users halved between two clients and half of the items common, FedDMF foretells the items
 of the other client better than no alignment and than popularity times activity in each of three repetitions, and
-reaches at least 90 % of the F1 of one model trained on all data.
+reaches at least 95 % of the F1 of one model of all data but the cells it is tested on.
 
-That model has seen the very cells it is tested on. Beside it stands one that has not: no method that respects the split
-can be expected to do better. All make 15 passes over the data; movies have 20 ratings or more. 30 passes are in the
-figures too.
+A model of all data has been trained on its test cells; the share of its F1 that FedDMF reaches is in the figures too.
+Movies of 20 ratings or more, 30 passes, probabilities above one half; popularity has the threshold that is best on the
+own items of a client.
 """
 
 from __future__ import annotations
@@ -14,37 +14,26 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfactor.experiments.feddmf.run import Work, baselines
+from fedfactor.experiments.feddmf.cells import figure
+from fedfactor.experiments.feddmf.run import Work
 
-SEEDS = 3
-
-
-def table(passes: int, methods: tuple[str, ...] | None = None) -> dict[str, list[float]]:
-    folder = Path(tempfile.gettempdir()) / "fedfactor-prove-feddmf"  # an interrupted claim goes on where it stopped
-    work = Work(folder, 20, passes, "cpu", print)
-    found: dict[str, list[float]] = {}
-    for seed in range(SEEDS):
-        plan = (
-            (x, cut, {k: v for k, v in all_.items() if methods is None or k in methods})
-            for x, cut, all_ in baselines(False)
-        )
-        for row in work.rows("baselines", plan, seed):
-            found.setdefault(row["method"], []).append(row["f1_foreign"])
-    return found
+SEEDS, PASSES = 3, 30
+SHOWN = ("DMF, all data", "DMF, all but the test cells", "FedDMF", "no alignment", "popularity × activity", "random")
 
 
 def claim() -> dict:
-    short = table(15)
-    long = table(30, ("DMF, all data", "DMF, all but the test cells", "FedAvg", "FedDMF"))
-    ours = np.array(short["FedDMF"])
-    above = {name: bool((ours > np.array(short[name])).all()) for name in ("no alignment", "popularity × activity")}
-    share = {
-        f"{passes} passes": {name: float(np.mean(v) / np.mean(found["DMF, all data"])) for name, v in found.items()}
-        for passes, found in ((15, short), (30, long))
-    }
+    folder = Path(tempfile.gettempdir()) / "fedfactor-prove-feddmf"  # an interrupted claim goes on where it stopped
+    work = Work(folder, 20, PASSES, {}, print)
+    tasks = [task for seed in range(SEEDS) for _, task in work.tasks("baselines", seed) if task.method in SHOWN]
+    scores: dict[str, list[float]] = {}
+    for task in tasks:
+        scores.setdefault(task.method, []).append(figure(work.folder, task)["f1_foreign"])
+    ours = np.array(scores["FedDMF"])
+    above = {name: bool((ours > np.array(scores[name])).all()) for name in ("no alignment", "popularity × activity")}
+    share = {name: float(ours.mean() / np.mean(scores[name])) for name in SHOWN[:2]}
     return {
-        "f1_foreign": {"15 passes": short, "30 passes": long},
-        "share_of_all_data": share,
+        "f1_foreign": scores,
+        "share_reached": share,
         "above_in_every_repetition": above,
-        "holds": all(above.values()) and share["15 passes"]["FedDMF"] >= 0.9,
+        "holds": all(above.values()) and share["DMF, all but the test cells"] >= 0.95,
     }

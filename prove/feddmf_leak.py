@@ -1,16 +1,24 @@
-"""Published item vectors tell members of a client from its other users no better than 60 % of the time (AUC), on
-MovieLens with 152 users learnt from; vectors of a client that never met them show how much of that is no membership.
+"""Published item vectors tell who their users were: for the most part at a client of fifteen users (AUC of at
+least 0.8), and hardly on MovieLens with 152 users learnt from, after ten epochs (0.65 at most).
 
-The attacker knows a user's whole history on the client's items. A weak attack: this bounds nothing.
+The attacker knows a user's whole history on the client's items, its vectors, and another client's vectors of the
+common items, which show how much of a good fit is no membership. A weak attack: it bounds nothing from above.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from fedfactor.algorithms import FedDMF
 from fedfactor.audit import item_vector_membership
+from fedfactor.core.federation import Federation
 from fedfactor.experiments.feddmf.split import movies, split
 
 
 def claim() -> dict:
-    figures = item_vector_membership(FedDMF(epochs=10), split(movies(20)).federation(), seed=0).figures
-    return {**figures, "holds": bool(figures["auc"] <= 0.6)}
+    X = (np.random.default_rng(0).random((60, 150)) < 0.2).astype(np.float32)
+    few = Federation({"a": X[:30], "b": X[30:]})
+    small = item_vector_membership(FedDMF(16, hidden=32, epochs=60, batch_size=128), few, seed=0).figures
+    large = item_vector_membership(FedDMF(epochs=10), split(movies(20)).federation(), seed=0).figures
+    holds = small["auc_by_comparison"] >= 0.8 and max(large["auc"], large["auc_by_comparison"]) <= 0.65
+    return {"fifteen_users": small, "movielens": large, "holds": bool(holds)}

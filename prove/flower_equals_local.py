@@ -14,51 +14,14 @@ from typing import Any
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 
-CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
-    "PooledNMF": (4, {"tol": 0.0}, {}),
-    "FNMF": (3, {}, {}),
-    "FELB": (3, {}, {"binary": True}),
-    "FedSPLIT": (4, {"local_components": 3}, {"ratings": True}),
-    "AsynSD": (3, {}, {}),
-    "PooledNMF secure": (2, {"tol": 0.0}, {"secure": True}),
-}
-
-
-def compare(name: str, folder: Path) -> dict[str, Any]:
-    rounds, settings, data = CASES[name]
-    binary = bool(data.get("binary"))
-    files = real.write_ratings(folder) if data.get("ratings") else real.write_rows(folder, binary=binary)
-    changes = real.terms(name.split()[0], rounds, **settings)
-    if data.get("secure"):
-        changes["privacy"] |= {"protect": "secure-sum"}
-    if data.get("ratings"):
-        changes["preprocess"] = {"missing_values": "unstored"}
-    trial = Trial(folder / "all", files, changes)
-    with trial:
-        for party in files:
-            trial.join(party)
-        trial.coordinator.start()
-        status = trial.coordinator.wait(400)
-    if status["state"] != "finished":
-        return {"state": status["state"], "reason": status.get("reason")}
-    past = real.history(trial)
-    asynchronous = trial.terms.agreement().asynchronous
-    wanted = (
-        real.replay(trial, [entry["participants"][0] for entry in past])
-        if asynchronous
-        else real.local(files, trial).factors
-    )
-    return {
-        "rounds": len(past),
-        "largest_difference": real.largest_difference(real.factors(trial), wanted),
-        "seconds": [round(entry["seconds"], 2) for entry in past],
-        "bytes_up": [entry["bytes_up"] for entry in past],
-    }
-
 
 def claim() -> dict:
     figures: dict[str, Any] = {}
-    for name in CASES:
-        with tempfile.TemporaryDirectory() as folder:
-            figures[name] = compare(name, Path(folder))
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        with Trial(root / "all", *real.case("PooledNMF", root)) as trial:
+            for name in real.CASES:
+                (root / name).mkdir()
+                figures[name] = real.compare(trial, name, root / name)
+                print(name, figures[name], flush=True)
     return {**figures, "holds": all(found.get("largest_difference") == 0.0 for found in figures.values())}

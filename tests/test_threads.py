@@ -31,6 +31,22 @@ def test_cap_nests_and_comes_back():
     assert (thread_limit(), blas_threads()) == (before, blas)
 
 
+def test_caps_that_overlap_in_two_threads_leave_nothing_behind():
+    before, blas = thread_limit(), blas_threads()
+    first, second = limit_threads(1), limit_threads(before + 1)
+    first.__enter__()
+    second.__enter__()
+    assert thread_limit() == before + 1
+    first.__exit__(None, None, None)  # a fit that began earlier ends earlier
+    assert thread_limit() == before + 1
+    third = limit_threads(before + 1)
+    third.__enter__()
+    second.__exit__(None, None, None)
+    assert thread_limit() == before + 1  # an equal cap is still held by somebody
+    third.__exit__(None, None, None)
+    assert (thread_limit(), blas_threads()) == (before, blas)
+
+
 @pytest.mark.parametrize("bad", [0, -1, 1.5])
 def test_bad_caps_are_refused(bad):
     with pytest.raises(ValueError, match="at least 1"), limit_threads(bad):

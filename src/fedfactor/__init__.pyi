@@ -24,6 +24,7 @@ from .estimators.boolean_relaxed import PRIMP as PRIMP
 from .estimators.boolean_relaxed import ZhangBMF as ZhangBMF
 from .estimators.deep import FedDMF as FedDMF
 from .estimators.distributed import DSANLS as DSANLS
+from .estimators.distributed import DistributedNMF as DistributedNMF
 from .estimators.fnmf import FNMF as FNMF
 from .estimators.fnmf import FedProxNMF as FedProxNMF
 from .estimators.fnmf import OneShotNMF as OneShotNMF

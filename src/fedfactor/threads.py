@@ -16,7 +16,8 @@ from contextlib import contextmanager
 __all__ = ["for_blocks", "limit_threads", "thread_limit"]
 
 _lock = threading.RLock()
-_limit: int | None = None
+_caps: list[list[int]] = []  # those in force, the latest last; lists, because only identity tells equal caps apart
+_before = None  # what BLAS had when the first of them was entered
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 _inside = threading.local()
 _controller = None
@@ -39,7 +40,10 @@ def thread_limit() -> int:
     ...     thread_limit()
     1
     """
-    return usable_cores() if _limit is None else _limit
+    try:
+        return _caps[-1][0]
+    except IndexError:
+        return usable_cores()
 
 
 @contextmanager
@@ -53,8 +57,9 @@ def limit_threads(n: int | None) -> Iterator[None]:
 
     Notes
     -----
-    Contexts may be nested in one thread. The cap is process-wide, so enter it where work starts (an engine does), not
-    inside concurrent workers. Entering a cap that is already in force costs a comparison.
+    The cap is process-wide, so enter it where work starts (an engine does), not inside concurrent workers. Contexts may
+    be nested, and may overlap in different threads: the one entered last holds, and when the last one is left, whatever
+    the order, everything is as it was. Entering a cap that is already in force costs next to nothing.
 
     Examples
     --------
@@ -62,23 +67,41 @@ def limit_threads(n: int | None) -> Iterator[None]:
     ...     thread_limit()
     1
     """
-    global _limit
     if n is not None and (n != int(n) or n < 1):
         raise ValueError(
             f"limit_threads needs a whole number of at least 1, got {n!r}. Pass None to leave the cap as it is."
         )
-    if n is None or n == _limit:
+    if n is None:
         yield
         return
-    with _lock:
-        before, _limit = _limit, int(n)
-        blas = _blas().limit(limits=int(n))
+    cap = [int(n)]
+    _enter(cap)
     try:
         yield
     finally:
-        with _lock:
-            blas.restore_original_limits()
-            _limit = before
+        _leave(cap)
+
+
+def _enter(cap: list[int]) -> None:
+    global _before
+    with _lock:
+        if not _caps:
+            _before = _blas().limit(limits=cap[0])
+        elif _caps[-1] != cap:
+            _blas().limit(limits=cap[0])
+        _caps.append(cap)
+
+
+def _leave(cap: list[int]) -> None:
+    global _before
+    with _lock:
+        held = _caps[-1]
+        _caps[:] = [each for each in _caps if each is not cap]
+        if not _caps:
+            _before.restore_original_limits()
+            _before = None
+        elif _caps[-1] != held:
+            _blas().limit(limits=_caps[-1][0])
 
 
 def _blas():

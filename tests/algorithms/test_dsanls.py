@@ -12,7 +12,7 @@ import fedfactor
 from fedfactor.algorithms import DSANLS, PooledNMF
 from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
 from fedfactor.core.grid import GridShard, grid_federation
-from fedfactor.kernels.exposure import recover
+from fedfactor.kernels.exposure import Exposure, effective_support, recover
 from fedfactor.kernels.sketch import draw_sketch, sketch_stream
 from fedfactor.testing.drive import drive
 
@@ -112,15 +112,16 @@ class TestLeak:
             fedfactor.run(DSANLS(3, ratio=0.3, iterations=6), grid_federation(self.M, 2), seed=0)
         said = [str(each.message) for each in heard if each.category is ExposureWarning]
         assert len(said) == 2  # each of two nodes, once
-        assert "4 sketches of width 18 give 72 equations, and 60 are enough" in said[0]
+        assert "iteration 2: the row factor U of all nodes may be solved for" in said[0]
+        assert "2 sketches of width 18 give 36 equations" in said[0]
 
     def test_a_refusal_comes_before_the_upload(self):
         heard = []
-        with pytest.raises(SketchLeakError, match="iteration 4"):
+        with pytest.raises(SketchLeakError, match="iteration 2"):
             fedfactor.run(
                 DSANLS(3, ratio=0.3, leak="refuse"), grid_federation(self.M, 2), seed=0, callbacks=(heard.append,)
             )
-        assert len(heard) == 7  # the start and three iterations; the eighth round would have given it away
+        assert len(heard) == 3  # the start and one iteration; the next sketch of U stayed home
 
     def test_what_was_broadcast_gives_u_away_once_the_accounting_says_so(self):
         algorithm = DSANLS(3, "gaussian", 0.3, iterations=100, leak="ignore")
@@ -130,15 +131,22 @@ class TestLeak:
         U = np.vstack([trace.factors[name].U for name in names])
         seen = [down["a"] for down in trace.downs if type(down["a"]).__name__ == "ForV"]
 
-        def attack(count):
+        def attack(count, **options):
             last = seen[-count:]
             S = np.hstack(
                 [draw_sketch("gaussian", 60, 18, sketch_stream(5, "rows", int(d.drawn))).rows() for d in last]
             )
-            return np.linalg.norm(recover(np.vstack([d.B.T for d in last]), S) - U) / np.linalg.norm(U)
+            guess = recover(np.vstack([d.B.T for d in last]), S, **options)
+            return np.linalg.norm(guess - U) / np.linalg.norm(U)
 
         assert attack(2) > 0.3
+        assert attack(3) > 0.2
         assert attack(4) < 0.05
+        # Whoever knows that U is not negative needs less, so a refusal must come before.
+        assert attack(1, nonnegative=True) > 0.5
+        assert attack(3, nonnegative=True) < 0.1
+        assert Exposure(60, 18, 2, effective_support(U)).solvable
+        assert not Exposure(60, 18, 1, effective_support(U)).solvable
 
 
 def test_same_matrix_other_methods():

@@ -170,6 +170,24 @@ def test_early_stopping_returns_everybody_to_the_best_epoch():
         np.testing.assert_array_equal(kept.V, shorter.factors[name].V)
 
 
+def test_what_is_published_is_the_running_mean_of_the_weights():
+    shards, _ = owners()
+    algorithm = replace(SMALL, epochs=3, refine=0, smooth=0.6)
+    bare, (states, down) = replace(algorithm, smooth=0.0), walk(algorithm, shards)[1:]
+    passed = [walk(replace(bare, epochs=epochs), shards)[1] for epochs in (1, 2, 3)]
+    meta = Federation(shards).prepare("binary")
+    for name in "ab":
+        mean = algorithm.init_client(shards[name], meta, Round(3, 0, name)).weights
+        for index, after in enumerate(passed, 1):
+            old = min(0.6, index / (index + 9))
+            mean = {key: old * value + (1 - old) * after[name].weights[key] for key, value in mean.items()}
+        for key, value in mean.items():
+            np.testing.assert_allclose(states[name].weights[key], value, atol=1e-6)
+        own = HELD[name][12:]
+        np.testing.assert_array_equal(down.total[own], states[name].weights["Q"][12:])
+        assert not np.array_equal(states[name].weights["P"], passed[-1][name].weights["P"])
+
+
 def test_cells_kept_aside_are_never_trained_on():
     X = taste()
     everything = ItemShard(X, holdout=np.ones(X.shape, bool))
@@ -229,7 +247,7 @@ def test_missing_torch_is_told_before_any_work(monkeypatch):
     ("change", "words"),
     [({"epochs": 0}, "epochs=0"), ({"swap": 1.5}, "swap=1.5"), ({"negatives": 0}, "negatives=0"),
      ({"share": "all"}, "share='all'"), ({"device": "abacus"}, "device='abacus'"),
-     ({"learning_rate": 0.0}, "learning_rate"), ({"dropout": 1.0}, "dropout")],
+     ({"learning_rate": 0.0}, "learning_rate"), ({"dropout": 1.0}, "dropout"), ({"smooth": 1.0}, "smooth=1.0")],
 )  # fmt: skip
 def test_settings_that_cannot_work_are_refused(change, words):
     with pytest.raises(ValueError, match=words):
@@ -240,7 +258,7 @@ def test_the_papers_settings():
     paper = FedDMF.paper()
     printed = {
         "n_components": 32, "hidden": 64, "epochs": 30, "batch_size": 32, "learning_rate": 0.001, "beta": 100.0,
-        "margin": 0.2, "swap": 0.0, "average": False, "share": "items",
+        "margin": 0.2, "swap": 0.0, "average": False, "share": "items", "smooth": 0.0, "weight_decay": 0.0,
     }  # fmt: skip
     assert {name: getattr(paper, name) for name in printed} == printed
 

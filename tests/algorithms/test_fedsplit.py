@@ -12,10 +12,12 @@ import fedfactor
 from fedfactor import DataError, Federation, ProtocolError
 from fedfactor.algorithms.fedsplit import FedSPLIT
 from fedfactor.algorithms.fedsplit_messages import Basis, Factors, JointSums, Level, Means, Stats
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import leaves
 from fedfactor.kernels.stacked import joint_factors
+from fedfactor.privacy import SecureSum
 from fedfactor.testing.drive import drive
 
 N_OWNERS = 12
@@ -173,6 +175,97 @@ def test_a_client_that_sends_garbage_is_left_out(algorithm, spoil, data):
     assert found["05"] < 1.1 * clean["05"]  # it still receives, and fits its own users to what it got
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "algorithm",
+    [FedSPLIT(4), FedSPLIT.as_printed(4, local_components=4), FedSPLIT(4, joint="sum"), FedSPLIT(4, masked=True)],
+    ids=["default", "printed", "sums", "masked"],
+)
+def test_a_client_whose_numbers_are_not_finite_is_left_out_and_named(algorithm, value, data):
+    R, test, owners = data
+
+    class Sick(FedSPLIT):
+        __slots__ = ()
+
+        def client_step(self, shard, state, down, at):
+            state, up = FedSPLIT.client_step(self, shard, state, down, at)
+            first, leaf = next(iter(leaves(up)))
+            return state, replace(up, **{first: np.full_like(leaf, value)}) if at.client == "05" else up
+
+    clean = errors(fedfactor.run(algorithm, federation(R, owners), seed=0), test, owners)
+    sick = Sick(**{field.name: getattr(algorithm, field.name) for field in fields(algorithm)})
+    run = fedfactor.run(sick, federation(R, owners), seed=0)
+    assert run.rejected == ("05",)
+    assert all("05" not in record.participants for record in run.history)
+    found = errors(run, test, owners)
+    others = [name for name in owners if name != "05"]
+    assert abs(np.mean([found[n] for n in others]) / np.mean([clean[n] for n in others]) - 1) < 0.02
+
+
+LIES = {
+    "residuals": {"residuals": lambda r: 1e4 * r},
+    "counts": {"counts": lambda n: n + 1e3},
+    "total": {"total": lambda t: 1e3 * t},
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+def test_levels_that_no_ratings_can_give_are_left_out(lie, data):
+    R, test, owners = data
+
+    class Liar(FedSPLIT):
+        __slots__ = ()
+
+        def client_step(self, shard, state, down, at):
+            state, up = FedSPLIT.client_step(self, shard, state, down, at)
+            if at.client != "05" or not isinstance(up, Stats):
+                return state, up
+            return state, replace(up, **{name: np.asarray(change(getattr(up, name))) for name, change in lie.items()})
+
+    clean = errors(fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0), test, owners)
+    run = fedfactor.run(Liar(4, scale=(1, 5)), federation(R, owners), seed=0)
+    assert run.history[0].rejected == ("05",)
+    found = errors(run, test, owners)
+    assert abs(np.mean(list(found.values())) / np.mean(list(clean.values())) - 1) < 0.02
+
+
+def test_items_of_few_raters_are_drawn(data):
+    R, _, owners = data
+    rows = {name: np.where(X > 0, X, np.nan) for name, X in ((k, R[v].toarray()) for k, v in owners.items())}
+    sent = {least: drive(FedSPLIT(4, min_raters=least), rows, rounds=2).ups[1]["03"].V for least in (1, 4)}
+    few = (rows["03"] > 0).sum(axis=0) < 4
+    assert few.any()
+    assert not few.all()
+    # Unit rows put all entries of a row at one new scale, the same for every entry that was kept.
+    ratio = sent[4] / sent[1]
+    np.testing.assert_allclose(ratio[:, ~few], ratio[:, ~few][:, :1] * np.ones((1, (~few).sum())))
+    assert not np.isclose(ratio[:, few], ratio[:, ~few][:, :1]).all()
+
+
+def test_an_owner_without_an_item_of_many_raters_sends_no_factors(data):
+    R, test, owners = data
+    owners = {**owners, "tiny": np.arange(3)}
+    rows = {name: np.where(X > 0, X, np.nan) for name, X in ((k, R[v].toarray()) for k, v in owners.items())}
+    for form in ({}, {"item_bias": "mean"}, {"masked": True}):
+        sent = drive(FedSPLIT(4, **form), rows, rounds=2).ups[1]
+        assert sent["tiny"].V.shape == (0, R.shape[1])
+        assert sent["tiny"].item is None or not sent["tiny"].item.any()
+        assert sent["tiny"].seen is None or not sent["tiny"].seen.any()
+        assert len(sent["00"].V)
+    assert not drive(FedSPLIT(4, joint="sum"), rows, rounds=3).ups[2]["tiny"].N.any()
+    run = fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0)
+    assert errors(run, test, owners)["tiny"] < 1.2
+
+
+def test_owners_of_too_few_users_keep_models_of_their_own(data):
+    R, test, owners = data
+    few = {name: rows[:3] for name, rows in owners.items()}
+    run = fedfactor.run(FedSPLIT(4), federation(R, few), seed=0)
+    assert run.status == "converged"
+    assert not run.rejected
+    assert np.mean(list(errors(run, test, few).values())) < 1.2
+
+
 def test_sums_that_contradict_themselves_are_refused(data):
     R, _, owners = data
     algorithm = FedSPLIT(4)
@@ -201,6 +294,26 @@ def test_rejected_clients_have_names(data):
     assert algorithm.rejected(trace.server[-1]) == ("05",)
 
 
+def test_counts_travel_in_a_secure_sum_and_factors_in_clear(data):
+    R, _, owners = data
+    plain = fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0)
+    with pytest.raises(IncompatibleError, match="Factors"):
+        fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0, privacy="secure-sum")
+    run = fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0, privacy=SecureSum(gathered="clear"))
+    np.testing.assert_allclose(run.V, plain.V, rtol=1e-6, atol=1e-6)
+    assert run.rounds == 2
+    assert run.privacy["in_clear"] == ["Factors"]
+    assert "Factors in clear" in run.privacy["sees"]["server"]
+
+
+def test_gathered_factors_beside_a_secure_sum_may_be_left_out(data):
+    R, _, owners = data
+    spoilt = Garbage(lambda V: V * np.nan)(FedSPLIT(4))
+    run = fedfactor.run(spoilt, federation(R, owners), seed=0, privacy=SecureSum(gathered="clear"))
+    assert run.rejected == ("05",)
+    assert np.isfinite(run.V).all()
+
+
 def test_owners_choose_whether_to_give(data):
     R, test, owners = data
     sizes = sorted(R[rows].nnz for rows in owners.values())
@@ -224,7 +337,16 @@ def test_overrides_stay_with_their_owner(data):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"rank_rule": "all"}, {"joint": "x"}, {"iterations": 0}, {"outlier": 1.0}, {"select": "best"}]
+    "bad",
+    [
+        {"rank_rule": "all"},
+        {"joint": "x"},
+        {"iterations": 0},
+        {"outlier": 1.0},
+        {"select": "best"},
+        {"min_raters": 0},
+        {"scale": (5, 1)},
+    ],
 )
 def test_bad_settings_are_refused(bad, data):
     R, _, owners = data

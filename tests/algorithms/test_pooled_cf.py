@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import FCF, FedMF, PooledCF
+from fedfactor.core.errors import ProtocolError
 from fedfactor.core.protocol import Round
 from fedfactor.data.ratings import split_ratings_by_time
 from fedfactor.estimators._users import UserTable
@@ -86,3 +89,37 @@ def test_bad_settings_are_refused(bad, data):
     R, _, owners = data
     with pytest.raises(ValueError, match=r"feedback|lam|momentum"):
         fedfactor.run(bad, federation(R, owners), seed=0)
+
+
+@pytest.mark.parametrize("spoil", [lambda up: up.N * np.nan, lambda up: -up.N], ids=["not finite", "negative"])
+def test_a_client_that_sends_nonsense_is_left_out_and_named(spoil, data):
+    R, test, owners = data
+    who = next(iter(owners))
+
+    class Sick(PooledCF):
+        __slots__ = ()
+
+        def client_step(self, shard, state, down, at):
+            state, up = PooledCF.client_step(self, shard, state, down, at)
+            return state, replace(up, N=spoil(up)) if at.client == who and hasattr(up, "N") else up
+
+    clean = errors(fedfactor.run(PooledCF(2), federation(R, owners), rounds=41, seed=0), test, owners)
+    run = fedfactor.run(Sick(2), federation(R, owners), rounds=41, seed=0)
+    assert run.rejected == (who,)
+    found = errors(run, test, owners)
+    others = [name for name in owners if name != who]
+    assert abs(np.mean([found[n] for n in others]) / np.mean([clean[n] for n in others]) - 1) < 0.05
+
+
+def test_a_secure_sum_ends_when_an_upload_is_not_finite(data):
+    R, _, owners = data
+
+    class Sick(PooledCF):
+        __slots__ = ()
+
+        def client_step(self, shard, state, down, at):
+            state, up = PooledCF.client_step(self, shard, state, down, at)
+            return state, replace(up, N=up.N * np.nan) if at.client == next(iter(owners)) and hasattr(up, "N") else up
+
+    with pytest.raises(ProtocolError, match="NaN"):
+        fedfactor.run(Sick(2), federation(R, owners), rounds=4, seed=0, privacy="secure-sum")

@@ -13,7 +13,7 @@ from sklearn.decomposition import NMF
 import fedfactor
 from fedfactor.algorithms import PooledNMF
 from fedfactor.algorithms.pooled_start import Components, WideSums
-from fedfactor.core.federation import Federation
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Meta
 from fedfactor.metrics.coherence import cosine_similarity, match_components
 from fedfactor.selection.holdout import hold_out_all
@@ -185,3 +185,17 @@ def test_missing_cells_are_foretold_sanely(digits):
 def test_settings_that_cannot_work(settings, message):
     with pytest.raises((ValueError, fedfactor.IncompatibleError), match=message):
         PooledNMF(3, **settings).check(META)
+
+
+def test_an_owner_without_missing_cells_is_treated_as_its_rows_would_be_elsewhere():
+    rng = np.random.default_rng(0)
+    X = rng.random((60, 3)) @ rng.random((3, 12))
+    seen = rng.random(X.shape) < 0.8
+    seen[:20] = True
+    apart = Federation({"whole": Shard(X[:20]), "rest": Shard(np.where(seen, X, 0)[20:], mask=seen[20:])})
+    beside = Federation({"all": Shard(np.where(seen, X, 0), mask=seen)})
+    one, two = (fedfactor.run(PooledNMF(3, tol=0), owners, rounds=30, seed=0) for owners in (beside, apart))
+    np.testing.assert_allclose(two.V, one.V, atol=1e-10)
+    np.testing.assert_allclose(
+        np.concatenate([two.factors[name].U for name in ("whole", "rest")]), one.factors["all"].U, atol=1e-4
+    )

@@ -58,6 +58,13 @@ def test_membership_is_seen_in_a_factor_of_few_rows_and_not_in_one_of_none():
     assert not chance["tpr_at_0.1%_fpr_resolvable"]
 
 
+def test_few_outsiders_do_not_pin_down_the_rate_of_false_alarms():
+    rng = np.random.default_rng(0)
+    few, many = (membership_figures(rng.random(100), rng.random(n)) for n in (100, 100_000))
+    assert few["false_alarms_at_1%_fpr_at_most"] > 0.03
+    assert many["false_alarms_at_1%_fpr_at_most"] < 0.011
+
+
 @pytest.mark.parametrize("rank", [7, 10])
 def test_a_group_s_factor_gives_its_ratings_when_rank_is_near_the_group(rank):
     rng = np.random.default_rng(0)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.algorithms import PooledNMF
-from fedfactor.audit import audit, epsilon_lower_bound, plant_canaries, score_canaries
+from fedfactor.algorithms import FedAvgNMF, FedDMF, PooledNMF
+from fedfactor.audit import audit, epsilon_lower_bound, item_vector_membership, plant_canaries, score_canaries
+from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.items import ItemShard
 from fedfactor.privacy import Minimums, SecureSum, calibrate
 
 pytest.importorskip("cryptography")
@@ -32,6 +34,71 @@ def test_rows_of_small_clients_in_the_clear_are_all_recovered(tmp_path):
     page = (tmp_path / "audit.html").read_text()
     assert "REFUTED" in page
     assert "It never means" in page
+
+
+@pytest.mark.parametrize("n_components", [3, 32])
+def test_item_vectors_are_audited_for_what_they_are(n_components):
+    pytest.importorskip("torch")
+    X = (np.random.default_rng(0).random((60, 24)) < 0.3).astype(np.float32)
+    X[0] = np.arange(24) == 5  # a row of one item, which vectors that span everything would "contain"
+    held = np.arange(18)
+    shards = {"a": ItemShard(X[:30] * (np.arange(24) < 18), held=held), "b": ItemShard(X[30:])}
+    report = audit(FedDMF(n_components, hidden=8, epochs=2), Federation(shards))
+    assert 0 <= found(report, "membership from published item vectors").figures["auc"] <= 1
+    rows = found(report, "rows from one upload in the clear")
+    assert (rows.figures["recovered"], rows.figures["false"]) == (0, 0)
+    assert rows.figures["rows"] == (60 if n_components == 3 else 0)
+    assert ("Not tried" in rows.note) == (n_components == 32)
+
+
+@pytest.mark.slow
+def test_item_vectors_of_a_tiny_client_give_its_users_away():
+    pytest.importorskip("torch")
+    X = (np.random.default_rng(0).random((60, 150)) < 0.2).astype(np.float32)
+    algorithm = FedDMF(16, hidden=32, epochs=60, batch_size=128)
+    figures = item_vector_membership(algorithm, Federation({"a": X[:30], "b": X[30:]})).figures
+    assert min(figures["auc"], figures["auc_by_comparison"]) > 0.75
+    assert figures["auc_of_another_client"] < 0.65
+
+
+def test_item_vectors_in_secure_sums_are_audited_too():
+    pytest.importorskip("torch")
+    X = (np.random.default_rng(0).random((80, 24)) < 0.3).astype(np.float32)
+    report = audit(
+        FedDMF(3, hidden=8, epochs=2), {name: X[i::4] for i, name in enumerate("abcd")}, privacy="secure-sum"
+    )
+    assert found(report, "columns that one row fills").note.startswith("Not tried")
+    assert found(report, "rows from the sums").figures["recovered"] == 0
+
+
+def test_half_of_the_rows_stay_out_and_masks_go_along():
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 6))
+    mask = rng.random(X.shape) < 0.8
+    report = audit(
+        PooledNMF(2), Federation({"a": Shard(X[:20], mask=mask[:20]), "b": Shard(X[20:], mask=mask[20:])}), rounds=3
+    )
+    assert report.about["rows"] == 40
+    assert 0 <= found(report, "membership from the final V").figures["auc"] <= 1
+
+
+def test_medians_see_uploads_one_by_one_and_are_attacked_that_way():
+    rng = np.random.default_rng(0)
+    data = {f"c{i}": (rng.random((4, 120)) < 0.05) * 1.0 for i in range(4)}
+    report = audit(PooledNMF(5, start="random"), data, privacy="median", rounds=2)
+    assert found(report, "rows from one upload in the clear").figures["recovered"] == 16
+    assert report.verdict == "REFUTED"
+
+
+def test_what_travels_in_clear_beside_secure_sums_is_attacked_too():
+    rng = np.random.default_rng(0)
+    data = {f"c{i}": (rng.random((4, 120)) < 0.05) * 1.0 for i in range(4)}
+    off = Minimums(allow=("rare-columns", "changed-cohort", "small-client"))
+    method = PooledNMF(5, start="stacked")
+    report = audit(method, data, privacy=(SecureSum(gathered="clear"), off), rounds=2)
+    assert found(report, "rows from one upload in the clear").figures["recovered"] > 0
+    summed = audit(PooledNMF(5), data, privacy=(SecureSum(), off), rounds=2)
+    assert "rows from one upload in the clear" not in [finding.attack for finding in summed.findings]
 
 
 def smooth():
@@ -61,6 +128,11 @@ def test_noise_is_consistent():
     assert found(report, "rows from the sums").figures["recovered"] == 0
     assert found(report, "planted rows in one run").figures["epsilon"] <= 1
     assert report.claim["unit"] == "row"
+
+
+def test_an_audit_says_what_it_did_not_test():
+    report = audit(FedAvgNMF(5), smooth(), privacy=fedfactor.dp(1.0, unit="client", clip=1.0), rounds=2)
+    assert "Nothing here tested the noise" in found(report, "planted rows in one run").note
 
 
 def lower_bound(privacy, seed):

@@ -199,3 +199,11 @@ class TestMistakes:
     def test_debug_shows_the_traceback(self, files, tmp_path):
         done = call("fit", files, "-k", 7, "-o", tmp_path / "out", "--debug")
         assert type(done.exception).__name__ == "DataError"
+
+
+def test_an_owner_whose_results_could_not_be_filed_is_refused_before_any_work(tmp_path):
+    np.save(tmp_path / f"{'ä' * 70}.npy", np.eye(5))
+    done = call("fit", tmp_path, "-k", 2, "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "owner's name must have 1 to 200 characters" in done.stderr
+    assert "round" not in done.stderr

@@ -44,3 +44,7 @@ def test_uploads_are_told_in_the_words_of_the_message():
     assert plain.startswith("Each owner sent all that the best V depends on, UᵀU and UᵀX")
     assert masked.startswith("Each owner sent UᵀU, Uᵀ(M ∗ X)")
     assert plain.endswith("their sum alone is used.")
+    assert "rest:" not in plain
+    own = uploads(PooledNMF(2, n_private=1), Meta(4, ("a", "b")))[0]
+    assert "rest: ‖X − PQ‖²" in own
+    assert "lengths:" not in own

@@ -80,3 +80,34 @@ def test_transform_of_rows_with_missing_cells(out, tmp_path, rows):
     assert done.exit_code == 0, done.output
     fitted = np.load(tmp_path / "u.npy") @ read_components(out)[0]
     np.testing.assert_allclose(fitted[:, 1:], rows["east"][:, 1:], atol=0.05)  # rows with missing cells pay a ridge
+
+
+def test_transform_remembers_what_marks_a_missing_cell(tmp_path, rows):
+    X = rows["east"].copy()
+    X[1, 2] = -1
+    np.save(tmp_path / "new.npy", X)
+    fitted = call("fit", tmp_path / "new.npy", "-k", 2, "-o", tmp_path / "out", "-q", "--missing-values", "-1")
+    assert fitted.exit_code == 0, fitted.output
+    for words in ((), ("--missing-values", "-1")):
+        done = call("transform", tmp_path / "out", tmp_path / "new.npy", "-o", tmp_path / f"u{len(words)}.csv", *words)
+        assert done.exit_code == 0, done.output
+    assert (tmp_path / "u0.csv").read_text() == (tmp_path / "u2.csv").read_text()
+    refused = call(
+        "transform", tmp_path / "out", tmp_path / "new.npy", "-o", tmp_path / "u.csv", "--missing-values", "none"
+    )
+    assert refused.exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["fit", "rank", "transform"])
+def test_help_says_what_the_files_are(command):
+    words = " ".join(call(command, "--help").stdout.split())
+    assert "holds the rows of one owner" in words or "ROWS is a file of new rows" in words
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '"run"', "{"])
+def test_a_record_that_is_none(out, files, tmp_path, text):
+    (out / "run.json").write_text(text)
+    for words in (("info", out), ("transform", out, files / "east.npz", "-o", tmp_path / "u.csv")):
+        done = call(*words)
+        assert done.exit_code == 2
+        assert "run.json" in done.stderr

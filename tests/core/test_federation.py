@@ -78,6 +78,17 @@ class TestColumns:
         assert meta.n_features == 3
         np.testing.assert_array_equal(federation.shard("b").X, frame("zxy")[list("xyz")].to_numpy())
 
+    @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+    def test_reordering_and_casting_take_the_holdout_along(self, layout):
+        X, held = np.array([[1.0, 2.0]], np.float32), np.array([[False, True]])
+        held = held if layout is np.asarray else layout(np.where(held, X, 0))
+        b = Shard(X, ~np.array([[False, True]]), ("y", "x"), held)
+        federation = Federation({"a": Shard(np.ones((1, 2)), np.ones((1, 2), bool), ("x", "y")), "b": b})
+        federation.prepare()
+        kept = federation.shard("b").holdout
+        np.testing.assert_array_equal((kept if layout is np.asarray else kept.toarray()) > 0, [[True, False]])
+        assert layout is np.asarray or kept.dtype == np.float64
+
     def test_reordering_takes_the_mask_along(self):
         b = frame("yx")
         b.loc[0, "y"] = np.nan
@@ -167,7 +178,83 @@ class TestValues:
         assert shard.features == ("x", "y", "z")
 
 
+class TestScale:
+    @pytest.mark.parametrize(("real", "unit"), [("float32", 1e19), ("float64", 1e154), ("float64", 1e200)])
+    def test_squares_that_overflow_are_refused(self, real, unit):
+        with pytest.raises(DataError, match=f"Owner 'a' has values up to .* do not fit into {real}"):
+            Federation({"a": np.full((30, 40), unit, real)}).prepare()
+
+    def test_one_large_value_may_stand_among_many_small_ones(self):
+        X = np.zeros((1000, 1000), np.float32)
+        X[3, 4] = 1e18
+        Federation({"a": X}).prepare()
+
+    @pytest.mark.parametrize(("real", "unit"), [("float32", 1e-20), ("float64", 1e-160)])
+    def test_squares_that_vanish_are_refused(self, real, unit):
+        small = np.full((3, 4), unit, real)
+        with pytest.raises(DataError, match=r"No value of any owner exceeds 1e-.*smaller units"):
+            Federation({"a": small}).prepare()
+        Federation({"a": small, "b": np.ones((3, 4), real)}).prepare()  # next to ordinary rows they are as good as zero
+
+    def test_nothing_but_zeros_is_fine(self):
+        Federation({"a": np.zeros((3, 4))}).prepare()
+
+
+class TestRowsInOddDress:
+    def test_cells_stored_twice_count_once_with_their_sum(self):
+        twice = sparse.csr_array((np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
+        shard = Federation({"a": twice}).shard("a")
+        np.testing.assert_array_equal(shard.X.data, [3.0, 4.0])
+        assert twice.nnz == 3  # the caller's own matrix stays
+        assert Federation({"a": Shard(twice)}).shard("a").X.nnz == 2
+
+    def test_sound_sparse_rows_are_not_copied(self):
+        X = sparse.csr_array(np.eye(3))
+        assert Federation({"a": X}).shard("a").X is X
+
+    def test_one_matrix_is_no_federation(self):
+        for X in (np.ones((3, 2)), sparse.csr_matrix(np.ones((3, 2))), frame("xy"), "abc"):
+            with pytest.raises(DataError, match="owners by name"):
+                Federation(X)
+
+    def test_the_mask_of_a_masked_array_is_not_lost(self):
+        with pytest.raises(DataError, match=r"masked array.*X\.filled\(numpy\.nan\)"):
+            Federation({"a": np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2))}).shard("a")
+
+    def test_columns_with_a_missing_value_of_their_own(self):
+        X = pd.DataFrame({"x": pd.array([1, None, 3], dtype="Int64"), "y": [1.0, 2.0, 3.0]})
+        shard = Federation({"a": X}, missing_values=np.nan).shard("a")
+        np.testing.assert_array_equal(shard.mask, [[True, True], [False, True], [True, True]])
+        with pytest.raises(DataError, match="contains NaN"):
+            Federation({"a": X}).prepare()
+
+    def test_dates_are_no_numbers(self):
+        with pytest.raises(DataError, match="dates"):
+            Federation({"a": np.ones((2, 2)).astype("datetime64[D]")}).shard("a")
+
+    @pytest.mark.parametrize(
+        ("shard", "words"),
+        [
+            (Shard(np.ones(3)), "must be a matrix"),
+            (Shard([[1.0, 2.0]]), "must be a matrix"),
+            (Shard(np.ones((2, 3)), features=("x", "y")), "names 2 features but has 3 columns"),
+            (Shard(np.ones((2, 3)), mask=np.ones((3, 3), bool)), "mask of a shard has shape"),
+        ],
+    )
+    def test_shards_made_by_hand_are_looked_at(self, shard, words):
+        with pytest.raises(DataError, match=f"Owner 'a': .*{words}"):
+            Federation({"a": shard}).shard("a")
+
+    def test_shards_made_by_hand_of_other_layouts_become_csr(self):
+        assert Federation({"a": Shard(sparse.coo_array(np.eye(2)))}).shard("a").X.format == "csr"
+
+
 class TestMissing:
+    def test_a_value_of_double_precision_is_found_in_single(self):
+        X = np.array([[0.1, 1.0]], np.float32)
+        for mark in (0.1, np.float64(0.1)):
+            np.testing.assert_array_equal(Federation({"a": X}, missing_values=mark).shard("a").mask, [[False, True]])
+
     def test_none_makes_no_mask(self):
         assert Federation({"a": np.ones((2, 2))}).prepare().masked is False
 

@@ -198,7 +198,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("hole.csv", b"id,a\nx,1\ny,\n", "lacks a value in row 1, column 'a'"),
     ("inf.csv", b"a,b\n1,inf\n", "infinite value in row 0, column 'b'"),
     ("latin.csv", "a,b\n1,é\n".encode("latin-1"), "not readable as text"),
-    ("ids.csv", b"id\nx\ny\n", "2 rows and 0 columns"),
+    ("ids.csv", b"id\nx\ny\n", "one column, .id., and it holds no numbers"),
     ("cut.csv.gz", gzip.compress(b"a,b\n" + b"1,2\n" * 5000)[:-20], "not readable as text"),
     ("fake.csv.gz", b"a,b\n1,2\n", "not readable as text"),
     ("noise.mtx", b"hello", "not a readable Matrix Market"),
@@ -280,3 +280,29 @@ def test_a_federation_of_files(tmp_path: Path) -> None:
     pickle.loads(pickle.dumps(federation.opener("a")))()
     sparse.save_npz(tmp_path / "s.npz", sparse.csr_array(X))
     assert load_shard(tmp_path / "s.npz", missing_values="unstored").mask == "stored"
+
+
+def test_a_table_with_another_delimiter_is_told_from_an_empty_one(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x;y\n1.5;2\n3;4\n")
+    with pytest.raises(DataError, match=r"one column, 'x;y', and it holds no numbers\. Check the delimiter"):
+        load_table(path)
+
+
+@pytest.mark.parametrize("name", ["id", "patient_id", "PatientID", "Sample No", "row", "index"])
+def test_a_first_column_that_numbers_the_rows_is_pointed_out(tmp_path, name):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{name},x,y\n1001,1,2\n1002,3,4\n1007,5,6\n")
+    with pytest.warns(UserWarning, match=f"the first column, '{name}', holds another whole number in every row"):
+        table = load_table(path)
+    assert table.features == (name, "x", "y")  # a warning, no guess
+    path.write_text(",x,y\n1001,1,2\n1002,3,4\n1007,5,6\n")  # the remedy it names
+    assert load_table(path).rows == ("1001", "1002", "1007")
+
+
+@pytest.mark.parametrize(("name", "column"), [("id", "113"), ("grid", "123"), ("nose", "123"), ("valid", "123")])
+def test_other_first_columns_are_not(tmp_path, recwarn, name, column):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{name},x\n" + "".join(f"{value},1\n" for value in column))
+    load_table(path)
+    assert not recwarn

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/start.md", "docs/ideas/flow.md", "docs/howto/choose_epsilon.md"]
+PAGES = [
+    "README.md",
+    "docs/start.md",
+    "docs/ideas/flow.md",
+    pytest.param("docs/howto/choose_epsilon.md", marks=pytest.mark.slow),
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

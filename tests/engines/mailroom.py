@@ -32,7 +32,12 @@ class Clock:
 
 
 class Mailroom:
-    """Answers at once, unless told otherwise: ``tamper(name, answer) -> list of arrivals``."""
+    """Answers at once, unless told otherwise: ``tamper(name, answer) -> list of arrivals``.
+
+    ``forge(name, letter) -> letter`` is a server that does not send what it should.
+    """
+
+    forge: Callable[[str, bytes], bytes] | None = None
 
     def __init__(self, clerks: dict[str, Clerk], tamper: Callable[[str, bytes], list[Arrival]] | None = None) -> None:
         self.clerks, self.tamper = clerks, tamper
@@ -46,7 +51,7 @@ class Mailroom:
     def send(self, letters: Any) -> None:
         for name, data in letters:
             self.letters.append((name, data))
-            answer = self.clerks[name].answer(data)
+            answer = self.clerks[name].answer(data if self.forge is None else self.forge(name, data))
             self.box += [Arrival(name, answer)] if self.tamper is None else self.tamper(name, answer)
 
     def collect(self) -> list[Arrival]:

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from fedfactor.testing.probe import Probe
+from fedfactor.threads import thread_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +55,28 @@ class Sleeps(Probe):
     def client_step(self, shard, state, down, at):
         if at.index == 1 and at.client == "west":
             time.sleep(self.seconds)
+        return Probe.client_step(self, shard, state, down, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(Probe):
+    """Fails, and says so, unless its worker is capped."""
+
+    cap: int = 1
+
+    def client_step(self, shard, state, down, at):
+        import threadpoolctl
+
+        blas = [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+        if thread_limit() != self.cap or max(blas) > self.cap:
+            raise RuntimeError(f"{thread_limit()} threads allowed, BLAS takes {blas}")
+        return Probe.client_step(self, shard, state, down, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted(Probe):
+    """Gets the signal that Ctrl-C sends to every process of a terminal."""
+
+    def client_step(self, shard, state, down, at):
+        os.kill(os.getpid(), signal.SIGINT)
         return Probe.client_step(self, shard, state, down, at)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import os
 import stat
@@ -155,7 +156,7 @@ class TestRefusal:
         self.refused(half, "its algorithm was '.*PooledNMF'", FedAvgNMF(2))
 
     def test_other_settings(self, half):
-        self.refused(half, "its settings was", PooledNMF(2, tol=0.0, local_steps=6))
+        self.refused(half, r"its settings\.local_steps was", PooledNMF(2, tol=0.0, local_steps=6))
 
     def test_a_rank_that_came_from_numpy_is_the_same_rank(self, half):
         assert fit(half, PooledNMF(np.int64(2), tol=0.0)).rounds == ROUNDS
@@ -197,6 +198,31 @@ class TestRefusal:
         monkeypatch.setattr(module.metadata, "version", lambda name: "0.0" if name == package else real(name))
         self.refused(half, f"its {package} was")
 
+    def test_less_privacy(self, tmp_path):
+        with pytest.raises(Crash):
+            fit(tmp_path, privacy="secure-sum", callbacks=(crash_at(3),))
+        with pytest.raises(CheckpointError, match=r"its privacy was \[.*Secure.* now it is None"):
+            fit(tmp_path)
+
+    def test_names_the_owner_or_the_setting_alone(self, half):
+        owners = small_data()
+        owners["north"] = owners["north"] + 1
+        with pytest.raises(CheckpointError, match=r"its data of north was '\(.*', now it is '\(.*'\. Going"):
+            fit(half, owners=owners)
+        with pytest.raises(CheckpointError, match=r"its settings\.local_steps was 5, now it is 6\. Going"):
+            fit(half, PooledNMF(2, tol=0.0, local_steps=6))
+
+    def test_another_rule_of_participation(self, tmp_path):
+        with pytest.raises(Crash):
+            fit(tmp_path, participation=functools.partial(_all_but, "north"), callbacks=(crash_at(3),))
+        fit(tmp_path, participation=functools.partial(_all_but, "north"))  # another object, the same rule
+        with pytest.raises(CheckpointError, match=r"its participation was 'partial', now it is '1\.0'"):
+            fit(tmp_path)
+
+    def test_fewer_rounds_than_it_has_gone(self, half):
+        self.refused(half, "has gone 3 rounds, more than rounds=2", rounds=2)
+        assert fit(half, rounds=3).rounds == 3
+
     def test_tells_what_to_do(self, half):
         self.refused(half, "Use another folder, or delete this one", seed=5)
 
@@ -232,6 +258,16 @@ class TestDamage:
         self.damage(half, to_bytes({"x": np.ones(3)}))
         self.damage(half, to_bytes({"x": np.ones(3)}, {"about": json.dumps([1, 2])}))
         self.damage(half, to_bytes({"x": np.ones(3)}, {"about": json.dumps({"next_round": 1})}))
+
+
+def _all_but(absent, at, names):
+    return [name for name in names if name != absent]
+
+
+@pytest.mark.parametrize("every", [0, -1])
+def test_an_interval_that_never_comes(tmp_path, every):
+    with pytest.raises(ValueError, match=f"every={every} must be at least 1"):
+        Checkpoint(tmp_path, every)
 
 
 def test_a_thousand_names_do_not_swell_the_history(tmp_path):

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import io
+import logging
 import math
+import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
 import fedfactor
-from fedfactor import Federation, LocalEngine
+from fedfactor import Federation, LocalEngine, algorithms
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.core.errors import DataError, IncompatibleError, ProtocolError
 from fedfactor.core.protocol import Round
-from fedfactor.engines.base import Inbox, participants
+from fedfactor.engines.base import Callback, Inbox, participants
 from fedfactor.engines.callbacks import Log, watcher
 from fedfactor.testing import Flaky, Probe
 from fedfactor.testing.data import small_data, with_holes
@@ -97,9 +101,55 @@ class TestInbox:
         with pytest.raises(ProtocolError, match="'b' sent Each in a round of Total"):
             inbox.add("b", Each(np.ones((2, 13)), np.arange(0)))
 
-    def test_a_bad_upload_is_refused_with_the_clients_name(self):
+    def test_an_upload_of_another_form_is_refused_with_the_clients_name(self):
         with pytest.raises(ProtocolError, match="'a'"):
-            Inbox(self.EXPECTED).add("a", Total(np.full(13, np.nan)))
+            Inbox(self.EXPECTED).add("a", Total(np.ones(12)))
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_an_upload_that_is_not_finite_is_left_out_and_its_sender_named(self, value):
+        inbox = Inbox(self.EXPECTED)
+        inbox.add("a", Total(np.full(13, value)))
+        with pytest.raises(ProtocolError, match="No upload could be used"):
+            _ = inbox.combined
+        inbox.add("b", Total(np.ones(13)))
+        assert inbox.combined.sums.tolist() == [1.0] * 13
+        assert (inbox.present, list(inbox.rejected)) == (["b"], ["a"])
+
+    def test_an_upload_that_cannot_be_true_is_left_out(self):
+        inbox = Inbox(self.EXPECTED, lambda up: "Negative." if (up.sums < 0).any() else "")
+        inbox.add("a", Total(-np.ones(13)))
+        inbox.add("b", Total(np.ones(13)))
+        assert inbox.rejected == {"a": "Negative."}
+        assert inbox.present == ["b"]
+
+    def test_a_run_in_which_everybody_diverges_ends(self):
+        class Sick(FedAvgNMF):
+            __slots__ = ()
+
+            def client_step(self, shard, state, down, at):
+                state, up = FedAvgNMF.client_step(self, shard, state, down, at)
+                return state, replace(up, V=up.V * np.nan) if at.index == 1 else up
+
+        with pytest.raises(ProtocolError, match=r"round 1 was left out.*east, north, west"):
+            LocalEngine().run(Sick(2), Federation(small_data()), rounds=3, seed=0)
+
+    def test_the_run_says_who_was_left_out_and_goes_on_and_resumes(self, tmp_path, caplog):
+        class Sick(FedAvgNMF):
+            __slots__ = ()
+
+            def client_step(self, shard, state, down, at):
+                state, up = FedAvgNMF.client_step(self, shard, state, down, at)
+                return state, replace(up, V=up.V * np.nan) if at.client == "east" and at.index in (1, 2) else up
+
+        options = {"seed": 0, "checkpoint": tmp_path / "run"}
+        run = LocalEngine().run(Sick(2), Federation(small_data()), rounds=3, **options)
+        assert [r.rejected for r in run.history] == [(), ("east",), ("east",)]
+        assert [len(r.participants) for r in run.history] == [3, 2, 2]
+        assert caplog.text.count("'east' was left out") == 1
+        assert run.rejected == ("east",)
+        assert np.isfinite(run.V).all()
+        again = LocalEngine().run(Sick(2), Federation(small_data()), rounds=4, **options)
+        assert again.history[:3] == run.history
 
 
 class TestCallbacks:
@@ -188,3 +238,51 @@ class TestRefusals:
     def test_data_are_checked_before_anything_runs(self):
         with pytest.raises(DataError, match="Negative"):
             fedfactor.run(PooledNMF(2), {"a": -np.ones((3, 4))}, rounds=1)
+
+
+def test_lines_that_were_asked_for_pass_a_root_that_only_warns(monkeypatch):
+    log, root, kept = logging.getLogger("fedfactor"), logging.getLogger(), []
+    handler = logging.Handler()
+    handler.emit = kept.append
+    monkeypatch.setattr(root, "handlers", [handler])
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # no terminal
+    levels = log.level, root.level
+    try:
+        log.setLevel(logging.NOTSET)
+        root.setLevel(logging.WARNING)
+        fedfactor.run(PooledNMF(2, tol=0.0), small_data(), rounds=3, seed=0, callbacks=watcher(2))
+    finally:
+        log.setLevel(levels[0])
+        root.setLevel(levels[1])
+    assert sum("round" in record.getMessage() for record in kept) >= 3
+
+
+class TestWords:
+    """What fedfactor.run is told, looked at before any work."""
+
+    @pytest.mark.parametrize(
+        ("algorithm", "words"),
+        [
+            (fedfactor.PooledNMF(2), r"PooledNMF is not one\. Use fedfactor\.algorithms\.PooledNMF\("),
+            (fedfactor.PooledNMF, r"Use fedfactor\.algorithms\.PooledNMF\("),
+            (algorithms.PooledNMF, "Make one first"),
+            ("pooled-nmf", "str is not one"),
+        ],
+    )
+    def test_what_is_no_algorithm(self, algorithm, words):
+        with pytest.raises(IncompatibleError, match=words):
+            fedfactor.run(algorithm, small_data())
+
+    @pytest.mark.parametrize("odd", [{"rounds": 2.5}, {"rounds": "3"}, {"seed": 1.5}, {"seed": True}])
+    def test_numbers_that_are_not_whole(self, odd):
+        with pytest.raises(ValueError, match=f"{next(iter(odd))}=.* must be a whole number"):
+            fedfactor.run(algorithms.PooledNMF(2), small_data(), **odd)
+
+    @pytest.mark.parametrize("share", [0, 1.5, "half"])
+    def test_a_share_that_cannot_be_is_refused_before_anything_starts(self, share):
+        class Watch(Callback):
+            def on_start(self, *_):
+                raise AssertionError("started")
+
+        with pytest.raises(ValueError, match=f"participation={share!r} must lie in"):
+            fedfactor.run(algorithms.PooledNMF(2), small_data(), participation=share, callbacks=[Watch()])

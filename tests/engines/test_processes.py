@@ -23,7 +23,7 @@ from fedfactor.engines.processes import ProcessCrew
 from fedfactor.testing import Probe
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import differences
-from fedfactor.threads import thread_limit
+from fedfactor.threads import thread_limit, usable_cores
 
 HERE = str(Path(__file__).parent)
 
@@ -122,6 +122,13 @@ class TestFailures:
             fit(naughty.Raises())
         assert thread_limit() == before
 
+    def test_workers_keep_their_thread_cap(self, naughty):
+        fit(naughty.Counts(cap=max(1, usable_cores() // 2)), workers=2)
+
+    def test_ctrl_c_is_for_the_parent_to_answer(self, naughty, capfd):
+        fit(naughty.Interrupted())
+        assert "Traceback" not in capfd.readouterr().err
+
 
 class TestTravel:
     def test_what_client_code_prints_goes_elsewhere(self, naughty, capfd):
@@ -143,6 +150,12 @@ class TestTravel:
         algorithm = Probe(n_components=np.int64(2), shape=(4, 1), tol=np.float64(0.0))
         one = fit(algorithm)
         two = LocalEngine().run(algorithm, Federation(small_data("real")), rounds=4, seed=6)
+        assert all(not differences(one.factors[name], two.factors[name]) for name in two.factors)
+
+    def test_so_do_settings_with_numbers_inside(self):
+        owners = {"a": np.eye(6) + 1, "b": np.ones((6, 6))}
+        algorithm = PooledNMF(2, weights={"a": np.int64(1), "b": np.float32(2)})
+        one, two = fit(algorithm, owners=owners), LocalEngine().run(algorithm, Federation(owners), rounds=4, seed=6)
         assert all(not differences(one.factors[name], two.factors[name]) for name in two.factors)
 
     def test_rows_larger_than_a_pipe(self):

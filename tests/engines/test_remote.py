@@ -212,6 +212,14 @@ def test_a_client_refuses_other_terms_another_name_and_a_stale_round(tmp_path):
     assert read_head(clerk.answer(b"\0" * (1 << 21))).kind == "refusal"
 
 
+def test_a_server_with_other_terms_hears_at_once_why_nobody_takes_part(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
+    office.agreement = replace(office.agreement, terms="0" * 64)
+    with pytest.raises(NotEnough, match="not the one this party signed up for"):
+        office.server().run()
+    assert office.clock.now < 10  # and not at the deadline
+
+
 def test_a_refusal_that_speaks_of_rows_stays_at_home(tmp_path, monkeypatch):
     office = Office(tmp_path, algorithms.PooledNMF(3), OWNERS)
     secret = "patient 17 has 3.25"

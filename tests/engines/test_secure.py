@@ -113,6 +113,78 @@ def test_a_false_key_in_between_is_noticed(tmp_path):
         made.server(dropouts="wait").run()
 
 
+def test_parties_that_were_sent_different_factors_are_not_in_one_sum(tmp_path):
+    """Otherwise a server could silence all but one with an empty V, and read that one's upload from the sum."""
+    made = office(tmp_path)
+
+    def forge(name, data):
+        head = read_head(data)
+        if name == "west" or head.kind != "step" or head.index != 2:
+            return data
+        tree = from_bytes(data)
+        return seal(head, type(tree)(np.zeros_like(tree.V)))
+
+    made.post.forge = forge
+    with pytest.raises(NotEnough, match="not signed by"):
+        made.server(dropouts="wait").run()
+
+
+def test_parties_that_were_told_different_columns_are_not_in_one_sum(tmp_path):
+    made = office(tmp_path, least=(5, 2))
+
+    def forge(name, data):
+        head = read_head(data)
+        if name != "west" or head.kind != "survey" or head.index != 1:
+            return data
+        tree = from_bytes(data)
+        clients = tree.clients.copy()
+        clients[3] = 1  # so that one party leaves out a column which the others send
+        return seal(head, type(tree)(tree.rows, clients))
+
+    made.post.forge = forge
+    with pytest.raises(NotEnough, match="not signed by"):
+        made.server(dropouts="wait").run()
+
+
+def test_counts_that_leave_a_party_out_are_refused(tmp_path):
+    made = office(tmp_path)
+
+    def forge(name, data):
+        head = read_head(data)
+        if name != "west" or head.kind != "survey" or head.index != 1:
+            return data
+        tree = from_bytes(data)
+        return seal(head, type(tree)(tree.rows * 0 + 1, tree.clients))
+
+    made.post.forge = forge
+    with pytest.raises(NotEnough, match="not a sum that this party is in"):
+        made.server(dropouts="wait").run()
+
+
+def test_masks_and_keys_of_two_tries_have_nothing_in_common(tmp_path):
+    made, said = office(tmp_path, rounds=1), {}
+
+    def tamper(name, answer):
+        head = read_head(answer)
+        tree = from_bytes(answer) if head.kind == "sum" else None
+        if name == "west" and isinstance(tree, Keys | Masked):
+            said.setdefault((head.index, type(tree)), []).append(tree)
+        first = len(said.get((0, Masked), [])) == 2  # the survey's and the first of the round
+        if name == "west" and isinstance(tree, Signatures) and first and "lost" not in said:
+            said["lost"] = []
+            made.clerks["west"] = Clerk(Seat(tmp_path / "west"))
+            made.post.here["west"] = "2"
+            return []
+        return [Arrival(name, answer)]
+
+    made.post.tamper = tamper
+    made.server(dropouts="wait").run()
+    masked = [tree.words for tree in said[0, Masked]][1:]
+    assert len(masked) == 2  # one upload, sent under masks twice
+    assert not (masked[0] == masked[1]).any()
+    assert len({tree.mask.tobytes() for tree in said[0, Keys]}) == len(said[0, Keys])
+
+
 def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
     made = office(tmp_path)
     made.server(dropouts="wait").run()

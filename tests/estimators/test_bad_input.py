@@ -39,6 +39,9 @@ ROWS = [
     (lambda X: X[0], "Expected 2D array, got 1D array instead"),
     (lambda X: X[:, :1], "n_components=2 must be a whole number from 1 to 1: there are 1 features"),
     (lambda X: X[:1], "n_components=2 must be a whole number from 1 to 1.*1 rows in all"),
+    (lambda X: np.ma.masked_array(X, mask=X > 1), "masked array, whose mask would be lost"),
+    (lambda X: X * 1e200, "squares do not fit"),
+    (lambda X: X * 1e-200, "smaller units"),
     (lambda X: X + 1j, "Complex data not supported"),
     (lambda X: [["a", "b", "c"], ["d", "e", "f"]], "could not convert string to float|not numbers"),
 ]

@@ -120,6 +120,7 @@ def test_default_engine_is_the_local_one(X, owner):
     np.testing.assert_allclose(named.components_, made.components_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 def test_memory_stays_below_twice_the_data_and_u(together):
     n, m, k = 40_000, 2_000, 10
@@ -136,3 +137,20 @@ def test_memory_stays_below_twice_the_data_and_u(together):
     tracemalloc.stop()
     assert peak < 2 * size + u
     assert kept < 0.2 * size + u  # the factors, not the rows
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("how", ["fit", "fit_transform"])
+def test_the_warning_points_at_the_callers_line(face, how, X):
+    with pytest.warns(ConvergenceWarning) as caught:
+        getattr(face(rounds=1, random_state=0), how)(X)
+    assert caught[0].filename == __file__
+
+
+def test_a_frame_has_no_column_for_an_owners_own_components(X, owner):
+    model = PooledNMF(2, n_private=1, rounds=3, tol=0, random_state=0).set_output(transform="pandas")
+    model.fit(X, groups=owner)
+    assert model.transform(X).shape == (30, 2)
+    with pytest.raises(IncompatibleError, match="client='north' adds that owner's own"):
+        model.transform(X, client="north")
+    assert model.set_output(transform="default").transform(X, client="north").shape == (30, 3)

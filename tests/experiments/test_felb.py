@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -15,6 +17,8 @@ from fedfactor.experiments.felb import tables
 from fedfactor.experiments.felb.cells import Bench, Cell, Store
 from fedfactor.experiments.felb.quantile import count_below, federated_quantile
 from fedfactor.experiments.felb.tiles import even_tiles
+
+METHODS = ("FELB", "PooledBMF", "asso or")
 
 
 def test_quantile_from_counts_is_the_pooled_one():
@@ -57,13 +61,17 @@ def test_store_goes_on_where_it_stopped(tmp_path):
 
 def test_reproduce_writes_tables_and_figures(tmp_path, monkeypatch):
     def tiny(full):
-        yield "0.00", lambda: even_tiles(60, 20, 2, 3), {"FELB": PooledBMF(2), "asso majority": BooleanVotes.paper(2)}
+        methods = {"FELB": PooledBMF(2), "asso majority": BooleanVotes.paper(2, time_limit=1e-9)}
+        yield "0.00", partial(even_tiles, 60, 20, 2, 3), methods
 
     monkeypatch.setitem(studies.STUDIES, "noise", tiny)
     found = CliRunner().invoke(app, ["reproduce", "felb", "-o", str(tmp_path), "--only", "noise"])
     assert found.exit_code == 0, found.output
     assert {path.name for path in tmp_path.iterdir()} == {"cells", "noise.csv", "noise.md", "noise.png"}
-    assert "asso majority" in (tmp_path / "noise.md").read_text()
+    table = (tmp_path / "noise.md").read_text()
+    assert "| asso majority | 1.000* |" in table
+    assert "| *size* | 60 × 20, k = 2 | |" in table
+    assert "- asso: 0.00 (3 of 3 clients)." in table
 
 
 def test_unknown_paper_and_study(tmp_path):
@@ -88,3 +96,9 @@ def test_every_study_names_its_data_and_methods():
         plan = list(studies.STUDIES[name](False))
         assert len(plan) >= 3
         assert {"FELB", "FALB", "PooledBMF", "asso majority", "primp majority aligned"} <= set(plan[0][2])
+
+
+def test_the_table_says_which_sets_are_absent(tmp_path):
+    rows = [{"data": "d", "method": name, "loss": 0.5, "late": 0, "seconds_per_client": 1.0} for name in METHODS]
+    tables.write(tmp_path, "real", rows, ["chess"])
+    assert "- Not in the data folder, so left out: chess." in (tmp_path / "real.md").read_text()

@@ -152,7 +152,7 @@ def test_gradient_and_multiplicative_steps_descend(size):
     slack = 1e-9 * (1 + abs(start))
     assert nmf.objective(nmf.gradient_step(W, G, B), G, B) <= start + slack
     assert nmf.objective(nmf.multiplicative_step(W, G, B, eps=1e-12), G, B) <= start + slack
-    assert nmf.lipschitz(G) == pytest.approx(max(np.linalg.norm(G, 2), 1e-9))
+    assert nmf.lipschitz(G) == pytest.approx(np.linalg.norm(G, 2), abs=1e-9)
 
 
 def test_inertial_steps_reach_the_solution():
@@ -173,3 +173,19 @@ def test_squared_error_is_the_residual(size):
     got = nmf.squared_error((X**2).sum(), U.T @ X, U.T @ U, V)
     assert got == pytest.approx(((X - U @ V) ** 2).sum(), abs=1e-9)
     assert nmf.squared_error(0.0, U.T @ (U @ V) + 1, U.T @ U, V) >= 0
+
+
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+@pytest.mark.parametrize("step", [nmf.solve_rows, nmf.gradient_step, nmf.multiplicative_step])
+def test_the_unit_of_the_data_does_not_matter(step, real):
+    rng = np.random.default_rng(5)
+    U, V = rng.random((9, 3)).astype(real), rng.random((3, 6)).astype(real)
+    X = U @ V + rng.random((9, 6)).astype(real)
+    plain = step(V.T, U.T @ U, X.T @ U)
+    for unit in real(2.0**-50), real(2.0**50):  # data and U in other units: the same V
+        small = step(V.T, (unit * U).T @ (unit * U), (unit * X).T @ (unit * U))
+        np.testing.assert_allclose(small, plain, rtol=1e-5)
+
+
+def test_a_multiplicative_step_without_anything_to_divide_by_stays_at_zero():
+    assert not nmf.multiplicative_step(np.array([[0.0, 1.0]]), np.diag([1.0, 0.0]), np.array([[2.0, 0.0]])).any()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.kernels.exposure import Exposure, recover
+from fedfactor.kernels.exposure import Exposure, effective_support, recover
 from fedfactor.kernels.sketch import KINDS, draw_sketch, sketch_block, sketch_columns, sketch_stream, sketch_width
 
 
@@ -105,6 +105,14 @@ class TestExposure:
         assert first is not None
         assert first < n / 2
         assert Exposure(n, 10, 1, support=s).threshold <= first
+
+    def test_full_columns_need_all_equations_and_dead_ones_are_left_out(self):
+        assert Exposure(60, 1, 1, support=60).threshold == Exposure(60, 1, 1).threshold == 60
+        assert [Exposure(200, 1, 1, support=s).threshold for s in (10, 50, 100, 150)] == sorted(
+            Exposure(200, 1, 1, support=s).threshold for s in (10, 50, 100, 150)
+        )
+        assert effective_support(np.array([[1.0, 0.0], [1.0, 0.0]])) == 2
+        assert effective_support(np.zeros((3, 2))) == 3
 
     def test_it_says_how_many_rounds_are_left(self):
         assert Exposure(100, 30, 1).rounds_left == 3

@@ -21,11 +21,13 @@ def needs_mpi() -> pytest.MarkDecorator:
     return pytest.mark.skipif(absent, reason="needs the extra 'mpi'")
 
 
-def mpiexec(ranks: int, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments on so many ranks."""
+def mpiexec(
+    ranks: int, *arguments: object, timeout: float = 120, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments on so many ranks, with more environment variables if need be."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, **threads, "PYTHONPATH": path}
+    env = {**os.environ, **threads, "PYTHONPATH": path, **(variables or {})}
     command = [str(MPIEXEC), "-n", str(ranks), sys.executable, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as job:

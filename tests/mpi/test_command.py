@@ -90,7 +90,29 @@ def _child(pid):
     return ranks[-1].pid
 
 
+def test_a_rank_that_cannot_write_ends_the_job_and_the_same_command_goes_on(parts):
+    assert fedfactor(parts, "split", "big.npz", "parts", "--parts", 2).returncode == 0
+    words = ["fit", "--engine", "mpi", "-k", 4, parts / "parts", "-o", parts / "out", "--rounds", 5, "--seed", 3]
+    blocked = parts / "out" / "private" / "part-1.safetensors"
+    (blocked / "in the way").mkdir(parents=True)
+    done = mpiexec(2, "-m", "fedfactor", *words, timeout=60)
+    assert done.returncode == 2
+    assert "part-1.safetensors" in done.stderr
+    assert "(rank 1)" in done.stderr
+    (blocked / "in the way").rmdir()
+    blocked.rmdir()
+    done = mpiexec(2, "-m", "fedfactor", *words, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert load_file(blocked)["U"].shape == (60, 4)
+
+
 def test_a_mistake_is_told_once(parts):
-    done = mpiexec(2, "-m", "fedfactor", "fit", "--engine", "mpi", "-k", 3, parts / "nothing.npy", "-o", parts / "out")
-    assert done.returncode != 0
-    assert done.stderr.count("nothing.npy") <= 3
+    files = [parts / "nothing.npy", parts / "big.npz"]
+    done = mpiexec(2, "-m", "fedfactor", "fit", "--engine", "mpi", "-k", 3, *files, "-o", parts / "out")
+    assert done.returncode == 2
+    assert done.stderr.count("Error:") == 1
+    assert "nothing.npy" in done.stderr
+    words = ["fit", "--engine", "mpi", "-k", 3, parts / "big.npz", "-o", parts / "out"]
+    done = mpiexec(2, "-m", "fedfactor", *words)
+    assert done.returncode == 2
+    assert done.stderr.count("Error:") == done.stderr.count("only 1 owners") == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedfactor import algorithms
 from tests.mpi.launcher import mpiexec, needs_mpi
 
 pytestmark = [pytest.mark.integration, needs_mpi()]
@@ -27,3 +28,13 @@ def test_ranks_give_the_factors_of_the_local_engine(ranks):
         # Single precision rounds to 1e-7 in each sum; the other allreduce cases add float64.
         limit = 0 if exact else 1e-3 if what.startswith("float32") else 1e-6
         assert figures["apart"] <= limit, (what, figures)
+
+
+def test_every_algorithm_of_the_library_runs_on_ranks():
+    done = mpiexec(2, Path(__file__).parent / "job_all.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) == set(algorithms.__all__)
+    for name, figures in found.items():
+        assert figures["same_history"], name
+        assert figures["apart"] == 0, (name, figures)

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.algorithms import FELB, FedAvgNMF, PooledBMF, PooledNMF
-from fedfactor.core.errors import DataError, IncompatibleError
-from fedfactor.privacy import BudgetError, Clip, Gaussian, Ledger, Listener, PaperNoise, SecureSum, calibrate, describe
+from fedfactor.algorithms import FELB, FNMF, FedAvgNMF, PooledBMF, PooledNMF
+from fedfactor.core.errors import CheckpointError, ClientUnavailable, DataError, IncompatibleError
+from fedfactor.privacy import (
+    BudgetError,
+    Clip,
+    Gaussian,
+    Ledger,
+    Listener,
+    PaperNoise,
+    PrivacyWarning,
+    RefusedError,
+    SecureSum,
+    calibrate,
+    describe,
+)
+from fedfactor.privacy.ledger import Entry
+from fedfactor.privacy.plan import make_plan
 from fedfactor.privacy.secagg import AbortError
+from fedfactor.privacy.survey import SENSITIVITY, row_survey
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("cryptography")
@@ -58,12 +74,31 @@ class TestRowLevel:
 
     def test_what_is_not_public_is_estimated_and_paid_for(self):
         data = owners(rows=400)
-        run = fedfactor.run(PooledNMF(3), data, rounds=5, seed=0, privacy=fedfactor.dp(2.0))
+        run = fedfactor.run(PooledNMF(3), data, rounds=5, seed=0, privacy=fedfactor.dp(2.0, noise_seed=0))
         lengths = np.concatenate([np.linalg.norm(X, axis=1) for X in data.values()])
         assert run.privacy["rows"] == pytest.approx(2000, abs=200)
         assert np.quantile(lengths, 0.7) < run.privacy["row_bound"] < 1.3 * lengths.max()
         assert 1.99 < run.privacy["epsilon"] <= 2
         assert run.privacy["noise_multiplier"] > calibrate(2.0, 1e-5, 5)
+
+    @pytest.mark.parametrize("length", [0.01, 6.08, 5000.0])
+    def test_the_bound_that_was_paid_for_is_near_the_rows_whatever_the_noise(self, length):
+        rows = {str(i): np.full((320, 4), length / 2) for i in range(10)} | {"zeros": np.zeros((3000, 4))}
+        noise = Gaussian(18.0, SENSITIVITY, whole=False, honest=9)  # as for 30 rounds at ε = 1
+        for seed in range(40):
+            count, bound = row_survey(fedfactor.Federation(rows), noise, None, b"", seed)
+            assert length <= bound < 1.2 * length
+            assert abs(count - 3200) < 200
+
+    def test_rows_of_many_lengths_that_no_single_bin_shows(self):
+        lengths = np.exp(np.random.default_rng(0).uniform(-2, 2, 900))
+        noise = Gaussian(18.0, SENSITIVITY, whole=False)
+        bounds = [row_survey(fedfactor.Federation([lengths[:, None]]), noise, None, b"", s)[1] for s in range(20)]
+        assert all(0.1 < bound / np.quantile(lengths, 0.9) < 4 for bound in bounds)
+
+    def test_a_delta_that_allows_to_publish_rows_is_warned_of(self):
+        with pytest.warns(PrivacyWarning, match="one over the number of rows"):
+            fedfactor.run(PooledNMF(3), owners(), rounds=1, privacy=fedfactor.dp(1.0, 0.01, **PUBLIC))
 
     def test_local_noise_needs_no_secure_sum_and_is_louder(self):
         heard = Listener()
@@ -130,6 +165,27 @@ class TestOtherUnits:
         assert run.factors["c0"].U.shape == (60, 3)
         assert (run.factors["c0"].U.sum(axis=1) > 0).all()
 
+    def test_a_subject_known_to_several_clients_is_covered_when_it_is_said(self):
+        data = owners()
+        ids = {name: np.arange(len(X)) // 2 for name, X in data.items()}
+        plans = [
+            make_plan(
+                fedfactor.dp(1.0, unit="subject", subject=ids, cap=2, known_to=known, **PUBLIC),
+                PooledNMF(3), fedfactor.Federation(data), 5, simulation=True,
+            )
+            for known in (1, 3)
+        ]  # fmt: skip
+        noise = [next(t for t in plan.channel.transforms if isinstance(t, Gaussian)) for plan in plans]
+        assert noise[1].sensitivity == pytest.approx(3 * noise[0].sensitivity)
+        assert (noise[0].touched, noise[1].touched) == (1, 3)
+        assert "more than 3 clients" in " ".join(plans[1].channel.report(5)["not_covered"])
+
+    def test_every_upload_that_a_unit_touches_is_rounded_and_paid_for(self):
+        size, noise = 1000, Gaussian(4.0, 1.0, whole=False, honest=3, touched=3)
+        grid = noise.grid(size)
+        steps = 2.0**noise.bits * np.sqrt(3)  # the standard deviation of the sum, in steps of the grid
+        assert steps >= 4.0 * (1.0 / grid + 3 * np.sqrt(size)) * (1 - 1e-12)
+
     def test_subjects_named_by_a_column_of_the_frame(self):
         pandas = pytest.importorskip("pandas")
         rng = np.random.default_rng(0)
@@ -166,6 +222,10 @@ class TestRefusals:
             ({"epsilon": 1, "unit": "subject"}, "subject names whose rows"),
             ({"epsilon": 1, "sampling": 0.5}, "sampling must lie"),
             ({"epsilon": 1, "noise": "some"}, "noise='some' is not known"),
+            ({"epsilon": 1, "cap": 2}, "cap and known_to"),
+            ({"epsilon": 1, "known_to": 0}, "cap and known_to"),
+            ({"epsilon": 1, "row_bound": 0}, "row_bound=0 must be positive"),
+            ({"epsilon": 1, "noise_multiplier": -1}, "noise_multiplier=-1 must be positive"),
         ],
     )
     def test_words(self, options, words):
@@ -200,6 +260,11 @@ class TestRefusals:
         with pytest.raises(AbortError, match="its minimum is 5"):
             fedfactor.run(PooledNMF(3), owners(), rounds=2, participation=0.6, privacy=fedfactor.dp(1.0, **PUBLIC))
 
+    def test_shares_of_noise_on_uploads_that_are_seen_one_by_one(self):
+        privacy = (fedfactor.dp(1.0, unit="client", clip=1.0), SecureSum(gathered="clear"))
+        with pytest.raises(IncompatibleError, match="each upload holds a share only"):
+            fedfactor.run(FNMF(3), owners(), rounds=1, privacy=privacy)
+
     def test_local_noise_under_a_secure_sum(self):
         with pytest.raises(IncompatibleError, match="assumes no secure sum"):
             fedfactor.run(PooledNMF(3), owners(), privacy=(fedfactor.dp(1.0, noise="local"), "secure-sum"))
@@ -233,6 +298,8 @@ class TestLedger:
             ("secure-sum",),
             (PaperNoise("gaussian", 1.0),),
             (Gaussian(5.0, 1.0, whole=True, share="local"),),  # nothing bounds the upload
+            (Clip(2.0), Gaussian(5.0, 1.0, whole=True, share="local")),  # the bound is larger than was said
+            (Clip(1.0), Gaussian(5.0, 1.0, whole=True, honest=9), SecureSum()),  # nine share the noise, five are there
         ):
             ledger = Ledger()
             fedfactor.run(FedAvgNMF(3), owners(), rounds=2, privacy=(*channel, ledger))
@@ -251,6 +318,21 @@ class TestLedger:
         privacy = fedfactor.dp(1.0, unit="client", clip=1.0)
         fedfactor.run(FedAvgNMF(3), owners(), rounds=2, privacy=(privacy, by_row))
         assert by_row.epsilon(1e-5) <= 1
+
+    def test_client_noise_says_nothing_about_subjects_with_rows_at_several_clients(self):
+        for unit, finite in (("row", True), ("subject", False), ("client", True)):
+            ledger = Ledger(unit=unit)
+            ledger.debit(Entry("run", 0, 20.0, "client"))
+            assert math.isfinite(ledger.epsilon(1e-5)) == finite
+
+    def test_public_numbers_that_differ_between_clients_are_not_released_beside_noise(self):
+        class Weighty(FedAvgNMF):  # weighs by rows, whatever its settings say
+            def client_step(self, shard, state, down, at):
+                state, up = FedAvgNMF.client_step(self, shard, state, down, at)
+                return state, replace(up, weight=np.float64(shard.n_rows))
+
+        with pytest.raises(IncompatibleError, match="public number other than 1"):
+            fedfactor.run(Weighty(3), owners(), rounds=1, privacy=fedfactor.dp(1.0, unit="client", clip=1.0))
 
     def test_a_torn_last_line_never_happened(self, tmp_path):
         books = tmp_path / "books.jsonl"
@@ -284,6 +366,62 @@ class TestLedger:
             *((i, "sum") for i in range(6)),
         ]
         assert spent < Ledger(books).epsilon(1e-5) <= 1
+
+    def test_a_run_whose_checkpoint_was_deleted_does_not_draw_its_noise_again(self, tmp_path):
+        options = {"seed": 0, "privacy": fedfactor.dp(1.0, **PUBLIC), "checkpoint": tmp_path / "run"}
+        (tmp_path / "run" / "outbox").mkdir(parents=True)
+        (tmp_path / "run" / "outbox" / ".000000-torn.part").touch()  # as a kill in the middle of writing leaves it
+        fedfactor.run(PooledNMF(3), owners(), rounds=3, **options)
+        left = {path.name for path in (tmp_path / "run" / "outbox").iterdir()}
+        assert left == {"settled", ".000000-torn.part"}
+        (tmp_path / "run" / "run.safetensors").unlink()
+        with pytest.raises(CheckpointError, match="Round 0 was released before"):
+            fedfactor.run(PooledNMF(3), owners(), rounds=3, **options)
+
+    def test_a_sum_that_was_opened_is_not_opened_again_without_somebody(self, tmp_path):
+        def crash(record):
+            raise KeyboardInterrupt
+
+        away = set()
+
+        class Flaky(PooledNMF):
+            def client_step(self, shard, state, down, at):
+                if at.client in away:
+                    raise ClientUnavailable
+                return PooledNMF.client_step(self, shard, state, down, at)
+
+        options = {"seed": 0, "rounds": 3, "checkpoint": fedfactor_checkpoint(tmp_path / "run", 10)}
+        privacy = (fedfactor.dp(1.0, **PUBLIC), SecureSum(threshold=0.75))
+        with pytest.raises(KeyboardInterrupt):
+            fedfactor.run(Flaky(3), owners(), callbacks=[crash], privacy=privacy, **options)
+        away.add("c3")
+        with pytest.raises(RefusedError, match="'c3' has come or gone"):
+            fedfactor.run(Flaky(3), owners(), privacy=privacy, **options)
+        away.clear()
+        assert fedfactor.run(Flaky(3), owners(), privacy=privacy, **options).rounds == 3
+
+    def test_other_noise_under_the_same_name_is_another_release(self, tmp_path):
+        def crash(record):
+            raise KeyboardInterrupt
+
+        options = {"seed": 0, "rounds": 3, "checkpoint": fedfactor_checkpoint(tmp_path / "run", 10)}
+        with pytest.raises(KeyboardInterrupt):
+            fedfactor.run(PooledNMF(3), owners(), callbacks=[crash], privacy=fedfactor.dp(1.0, **PUBLIC), **options)
+        with pytest.raises(CheckpointError, match="belongs to another run"):
+            fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(9.0, **PUBLIC), **options)
+        with pytest.raises(CheckpointError, match="its seed was 0"):  # its noisy uploads were made for another V
+            fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(1.0, **PUBLIC), **options | {"seed": 1})
+        (tmp_path / "run" / "run.safetensors").unlink()
+        with pytest.raises(BudgetError, match="in the books with other noise"):
+            fedfactor.run(PooledNMF(3), owners(), privacy=fedfactor.dp(9.0, **PUBLIC), **options)
+
+    def test_a_survey_that_a_crash_hid_is_sent_again_as_it_was(self, tmp_path):
+        data, run = fedfactor.Federation(owners(rows=400)), []
+        for _ in range(2):
+            plan = make_plan(fedfactor.dp(1.0), PooledNMF(3), data, 5, simulation=True, folder=tmp_path)
+            run.append((plan.algorithm.row_clip, plan.algorithm.row_count))
+            (tmp_path / "survey.json").unlink()  # as if the crash had come just before it was written
+        assert run[0] == run[1]
 
 
 def fedfactor_checkpoint(folder, every):

@@ -143,6 +143,14 @@ class TestRefusals:
         with pytest.raises(AbortError, match="not signed by 'c02'"):
             room.clients["c00"].share(adverts)
 
+    def test_its_own_keys_of_an_earlier_try(self):
+        room = Room(n=4, threshold=3)
+        known = {name: identity.public for name, identity in room.identities.items()}
+        old = SecureClient("c00", room.identities["c00"], known, 3, Entropy()).advertise(*room.about)
+        adverts = {name: client.advertise(*room.about) for name, client in room.clients.items()}
+        with pytest.raises(AbortError, match="its own keys"):
+            room.clients["c00"].share(adverts | {"c00": old})
+
     def test_keys_of_another_round(self):
         room = Room(n=4, threshold=3)
         other = Room(n=4, threshold=3)
@@ -150,9 +158,9 @@ class TestRefusals:
         adverts = {name: c.advertise(b"run", 1, room.names, 3, (SIZE, WIDE)) for name, c in room.clients.items()}
         known = {name: identity.public for name, identity in room.identities.items()}
         fresh = SecureClient("c00", room.identities["c00"], known, 3, Entropy())
-        fresh.advertise(*room.about)
-        with pytest.raises(AbortError, match="not signed by"):
-            fresh.share(adverts)
+        mine = fresh.advertise(*room.about)
+        with pytest.raises(AbortError, match="not signed by 'c01'"):
+            fresh.share(adverts | {"c00": mine})
 
     def test_shares_that_somebody_touched(self):
         room = Room(n=4, threshold=3)

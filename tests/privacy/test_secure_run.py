@@ -9,7 +9,7 @@ import scipy.sparse
 import fedfactor
 from fedfactor.algorithms import FELB, FNMF, FedAvgNMF, FedProxNMF, PooledBMF, PooledNMF
 from fedfactor.core.errors import ClientUnavailable, IncompatibleError, ProtocolError
-from fedfactor.privacy import Clip, Gaussian, Listener, Minimums, PrivacyWarning, RefusedError, SecureSum
+from fedfactor.privacy import Clip, Gaussian, Listener, Minimums, PaperNoise, PrivacyWarning, RefusedError, SecureSum
 from fedfactor.privacy.secagg import AbortError
 
 pytest.importorskip("cryptography")
@@ -31,11 +31,16 @@ def relative(a, b):
     ("method", "binary"),
     [
         (PooledNMF(4, tol=0), False),
-        (FedAvgNMF(4, local_steps=3, tol=0), False),
-        (FedProxNMF(4, tol=0), False),
-        (FNMF(4, barycenter="client", tol=0), False),
-        (PooledBMF(3, tol=0), True),
-        (FELB(3, tol=0), True),
+        *(
+            pytest.param(method, binary, marks=pytest.mark.slow)
+            for method, binary in (
+                (FedAvgNMF(4, local_steps=3, tol=0), False),
+                (FedProxNMF(4, tol=0), False),
+                (FNMF(4, barycenter="client", tol=0), False),
+                (PooledBMF(3, tol=0), True),
+                (FELB(3, tol=0), True),
+            )
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -102,6 +107,16 @@ class TestMinimums:
         data = owners(rows=3)
         with pytest.warns(PrivacyWarning, match="no more rows than components"):
             fedfactor.run(PooledNMF(3), data, rounds=2)
+        for seen_alone in ("median", PaperNoise("gaussian", 1.0)):
+            with pytest.warns(PrivacyWarning, match="no more rows than components"):
+                fedfactor.run(FedAvgNMF(3), data, rounds=1, privacy=seen_alone)
+            with pytest.raises(RefusedError, match="no more rows than components"):
+                fedfactor.run(FedAvgNMF(3), data, rounds=1, privacy=(seen_alone, Minimums(strict=True)))
+
+    def test_noise_without_a_proof_lifts_no_minimum(self):
+        channel = (PaperNoise("gaussian", 1.0), SecureSum(), Minimums(strict=True))
+        with pytest.raises(RefusedError, match="fewer than 100 rows"):
+            fedfactor.run(FedAvgNMF(3), owners(), rounds=1, privacy=channel)
 
     def test_a_coordinator_who_is_a_client_does_not_count(self):
         rule = Minimums(coordinator_is_client=True, strict=True, allow=("small-client",))

@@ -10,7 +10,14 @@ from scipy import sparse
 
 from fedfactor import DataError
 from fedfactor.algorithms import FedSPLIT, PooledCF
-from fedfactor.selection import choose_recommender, rating_folds, tune_cnmf, tune_joint_rank, tune_owners
+from fedfactor.selection import (
+    choose_recommender,
+    rating_folds,
+    tune_cnmf,
+    tune_joint_rank,
+    tune_owners,
+    tune_recommender,
+)
 from fedfactor.selection.ratings import RANGES, as_overrides
 
 
@@ -48,6 +55,27 @@ def test_owners_tune_at_home_and_fedsplit_takes_it():
     best, errors = choose_recommender([algorithm, PooledCF(2)], owners)
     assert best in (0, 1)
     assert all(np.isfinite(list(errors.values())))
+
+
+def test_a_recommender_is_tuned_within_its_choices_and_its_budget():
+    pytest.importorskip("optuna")
+    R = ratings()
+    owners, choices = {"a": R[:20], "b": R[20:]}, {"refine": (0, 5, 20), "n_components": (1, 2), "iterations": (5, 20)}
+    one, two = (tune_recommender(FedSPLIT(1), choices, owners, trials=4, folds=1, seed=3) for _ in range(2))
+    assert one == two
+    assert one.trials == 4
+    assert all(one.settings[name] in values for name, values in choices.items())
+    errors = choose_recommender([FedSPLIT(**{"n_components": 1, **one.settings})], owners, seed=3)[1]
+    assert one.error == pytest.approx(errors[0])
+
+
+def test_all_combinations_are_tried_when_they_are_few():
+    pytest.importorskip("optuna")
+    R = ratings()
+    owners = {"a": R[:20], "b": R[20:]}
+    found = tune_recommender(PooledCF(1), {"eta_item": (1e-9, 0.005)}, owners, trials=9, folds=1)
+    assert found.trials == 2
+    assert found.settings["eta_item"] == 0.005
 
 
 def test_folds_hold_out_a_fifth():

@@ -183,6 +183,7 @@ def test_the_check_finds_the_fault(name):
         replace(CHECKS[name], algorithm=FAULTS[name])()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_without_the_fault_the_check_passes(name):
     replace(CHECKS[name], algorithm=Honest())()
@@ -251,6 +252,7 @@ def test_engine_checks_find_faults(fault, check):
         checks[check](lambda: Wrong(fault), 0.0)
 
 
+@pytest.mark.slow
 def test_a_right_engine_behind_another_face_passes():
     check_engine(lambda: Wrong("none"))
 

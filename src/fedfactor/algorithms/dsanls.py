@@ -14,7 +14,7 @@ from fedfactor.core.grid import GridShard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.exposure import Exposure
+from fedfactor.kernels.exposure import Exposure, effective_support
 from fedfactor.kernels.factors import reconstruction, refit_rows
 from fedfactor.kernels.pcd import RULES, SOLVERS, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram_rows, squared_norm, total
@@ -95,13 +95,14 @@ class Whole:
 
 @record
 class Local:
-    """Stays at the node: its rows of U, its columns of V, and the error that the last sketch saw."""
+    """Stays at the node: its rows of U, its columns of V, the error that the last sketch saw, whether it has warned."""
 
     U: Array
     V: Array
     total_rows: Array
     total_columns: Array
     sse: Array
+    warned: Array
 
 
 @record
@@ -143,7 +144,8 @@ class DSANLS(Algorithm):
     init : {"scaled", "unit"}
         Factors drawn so that U V has the mean of the data, or uniform on [0, 1] as in the published code.
     leak : {"warn", "refuse", "ignore"}
-        What to do before an upload that completes enough sketches to solve for U: as many columns as U has rows.
+        What to do before an upload that completes enough sketches to solve for U: as many columns as U has rows, and
+        fewer the more of its entries are small.
     iterations : int
         Iterations until the run ends by itself; its last round then brings all of V to every node (k m numbers, once).
     collect : bool
@@ -259,7 +261,7 @@ class DSANLS(Algorithm):
         V = as_like(at.rng("V").random((k, shard.columns.shape[1])), X)
         norms = np.float64(squared_norm(X)), np.float64(squared_norm(shard.columns))
         # Before any step the model is nothing, and its squared error is that of zero.
-        return Local(U, V, *norms, norms[1])
+        return Local(U, V, *norms, norms[1], np.int64(0))
 
     def client_step(self, shard: GridShard, state: Local, down: Tree, at: Round) -> tuple[Local, Tree]:
         """Use the sketch that came to improve one factor, then sketch that factor for the others."""
@@ -276,20 +278,20 @@ class DSANLS(Algorithm):
             V = np.zeros((self.n_components, shard.n_features), shard.X.dtype)
             V[:, shard.bounds[2] : shard.bounds[3]] = state.V
             return state, Columns(V)
-        return state, self._share(shard, state, down, at)
+        return self._share(shard, state, down, at)
 
-    def _share(self, shard: GridShard, state: Local, down: Tree, at: Round) -> Tree:
+    def _share(self, shard: GridShard, state: Local, down: Tree, at: Round) -> tuple[Local, Tree]:
         kind = shard.X.dtype.type
         if isinstance(down, ForU):
             n = int(shard.columns.shape[0])
             S = self._sketch(n, "rows", at.seed, at.index)
             if shard.n_rows < n:  # a node alone tells nobody
-                self._account(S, int(down.t) + 1)
+                state = self._account(state, S, int(down.t) + 1)
             figures = kind(state.sse), kind(state.total_rows)
-            return SketchOfU(sketch_block(state.U.T, S, shard.bounds[0]), *figures)
+            return state, SketchOfU(sketch_block(state.U.T, S, shard.bounds[0]), *figures)
         S = self._sketch(shard.n_features, "columns", at.seed, at.index)
         figures = kind(state.sse), kind(state.total_columns)
-        return SketchOfV(sketch_block(state.V, S, shard.bounds[2]), *figures)
+        return state, SketchOfV(sketch_block(state.V, S, shard.bounds[2]), *figures)
 
     def _sketch(self, size: int, name: str, seed: int, drawn: int) -> Sketch:
         width = sketch_width(size, self.ratio, self.n_components)
@@ -303,15 +305,19 @@ class DSANLS(Algorithm):
         amount = schedule(self.solver, self.start, self.growth, t)
         return inexact_step(W, G, C, solver=self.solver, rule=self.rule, amount=amount), error
 
-    def _account(self, S: Sketch, iterations: int) -> None:
-        """Speak up before the upload that lets others solve for U."""
-        exposure = Exposure(S.size, S.width, iterations)
-        if self.leak == "ignore" or not exposure.solvable or Exposure(S.size, S.width, iterations - 1).solvable:
-            return
+    def _account(self, state: Local, S: Sketch, iterations: int) -> Local:
+        """Speak up before the upload that lets others solve for U, which its zeros and small entries make easier."""
+        if self.leak == "ignore" or int(state.warned):
+            return state
+        support = effective_support(state.U) * S.size / state.U.shape[0]  # as if the other nodes' rows were like these
+        exposure = Exposure(S.size, S.width, iterations, support)
+        if not exposure.solvable:
+            return state
         message = f"DSANLS, iteration {iterations}: {exposure.told('the row factor U of all nodes')}"
         if self.leak == "refuse":
             raise SketchLeakError(f"{message} Stop earlier, or say leak='warn' in a cluster where nothing is secret.")
         warnings.warn(message, ExposureWarning, stacklevel=2)
+        return replace(state, warned=np.int64(1))
 
     def server_step(self, state: Server, up: Tree, at: Round) -> tuple[Server, Tree]:
         """Hand the sum back; ask again when somebody was missing."""

@@ -71,7 +71,7 @@ class FedDMF(Algorithm):
         Vectors are pulled towards the mean of the others (the other one's, for two clients) or of all.
     swap : float
         Share of the training cells of common items in which the others' vector stands for the client's own: the network
-        learns to read vectors that it did not make. Worth 0.5 where clients start apart.
+        learns to read vectors that it did not make.
     refine : int
         Epochs at home after the exchange, with item vectors fixed and the others' vectors in the place of own ones.
     rotate : bool
@@ -84,14 +84,16 @@ class FedDMF(Algorithm):
         keeps nothing aside.
     weight_decay : float
         Of user and item vectors, times the learning rate, in each step.
+    smooth : float
+        Clients judge, publish and keep a running mean of their weights over epochs, in which the past has at most this
+        weight; 0 keeps the last weights. Nothing of it travels before the end.
     device : str
         Where clients compute: ``"cpu"``, ``"cuda"``, ...
 
     Notes
     -----
     Up and down per client and epoch: ``|P| d`` numbers; once at the end, m d numbers. Layers, user vectors and cells
-    never
-    leave, unless ``share`` says so; items marked as withheld never do. Uploads are sums, so that secure sums apply.
+    never leave, unless ``share`` says so; items marked as withheld never do. Uploads are sums, so secure sums apply.
 
     Where we differ from the paper: its threshold of 1 on a probability cannot be met, 0.5 is meant; optimiser, dropout
     rate and negatives are not given there. :meth:`paper` has its settings; ours here are those that did best on the
@@ -117,23 +119,24 @@ class FedDMF(Algorithm):
     n_components: int = 32
     hidden: int = 64
     dropout: float = 0.2
-    epochs: int = 15
+    epochs: int = 30
     batch_size: int = 2048
     learning_rate: float = 0.008
     negatives: int | None = 4
     init_scale: float = 0.05
     start: Literal["common", "own"] = "common"
-    average: bool = True
+    average: bool = False
     beta: float = 0.0
     margin: float = 0.2
     anchor: Literal["others", "mean"] = "others"
-    swap: float = 0.0
+    swap: float = 0.5
     refine: int = 0
     rotate: bool = False
     share: Literal["items", "tower", "network"] = "items"
     validation: float = 0.1
     patience: int = 0
-    weight_decay: float = 0.0
+    weight_decay: float = 0.15
+    smooth: float = 0.8
     device: str = "cpu"
 
     domain: ClassVar[Domain] = "binary"
@@ -144,7 +147,7 @@ class FedDMF(Algorithm):
         """Return the paper's settings: batches of 32, 30 epochs, alignment loss alone, independent starts."""
         literal = {
             "epochs": 30, "batch_size": 32, "learning_rate": 0.001, "init_scale": 1.0, "start": "own", "average": False,
-            "beta": 100.0, "margin": 0.2, "swap": 0.0, "refine": 0,
+            "beta": 100.0, "margin": 0.2, "swap": 0.0, "refine": 0, "weight_decay": 0.0, "smooth": 0.0,
         }  # fmt: skip
         return cls(n_components, **{**literal, **changes})
 
@@ -179,8 +182,8 @@ class FedDMF(Algorithm):
         }
         none = {name: np.zeros_like(value) for name, value in weights.items()}
         cells, labels = steps.set_aside(self, shard, at.rng("validation"))
-        best = weights if self.patience else None
-        return Local(weights, none, none, np.int64(0), np.int64(-1), np.bool_(False), cells, labels, best)
+        best, mean = (weights if asked else None for asked in (self.patience, self.smooth))
+        return Local(weights, none, none, np.int64(0), np.int64(-1), np.bool_(False), cells, labels, best, mean)
 
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
         """Answer what the server asks."""
@@ -199,7 +202,7 @@ class FedDMF(Algorithm):
     def _epoch(self, shard: Shard, state: Local, down: Anchor, at: Round) -> tuple[Local, Vectors]:
         """Take in what the others sent, pass once over the cells, send vectors of the common items."""
         if self.patience and bool(down.keep):
-            state = replace(state, best=state.weights)
+            state = replace(state, best=steps.model(state))
         place, z, mean = steps.common_part(shard, state, down)
         weights = dict(state.weights)
         if self.average and len(place):
@@ -209,7 +212,7 @@ class FedDMF(Algorithm):
             weights |= down.net
         state = replace(state, weights=weights)
         state = self._pass(shard, state, place, mean if self.anchor == "mean" else z, at, self.swap)
-        state = replace(state, sent_in=np.int64(at.index))
+        state = steps.smoothed(self, replace(state, sent_in=np.int64(at.index)), at.index)
         sse, n = steps.validate(shard, state) if self.patience else (None, None)
         return state, steps.vectors(self, shard, state, down.items, sse, n)
 

@@ -96,7 +96,7 @@ class Local:
     """Stays home: all weights and the optimiser's moments, what was best, and the cells kept for validation.
 
     ``sent_in`` is the round of the last upload of vectors, −1 before it; ``published`` tells whether the last vectors
-    were published.
+    were published. ``mean`` is the running mean of the weights, where one is kept.
     """
 
     weights: dict[str, Array]
@@ -108,6 +108,7 @@ class Local:
     cells: Array
     labels: Array
     best: dict[str, Array] | None = None
+    mean: dict[str, Array] | None = None
 
 
 @record

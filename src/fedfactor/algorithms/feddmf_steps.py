@@ -62,6 +62,7 @@ def check_settings(settings: FedDMF) -> None:
         "margin": 2.0,
         "beta": np.inf,
         "weight_decay": np.inf,
+        "smooth": 0.999,
     }.items():
         if not 0 <= getattr(settings, name) <= most:
             raise ValueError(f"{name}={getattr(settings, name)} must lie between 0 and {most:g}.")
@@ -133,7 +134,8 @@ def held_out(shard: Shard, columns: np.ndarray) -> np.ndarray:
 
 def hidden_cells(shard: Shard, state: Local, columns: np.ndarray) -> np.ndarray | None:
     """Return the cells that training must not see, rising."""
-    cells = np.union1d(state.cells, held_out(shard, columns))
+    aside = held_out(shard, columns)
+    cells = np.union1d(state.cells, aside) if len(state.cells) else aside
     return cells if len(cells) else None
 
 
@@ -199,8 +201,22 @@ def publish(shard: Shard, state: Local) -> Published:
 
 def back_to_best(state: Local, keep: bool) -> Local:
     """Return to the weights of the best epoch, unless that is the last one."""
-    weights = state.weights if keep or state.best is None else state.best
-    return replace(state, weights=weights, best=None, published=np.bool_(True))
+    weights = model(state) if keep or state.best is None else state.best
+    return replace(state, weights=weights, best=None, mean=None, published=np.bool_(True))
+
+
+def model(state: Local) -> dict[str, Any]:
+    """Return the weights that are judged and published: their running mean, where one is kept."""
+    return state.weights if state.mean is None else state.mean
+
+
+def smoothed(settings: FedDMF, state: Local, index: int) -> Local:
+    """Take one more epoch into the running mean; early on the newest weights count most, the first ones being poor."""
+    if state.mean is None:
+        return state
+    new = 1 - min(settings.smooth, index / (index + 9))
+    mean = {k: (v + new * (state.weights[k] - v)).astype(v.dtype) for k, v in state.mean.items()}
+    return replace(state, mean=mean)
 
 
 def validate(shard: Shard, state: Local) -> tuple[np.float64, np.float64]:
@@ -208,7 +224,7 @@ def validate(shard: Shard, state: Local) -> tuple[np.float64, np.float64]:
     if not len(state.cells):
         return np.float64(0), np.float64(0)
     rows, places = np.divmod(state.cells, len(held_columns(shard)))
-    net = state.weights
+    net = model(state)
     a, b = dmf.user_part(net, net["P"]), dmf.item_part(net, net["Q"])
     odds = np.exp(-dmf.pair_logits(net, a[rows], b[places]).astype(np.float64))
     return np.float64(((1 / (1 + odds) - state.labels) ** 2).sum()), np.float64(len(rows))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.algorithms.fedsplit_home import fit_own, joint_sums
+from fedfactor.algorithms.fedsplit_home import enough_raters, fit_own, joint_sums
 from fedfactor.algorithms.fedsplit_messages import (
     Basis,
     Begin,
@@ -21,16 +21,15 @@ from fedfactor.algorithms.fedsplit_messages import (
     Server,
     Stats,
 )
+from fedfactor.algorithms.fedsplit_server import as_joint, check_stats, doubtful_stats
 from fedfactor.core.checks import check_rank
-from fedfactor.core.errors import ClientUnavailable, DataError, ProtocolError
+from fedfactor.core.errors import ClientUnavailable, DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.cnmf import Penalty, bilinear, fold_bilinear, fold_users, starting_factors
 from fedfactor.kernels.factors import reconstruction
-from fedfactor.kernels.majorise import masked_step
-from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases
 from fedfactor.kernels.ratings import FLOOR, item_counts, observed
 from fedfactor.kernels.stacked import far_off, joint_factors, outliers
@@ -72,6 +71,13 @@ class FedSPLIT(Algorithm):
         Exchanges of the joint step on sums.
     refine : int
         Steps on U and user biases at home, after the joint factors came; 0 as printed.
+    min_raters : int
+        Send item factors of items that at least this many users of the owner rated; the others are drawn as if
+        unrated. Factors of an item that one or two users rated give these ratings away. An owner without such an item
+        sends no factors, and still receives the joint ones. 1 as printed.
+    scale : (low, high), optional
+        The range of ratings that everybody agreed on: levels and residuals that no such ratings can give are left out,
+        wherever single uploads are seen.
     outlier : float
         Leave out owners whose largest entry is this many times the median owner's; only where uploads are seen.
     select : {"all", "size", "quality"}
@@ -97,8 +103,9 @@ class FedSPLIT(Algorithm):
     Two exchanges (three with ``item_bias="count"``): up 2 + 2m numbers and then :math:`k_c m`; down 1 + m and then
     :math:`K(m + k_c) + m`. The number of components says that the owner has at least three times
     (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
-    biases, unrated items drawn so that V does not tell which they are, lower ranks for small owners, steps at home
-    after distillation; :meth:`as_printed` has none of these.
+    biases, unrated items and those of few raters drawn so that V does not tell which they are, lower ranks for small
+    owners, steps at home after distillation; :meth:`as_printed` has none of these. Residuals and counts are handed to
+    the algorithm as sums only; ``privacy=SecureSum(gathered="clear")`` hides them from the server as well.
 
     References
     ----------
@@ -124,6 +131,8 @@ class FedSPLIT(Algorithm):
     joint: Literal["gather", "sum"] = "gather"
     joint_rounds: int = 30
     refine: int = 20
+    min_raters: int = 4
+    scale: tuple[float, float] | None = None
     outlier: float = 20.0
     select: Literal["all", "size", "quality"] = "all"
     min_ratings: int = 100
@@ -146,7 +155,7 @@ class FedSPLIT(Algorithm):
         """Return the paper's protocol: mean biases in clear, random start for unrated items, no steps at home."""
         printed = {
             "local_components": 20, "rank_rule": "paper", "item_bias": "mean", "unrated": "keep", "unit_rows": False,
-            "refine": 0, "iterations": 100,
+            "refine": 0, "iterations": 100, "min_raters": 1,
         }  # fmt: skip
         return cls(n_components, **{**printed, **settings})
 
@@ -168,11 +177,14 @@ class FedSPLIT(Algorithm):
         for name, known in words.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        for name, least in {"local_components": 1, "iterations": 1, "joint_rounds": 1, "refine": 0}.items():
+        for name in ("local_components", "iterations", "joint_rounds", "refine", "min_raters"):
+            least = 0 if name == "refine" else 1
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
         if self.outlier <= 1 or self.start_scale <= 0:
             raise ValueError(f"outlier={self.outlier} must exceed 1 and start_scale={self.start_scale} 0.")
+        if self.scale is not None and not (len(self.scale) == 2 and self.scale[0] < self.scale[1]):
+            raise ValueError(f"scale={self.scale} must be the lowest and the highest rating.")
         strangers = sorted({str(name) for name, _ in self.overrides} - set(meta.clients))
         if strangers:
             raise DataError(f"overrides names {strangers[0]!r}, which is no client of this federation.")
@@ -238,21 +250,29 @@ class FedSPLIT(Algorithm):
             weight = (item_counts(R) if self.item_bias == "count" else np.ones_like(state.item)) * bool(state.chosen)
             return state, BiasSums(state.item * weight, weight)
         if self.joint == "sum":
-            return joint_sums(R, state, down.V, masked=self.masked)
+            return joint_sums(R, state, down.V, masked=self.masked, raters=self.min_raters)
         if not bool(state.chosen):
             raise ClientUnavailable(f"{at.client} keeps its item factors to itself (select={self.select!r}).")
+        rated = enough_raters(R, self.min_raters)
+        anything = bool(rated.any())  # else there is nothing to draw from, and no row is sent
         return state, Factors(
-            V=state.sent,
-            item=state.sent_item if self.item_bias == "mean" else None,
-            seen=item_counts(R) > 0 if self.masked else None,
+            V=state.sent[: len(state.sent) * anything],
+            item=state.sent_item * anything if self.item_bias == "mean" else None,
+            seen=rated if self.masked else None,
         )
+
+    def doubt(self, up: Any) -> str:
+        """Look at levels before they are added; factors are compared with those of others, later."""
+        if isinstance(up, Means) and self.scale and not self.scale[0] <= float(up.mean) <= self.scale[1]:
+            return f"A mean of {float(up.mean):.6g} is outside the scale {self.scale}."
+        return doubtful_stats(up, self.scale) if isinstance(up, Stats) else ""
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Level, then join; a run that goes on after the end repeats what it found."""
         if isinstance(up, dict):
             return self._join(state, up) if isinstance(next(iter(up.values())), Factors) else self._mean(state, up)
         if isinstance(up, Stats):
-            check_stats(up)
+            check_stats(up, self.scale)
             return self._level(state, float(up.total / up.weight) if up.weight > 0 else 0.0, up)
         if isinstance(up, BiasSums):
             item = np.divide(up.item, up.weight, out=np.zeros_like(up.item), where=up.weight > 0)
@@ -350,12 +370,13 @@ class FedSPLIT(Algorithm):
 
     def _join(self, state: Server, up: dict[str, Factors]) -> tuple[Server, Any]:
         """Leave out what cannot be item factors, stack the rest, factor it, and cut M apart again."""
+        up = {name: each for name, each in up.items() if len(each.V)}  # some have no item of enough raters
         sizes = [np.abs(each.V).max(initial=0.0) if (each.V >= 0).all() else np.inf for each in up.values()]
         bad = outliers(sizes, self.outlier)
         if self.item_bias == "mean":
             bad |= outliers([np.abs(each.item).max(initial=0.0) for each in up.values()], self.outlier)
         good = {name: each for (name, each), out in zip(up.items(), bad, strict=True) if not out}
-        rejected = state.rejected | np.isin(_names(state), np.array(list(up))[bad])
+        rejected = state.rejected | np.isin(_names(state), np.array(list(up), str)[bad])
         server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
         if not good:  # nothing to join: everybody keeps the model of its own ratings
             return server, Level(state.mu, state.item if self.item_bias == "pooled" else None)
@@ -370,27 +391,6 @@ class FedSPLIT(Algorithm):
         own = {name: np.ascontiguousarray(part.T) for name, part in zip(good, cuts, strict=True)}
         nothing = np.zeros((self.n_components, 0), V.dtype)
         return server, Scatter({name: Global(server.mu, item, V, own.get(name, nothing)) for name in _names(state)})
-
-
-def check_stats(up: Stats) -> None:
-    """Refuse sums that no ratings can give. A sum cannot tell who sent nonsense, so nobody can be left out here."""
-    if up.counts is None:
-        return
-    apart = abs(float(up.counts.sum()) - float(up.weight))
-    if float(up.counts.min()) < -0.5 or apart > 0.5 + 1e-3 * abs(float(up.weight)):
-        raise ProtocolError(
-            "The summed numbers of ratings contradict each other: somebody sent nonsense, and a sum cannot tell who. "
-            "Use item_bias='mean', where single uploads are seen and odd ones left out."
-        )
-
-
-def as_joint(V: Array, up: JointSums, *, sweeps: int) -> np.ndarray:
-    """Return the joint V that these sums ask for; at one scale, so that M keeps its meaning from round to round."""
-    if up.D is None:
-        new = solve_rows(V.T, up.G, up.N.T, sweeps=sweeps).T
-    else:
-        new, _ = masked_step(V, up.G, up.N, up.D, sweeps=sweeps)
-    return np.ascontiguousarray(new)
 
 
 def _names(state: Server) -> list[str]:

@@ -18,7 +18,7 @@ from fedfactor.kernels.rating_stats import own_error
 from fedfactor.kernels.ratings import item_counts
 from fedfactor.kernels.stacked import fill_unrated, row_rms
 
-__all__ = ["fit_own", "joint_sums"]
+__all__ = ["enough_raters", "fit_own", "joint_sums"]
 
 
 def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) -> Local:
@@ -32,7 +32,7 @@ def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) 
         raise ClientUnavailable(f"{at.client} diverged on its own ratings and sends nothing.")
     U, V, sent, item = model.U, model.V, model.V, model.item
     if at is not None and not settings.masked:
-        rated = item_counts(R) > 0
+        rated = enough_raters(R, settings.min_raters)
         sent = fill_unrated(V, rated, settings.unrated, at.rng("unrated"))
         item = fill_unrated(item[None], rated, settings.unrated, at.rng("unrated bias"))[0]
     if settings.unit_rows:
@@ -55,16 +55,21 @@ def _gives(settings: Any, R: Array, mu: float, item: Array, k: int, at: Round) -
     return True
 
 
-def joint_sums(R: Array, state: Local, V: Array, *, masked: bool) -> tuple[Local, JointSums]:
+def enough_raters(R: Array, least: int) -> np.ndarray:
+    """Mark the items that at least so many users rated."""
+    return item_counts(R) >= least
+
+
+def joint_sums(R: Array, state: Local, V: Array, *, masked: bool, raters: int) -> tuple[Local, JointSums]:
     """Fit own M to the joint V and send what the next V depends on: never the item factors themselves."""
-    S, V = state.sent, np.asarray(V, state.sent.dtype)
-    if not bool(state.chosen):  # zeros: under a sum nobody can tell who gave nothing
+    S, V, rated = state.sent, np.asarray(V, state.sent.dtype), enough_raters(R, raters)
+    if not bool(state.chosen) or not rated.any():  # zeros: under a sum nobody can tell who gave nothing
         zero = np.zeros_like(V)
         return state, JointSums(np.zeros((len(V), len(V)), V.dtype), zero, zero if masked else None)
     if not masked:
         M = solve_rows(state.M, V @ V.T, S @ V.T, sweeps=5)
         return replace(state, M=M), JointSums(M.T @ M, M.T @ S)
-    mask = np.broadcast_to(item_counts(R) > 0, S.shape)
+    mask = np.broadcast_to(rated, S.shape)
     M = solve_rows_masked(state.M, S, mask, V, sweeps=5)
     N, D, _ = masked_sums(M, S, mask, V)
     return replace(state, M=M), JointSums(M.T @ M, N, D)

@@ -239,6 +239,11 @@ class PooledCF(Algorithm):
         )
         return replace(state, U=U), Sums(N, D, None, np.float64(sse))
 
+    def doubt(self, up: Any) -> str:
+        """Find signs that no ratings can give; what is merely too large cannot be told from a large owner."""
+        parts = [up.N, up.D] if isinstance(up, Sums) else [up.counts] if isinstance(up, Counts) else []
+        return "Sums over ratings and factors, all positive, are negative." if any((p < 0).any() for p in parts) else ""
+
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Take the items' part; those who stayed away are taken to be like those who came."""
         share = len(at.participants) / int(state.n_clients)

@@ -32,7 +32,7 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
 from fedfactor.kernels.counts import count_error, count_rows
 from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, row_norms, stacked, unit_rows
-from fedfactor.kernels.masked import observed_squared_norm
+from fedfactor.kernels.masked import Penalty, observed_squared_norm
 from fedfactor.kernels.private import fit_with_private, unexplained
 from fedfactor.kernels.products import as_like, squared_norm
 from fedfactor.kernels.scales import row_sums
@@ -225,7 +225,7 @@ class PooledNMF(Algorithm):
         if isinstance(down, Wide):
             return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
         fresh = at.index == 0 or state.U.shape[1] != self.n_components + self.n_private
-        U, pay = self._zeros(shard) if fresh else state.U, pay_of_U(self, shard.n_features)
+        U, pay = self._zeros(shard) if fresh else state.U, self._pay(shard, state, V)
         sweeps = max(self.local_steps, FIRST_STEPS) if fresh else self.local_steps
         if self._counts:
             state = replace(state, U=count_rows(U, shard.X, V, shard.mask, sweeps=sweeps, l1=pay.l1, l2=pay.l2))
@@ -330,15 +330,21 @@ class PooledNMF(Algorithm):
         k, V = self.n_components, as_like(down.V, shard.X)
         # With a clip, U is in units of scaled rows and no start for these.
         start = state.U if state.U.shape[1] == k + self.n_private and self.row_clip is None else None
-        U = self._solve(start, shard.X, stacked(V, state.Q), shard.mask)
+        U = self._solve(start, shard.X, stacked(V, state.Q), shard.mask, self._pay(shard, state, V))
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve U for new rows: of the shared components, and after them of the owner's own when they are given."""
-        return self._solve(None, X, as_like(stacked(factors.V, factors.V_private), X), mask)
+        V = as_like(stacked(factors.V, factors.V_private), X)
+        return self._solve(None, X, V, mask, pay_of_U(self, X.shape[1], V.shape[0]))
 
-    def _solve(self, U: Array | None, X: Array, V: Array, mask: Array | str | None) -> Array:
-        pay = pay_of_U(self, X.shape[1], V.shape[0])
+    def _pay(self, shard: Shard, state: Local, V: Array) -> Penalty:
+        """Say what U pays; where others have missing cells, rows without any pay as if they lay beside them."""
+        pay = pay_of_U(self, shard.n_features)
+        alike = bool(state.masked) and shard.mask is None and state.Q is None and not self._counts
+        return pay.complete(V) if alike else pay
+
+    def _solve(self, U: Array | None, X: Array, V: Array, mask: Array | str | None, pay: Penalty) -> Array:
         if not self._counts:
             return refit_rows(U, X, V, mask, pay)
         U = as_like(np.zeros((X.shape[0], V.shape[0])), X) if U is None else U

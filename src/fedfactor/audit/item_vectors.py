@@ -49,7 +49,9 @@ def item_vector_membership(
     """Ask of every user of a client whether its vectors were learnt from that user.
 
     Half of the client's users stay out of the run. The attacker holds the vectors that the client publishes and the
-    whole history of the user in question on those items, and guesses "member" where they explain that history well.
+    whole history of the user in question on those items, and guesses "member" where they explain that history well; or,
+    with another client's vectors of the common items at hand, where they explain it better than those do. The second
+    guess is the sharper one: how well any vectors fit a user depends most of all on how much the user did.
 
     Parameters
     ----------
@@ -64,8 +66,8 @@ def item_vector_membership(
     Returns
     -------
     Finding
-        With the AUC of the guess, and ``auc_of_another_client``: the same attack with vectors of a client that knew
-        none of these users. Only the difference speaks of membership.
+        With the AUC of the first guess, ``auc_of_another_client``: the same with vectors of a client that knew none of
+        these users, and ``auc_by_comparison``, of the second guess, where another client has items in common.
 
     Examples
     --------
@@ -87,11 +89,17 @@ def item_vector_membership(
     dense = np.asarray(shard.X.toarray() if sparse.issparse(shard.X) else shard.X)
     figures: dict[str, Any] = {}
     others = [name for name in federation.names if name != client]
-    for word, name in (("", client), ("_of_another_client", others[0] if others else client)):
-        columns = np.intersect1d(held_columns(shard), held_columns(shards[name]))
-        V = np.asarray(result.factors[name].V, float)[:, columns]
-        scores = fit_scores(dense[:, columns], V)
-        found = membership_figures(scores[inside], scores[outside])
+    other = others[0] if others else client
+    common = np.intersect1d(held_columns(shard), held_columns(shards[other]))
+
+    def scores(name: str, columns: np.ndarray) -> np.ndarray:
+        return fit_scores(dense[:, columns], np.asarray(result.factors[name].V, float)[:, columns])
+
+    guesses = {"": scores(client, held_columns(shard)), "_of_another_client": scores(other, common)}
+    if others and len(common):
+        guesses["_by_comparison"] = scores(client, common) - scores(other, common)
+    for word, score in guesses.items():
+        found = membership_figures(score[inside], score[outside])
         figures |= {f"{key}{word}": value for key, value in found.items() if key in ("auc", "auc_interval")}
     return Finding(
         "membership from published item vectors",

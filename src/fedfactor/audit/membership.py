@@ -53,12 +53,17 @@ def membership_figures(members: np.ndarray, others: np.ndarray, level: float = 0
     for name, rate in (("tpr_at_0.1%_fpr", 0.001), ("tpr_at_1%_fpr", 0.01)):
         threshold = np.quantile(others, 1 - rate, method="higher")
         hits = int((members > threshold).sum())
-        low = float(beta.ppf((1 - level) / 2, hits, a - hits + 1)) if hits else 0.0
-        high = float(beta.ppf((1 + level) / 2, hits + 1, a - hits)) if hits < a else 1.0
         found[name] = hits / a
-        found[f"{name}_interval"] = [low, high]
+        found[f"{name}_interval"] = _interval(hits, a, level)
+        # The threshold comes from these very outsiders: of all outsiders, more may lie above it.
+        found["false_alarms_" + name[4:] + "_at_most"] = _interval(int((others > threshold).sum()), b, level)[1]
         found[f"{name}_resolvable"] = bool(b * rate >= 1)  # with fewer outsiders the rate cannot be measured
     return found
+
+
+def _interval(hits: int, of: int, level: float) -> list[float]:
+    low = float(beta.ppf((1 - level) / 2, hits, of - hits + 1)) if hits else 0.0
+    return [low, float(beta.ppf((1 + level) / 2, hits + 1, of - hits)) if hits < of else 1.0]
 
 
 def _normal(level: float) -> float:

@@ -12,20 +12,23 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedfactor.algorithms.pooled_nmf import PooledNMF
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.findings import Finding
+from fedfactor.audit.item_vectors import item_vector_membership
 from fedfactor.audit.membership import membership_figures, residual_scores
 from fedfactor.audit.others import factor_inference
 from fedfactor.audit.reconstruction import binary_rows_in_span, reconstruction_rate
 from fedfactor.audit.report import AuditReport
 from fedfactor.audit.sums import differencing_error, singleton_exposure
-from fedfactor.core.federation import Federation
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, Round, download_for
 from fedfactor.core.tree import leaves, to_numpy
 from fedfactor.engines import client
 from fedfactor.engines.launch import run
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.listen import Listener
+from fedfactor.privacy.paper import PaperNoise
 from fedfactor.privacy.policy import Minimums, PrivacyWarning, RefusedError
 from fedfactor.privacy.secure_sum import SecureSum
 
@@ -36,6 +39,7 @@ LATE = 20
 """Round in which a client stays away: by then V moves little, and the difference of two sums is that client's part."""
 
 ROWS = "no row can be read from what the server sees"
+UNTRIED = "Not tried: no upload that the server sees here holds a matrix that could tell rows apart."
 
 
 def audit(
@@ -78,7 +82,7 @@ def audit(
     """
     if not isinstance(federation, Federation):
         federation = Federation(federation)
-    federation.prepare(algorithm.domain)
+    meta = federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
     asked = next((part for part in parts if isinstance(part, DP)), None)
     exact = asked is None and ("secure-sum" in parts or any(isinstance(part, SecureSum) for part in parts))
@@ -87,15 +91,20 @@ def audit(
         members, others = _halves(federation, seed)
         heard = Listener()
         result = run(algorithm, members, rounds=rounds, seed=seed, privacy=(heard, *parts))
-        findings = [_membership(result, members, others, asked)]
-        if privacy is None:
-            findings += _clear_uploads(algorithm, federation, seed)
+        if all(hasattr(kept, "known") for kept in result.factors.values()):  # item vectors, joined by a network
+            findings = [item_vector_membership(algorithm, federation, seed=seed)]
         else:
+            findings = [_membership(result, members, others, asked)]
+        gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+        noisy = asked is not None or any(isinstance(part, PaperNoise) for part in parts)
+        if not noisy and (gathers or not exact):  # medians and trimmed means see every upload too
+            findings += _clear_uploads(algorithm, federation, seed, all_kinds=not exact)
+        if privacy is not None:
             findings.append(_sum_reconstruction(heard, members))
         if exact:
-            findings.append(_singletons(algorithm, federation, parts, seed))
+            findings.append(singletons(algorithm, federation, parts, seed))
             findings.append(_differencing(algorithm, federation, parts, seed))
-        if asked is not None and asked.unit == "row" and hasattr(algorithm, "row_clip"):
+        if asked is not None:
             findings.append(_canaries(algorithm, asked, parts, result.rounds, canaries, seed))
     about = {
         "algorithm": type(algorithm).__name__,
@@ -117,27 +126,30 @@ def _dense(X: Any) -> np.ndarray:
     return to_numpy(X)
 
 
-def _halves(federation: Federation, seed: int) -> tuple[dict[str, Any], np.ndarray]:
-    """Keep every second row, drawn at random, out of the run."""
+def _halves(federation: Federation, seed: int) -> tuple[dict[str, Shard], np.ndarray]:
+    """Keep every second row, drawn at random, out of the run; what else an owner says of its data stays."""
     rng = np.random.default_rng(seed)
     members, others = {}, []
     for name in federation.names:
-        X = federation.shard(name).X
-        order = rng.permutation(X.shape[0])
-        half = max(1, (X.shape[0] + 1) // 2)
-        members[name] = X[np.sort(order[:half])]
-        others.append(_dense(X[np.sort(order[half:])]))
+        shard = federation.shard(name)
+        order = rng.permutation(shard.n_rows)
+        half = max(1, (shard.n_rows + 1) // 2)
+        inside = np.sort(order[:half])
+        mask = shard.mask if shard.mask is None or isinstance(shard.mask, str) else shard.mask[inside]
+        members[name] = replace(shard, X=shard.X[inside], mask=mask, holdout=None)
+        others.append(_dense(shard.X[np.sort(order[half:])]))
     return members, np.concatenate(others)
 
 
-def _membership(result: Any, members: dict[str, Any], others: np.ndarray, asked: DP | None) -> Finding:
+def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, asked: DP | None) -> Finding:
     V = to_numpy(result.V).astype(np.float64)
-    inside = residual_scores(np.concatenate([_dense(X) for X in members.values()]), V)
+    inside = residual_scores(np.concatenate([_dense(shard.X) for shard in members.values()]), V)
     figures = membership_figures(inside, residual_scores(others, V)) if others.size else {"auc": 0.5}
     refuted, claim = False, "none is made: membership is not protected without noise"
     if asked is not None and others.size:
         claim = f"({asked.epsilon:g}, {asked.delta:g})-DP of one {asked.unit}: hits ≤ exp(ε) × false alarms + δ"
-        most = math.exp(min(asked.epsilon, 700.0)) * 0.01 + asked.delta
+        alarms = figures["false_alarms_at_1%_fpr_at_most"]
+        most = math.exp(min(asked.epsilon, 700.0)) * alarms + asked.delta
         refuted = figures["tpr_at_1%_fpr_resolvable"] and figures["tpr_at_1%_fpr_interval"][0] > most
     return Finding(
         "membership from the final V", "anybody who holds V", claim, "REFUTED" if refuted else "consistent", figures,
@@ -156,12 +168,35 @@ def _first_upload(algorithm: Algorithm, federation: Federation, name: str, seed:
 
 
 def _wide(tree: Any, m: int) -> list[np.ndarray]:
+    """List the matrices over all columns in a message; those that have the columns as rows are turned."""
     found = [to_numpy(leaf).astype(np.float64) for _, leaf in leaves(tree)]
-    return [leaf for leaf in found if leaf.ndim == 2 and leaf.shape[1] == m]
+    found = [leaf for leaf in found if leaf.ndim == 2 and m in leaf.shape]
+    return [leaf if leaf.shape[1] == m else leaf.T for leaf in found]
 
 
-def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> list[Finding]:
-    """Read rows out of each client's own first upload."""
+def _blocks_of(
+    algorithm: Algorithm, federation: Federation, name: str, seed: int, all_kinds: bool
+) -> tuple[list, list]:
+    """Return the wide matrices that a client sends first, and those that it had received.
+
+    A method that begins with something else is run to its end by this client alone: what it sends last is looked at.
+    Unless all kinds are seen, those that are summed securely are left out.
+    """
+    m = federation.n_features
+    up, _, down = _first_upload(algorithm, federation, name, seed)
+    if blocks := _wide(up, m):
+        return (blocks, _wide(down, m)) if all_kinds or up.uplink == "gather" else ([], [])
+    heard = Listener()
+    run(algorithm, {name: federation.shard(name)}, seed=seed, privacy=(heard,))
+    seen = [up for _, up, _ in heard.rounds if all_kinds or isinstance(up, Mapping)]  # not summed
+    found = [blocks for up in seen if (blocks := _wide(up, m))]
+    last = found[-1] if found else []
+    # Vectors that span all columns in which they are not zero would "contain" every row, and so tell nothing.
+    return [b for b in last if np.linalg.matrix_rank(b) < np.count_nonzero(b.any(axis=0))], []
+
+
+def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int, *, all_kinds: bool) -> list[Finding]:
+    """Read rows out of each client's own first upload; beside a secure sum, only if it is of a kind seen one by one."""
     k = getattr(algorithm, "n_components", 1)
     total = {"rows": 0, "recovered": 0, "false": 0}
     small = [name for name in federation.names if federation.shard(name).n_rows <= k]
@@ -169,22 +204,23 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
     inferred: list[float] = []
     for name in federation.names if binary else ():
         X = _dense(federation.shard(name).X)
-        up, _, down = _first_upload(algorithm, federation, name, seed)
-        blocks = _wide(up, X.shape[1])
+        blocks, received = _blocks_of(algorithm, federation, name, seed, all_kinds)
+        if not blocks:
+            continue
         direct = binary_rows_in_span(*blocks)
-        through = direct if direct.size else binary_rows_in_span(*blocks, *_wide(down, X.shape[1]))
+        through = direct if direct.size else binary_rows_in_span(*blocks, *received)
         for key, value in reconstruction_rate(X, through).items():
             total[key] += value
     rng = np.random.default_rng(seed)
     for name in small[:5]:
-        up, _, _ = _first_upload(algorithm, federation, name, seed)
-        factor = _wide(up, federation.n_features)[-1]
-        inferred.append(factor_inference(_dense(federation.shard(name).X), factor, 0.25, rng, ridge=1e-6))
+        blocks, _ = _blocks_of(algorithm, federation, name, seed, all_kinds)
+        if blocks:
+            inferred.append(factor_inference(_dense(federation.shard(name).X), blocks[-1], 0.25, rng, ridge=1e-6))
     found = [
         Finding(
             "rows from one upload in the clear", SERVER, ROWS, "REFUTED" if total["recovered"] else "consistent",
             {**total, "clients_with_no_more_rows_than_components": len(small)},
-            "" if binary else "Only binary rows are searched for; these are not.",
+            _unsearched(binary, total["rows"]),
         )
     ]  # fmt: skip
     if inferred:
@@ -198,37 +234,47 @@ def _clear_uploads(algorithm: Algorithm, federation: Federation, seed: int) -> l
     return found
 
 
+def _unsearched(binary: bool, rows: int) -> str:
+    if not binary:
+        return "Only binary rows are searched for; these are not."
+    return "" if rows else UNTRIED
+
+
 def _is_binary(X: Any) -> bool:
     values = X.data if scipy.sparse.issparse(X) else to_numpy(X)
     return bool(np.isin(values, (0, 1)).all())
 
 
-def _sum_reconstruction(heard: Listener, members: dict[str, Any]) -> Finding:
+def _sum_reconstruction(heard: Listener, members: dict[str, Shard]) -> Finding:
     """Try the same on every sum that the server was handed."""
-    X = np.concatenate([_dense(rows) for rows in members.values()])
+    X = np.concatenate([_dense(shard.X) for shard in members.values()])
     total = {"rows": len(X), "recovered": 0, "false": 0, "sums": len(heard.rounds)}
-    for _, up, _ in heard.rounds[:10]:
-        rate = reconstruction_rate(X, binary_rows_in_span(*_wide(up, X.shape[1])))
+    wide = [blocks for _, up, _ in heard.rounds if (blocks := _wide(up, X.shape[1]))]
+    for blocks in wide[:10]:
+        rate = reconstruction_rate(X, binary_rows_in_span(*blocks))
         total["recovered"] = max(total["recovered"], rate["recovered"])
         total["false"] = max(total["false"], rate["false"])
     verdict = "REFUTED" if total["recovered"] else "consistent"
     return Finding("rows from the sums", SERVER, ROWS, verdict, total)
 
 
-def _singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
+def singletons(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
     """Look for columns that one row fills, in the first sum of the run as it would really be made."""
     heard = Listener()
-    if getattr(algorithm, "start", "random") != "random":
+    if getattr(algorithm, "start", "random") not in ("random", "common", "own"):
         # A start of its own keeps no U to compare with; the rounds after it send sums of the kind looked at here.
         algorithm = replace(algorithm, start="random")  # type: ignore[type-var]
+    attack, claim = "columns that one row fills", "no row's u is shown by a sum"
     result = run(algorithm, federation, rounds=1, seed=seed, privacy=(heard, *parts))
-    A = _wide(heard.rounds[0][1], federation.n_features)[-1]
+    if not (blocks := _wide(heard.rounds[0][1], federation.n_features)):
+        return Finding(attack, SERVER, claim, "consistent", {}, UNTRIED)
+    A = blocks[-1]
     U = np.concatenate([_u_of(_first_upload(algorithm, federation, n, seed)[1], algorithm) for n in federation.names])
     X = scipy.sparse.vstack([scipy.sparse.csr_array(federation.shard(name).X) for name in federation.names])
     figures = singleton_exposure(A, U, X)
     figures["withheld_columns"] = (result.privacy or {}).get("withheld_columns", 0)
     verdict = "REFUTED" if figures["rows_exposed"] else "consistent"
-    return Finding("columns that one row fills", SERVER, "no row's u is shown by a sum", verdict, figures)
+    return Finding(attack, SERVER, claim, verdict, figures)
 
 
 def _u_of(state: Any, algorithm: Algorithm) -> np.ndarray:
@@ -256,9 +302,11 @@ def _differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[
         return Finding(
             "difference of two sums", SERVER, claim, "consistent", {}, "The run ended before it could be tried."
         )
-    upload = _wide(_upload_before_last(algorithm, federation, gone, heard, seed), federation.n_features)[-1]
-    before, after = (_wide(up, federation.n_features)[-1] for _, up, _ in heard.rounds[-2:])
-    error = differencing_error(before, after, upload)
+    sent = (*(up for _, up, _ in heard.rounds[-2:]), _upload_before_last(algorithm, federation, gone, heard, seed))
+    blocks = [_wide(up, federation.n_features) for up in sent]
+    if not all(blocks):
+        return Finding("difference of two sums", SERVER, claim, "consistent", {}, UNTRIED)
+    error = differencing_error(*(found[-1] for found in blocks))
     verdict = "REFUTED" if error < 0.5 else "consistent"
     return Finding("difference of two sums", SERVER, claim, verdict, {"relative_error": error})
 
@@ -277,6 +325,9 @@ def _canaries(
     algorithm: Algorithm, asked: DP, parts: Sequence[Any], rounds: int, n_canaries: int, seed: int
 ) -> Finding:
     """Bound ε from below, with noise and rounds as in the run."""
+    if asked.unit != "row":
+        note = f"Not tried: only rows can be planted, and the unit is a {asked.unit}. Nothing here tested the noise."
+        return Finding("planted rows in one run", SERVER, f"ε ≤ {asked.epsilon:g}", "consistent", {}, note)
     planted = plant_canaries(n_canaries, np.random.default_rng(seed))
     settings = replace(asked, row_bound=1.0, rows=n_canaries / 2, ledger=None)
     if asked.noise == "local":
@@ -287,4 +338,8 @@ def _canaries(
     figures["claimed_epsilon"] = asked.epsilon
     verdict = "REFUTED" if figures["epsilon"] > asked.epsilon else "consistent"
     note = "" if figures["most_it_could_show"] > asked.epsilon else "Too few canaries to refute a claim this large."
+    if type(algorithm) is not PooledNMF:
+        note = (
+            f"Run with PooledNMF, whose clipped gradients and noise {type(algorithm).__name__} shares. {note}".strip()
+        )
     return Finding("planted rows in one run", SERVER, f"ε ≤ {asked.epsilon:g}", verdict, figures, note)

@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fedfactor.cli.console import duration, size
 from fedfactor.cli.place import Place, own_arrays
 from fedfactor.cli.settings import open_parts
 from fedfactor.cli.words import STATUS, resumed
-from fedfactor.core.errors import MissingExtraError
+from fedfactor.core.errors import FedfactorError, MissingExtraError
 from fedfactor.core.run import Run
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.data.results import write_factors, write_private
@@ -55,12 +56,12 @@ def fit_on_ranks(
         if not quiet:
             typer.echo(resumed(place.out, saved[1]), err=True)
     engine = MPIEngine(size=world.size, reduction=reduction)  # type: ignore[arg-type]
-    federation = open_parts(files, missing_values)
-    options = {"rounds": asked["rounds"], "participation": asked["participation"]}
+    federation = _everywhere(world, lambda: open_parts(files, missing_values))
+    options: dict[str, Any] = {"rounds": asked["rounds"], "participation": asked["participation"]}
     watch = watcher(int(not quiet))
-    run = run_on(
-        method, federation, engine=engine, seed=seed, checkpoint=_kept(method, place), callbacks=watch, **options
-    )
+    options |= {"engine": engine, "seed": seed, "checkpoint": _kept(method, place), "callbacks": watch}
+    # Mistakes in data or settings are raised on all ranks; what goes wrong later ends the job from within.
+    run: Run = _everywhere(world, lambda: run_on(method, federation, **options))
     _write(world, place, run, asked)
     memory = world.hear_all(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if not quiet:
@@ -95,17 +96,41 @@ def _on_root(world: World, work: Callable[[], Any]) -> Any:
     return found
 
 
+def _everywhere(world: World, work: Callable[[], Any]) -> Any:
+    """Do something on every rank; when it fails on one, say so once and end all, for the others would wait for ever."""
+    found: Any = None
+    mistake = ""
+    try:
+        found = work()
+    except (FedfactorError, ValueError, OSError, RuntimeError) as error:
+        mistake = str(error)
+    except Exception:
+        mistake = traceback.format_exc()
+    told = world.hear_all(mistake)
+    if not any(told):
+        return found
+    if world.rank == 0:
+        own = {text for text in told if text}
+        for text in sorted(text for text in own if not any(each in text for each in own - {text})):
+            which = [rank for rank, each in enumerate(told) if each == text]
+            where = "" if len(which) == world.size else f" (rank {', '.join(map(str, which))})"
+            typer.echo(f"Error: {text}{where}", err=True)
+    raise typer.Exit(2)
+
+
 def _write(world: World, place: Place, run: Run, asked: Mapping[str, Any]) -> None:
     """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
     private = {name: own_arrays(kept) for name, kept in run.factors.items() if name}
-    write_private(place.out, private)
+    _everywhere(world, lambda: write_private(place.out, private))
     V = _components(world, run)
-    world.comm.Barrier()
-    if world.rank == 0:
+
+    def shared() -> None:
         owners = {name: {"relative_error": score.relative_error} for name, score in run.scores.items()}
         record = {**run.summary(), "asked": dict(asked), "owners": owners}
         write_factors(place.out, V, features=run.feature_names, run=record)
         place.clear()
+
+    _on_root(world, shared)
 
 
 def _components(world: World, run: Run) -> Any:

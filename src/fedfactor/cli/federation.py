@@ -200,7 +200,7 @@ def join(
     yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
-    poll: Annotated[float, typer.Option(help="Seconds between two looks for mail.")] = 0.5,
+    poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
     debug: Debug = False,
 ) -> None:

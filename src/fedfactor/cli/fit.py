@@ -16,6 +16,7 @@ from fedfactor.cli.privacy import (
     Clip,
     Delta,
     Epsilon,
+    KnownTo,
     LedgerFile,
     Privacy,
     RowBound,
@@ -113,6 +114,7 @@ def fit(
     row_bound: RowBound = None,
     subject: Subject = None,
     cap: Cap = 1,
+    known_to: KnownTo = 1,
     ledger: LedgerFile = None,
     allow: Allow = None,
     overwrite: Overwrite = False,
@@ -120,6 +122,8 @@ def fit(
     debug: Debug = False,
 ) -> None:
     """Factor the rows of several owners together: X ≈ U V, with V common and every U private.
+
+    Each of FILES holds the rows of one owner (.npy .npz .csv .tsv .parquet .mtx); a folder stands for the files in it.
 
     An interrupted run goes on when the same command is given again. Written to the folder: components.safetensors (V),
     features.json, run.json, and private/OWNER.safetensors (U, readable by you only). checkpoint/ is there while the run
@@ -132,7 +136,7 @@ def fit(
             place.check(overwrite)
         words = privacy_of(
             privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
-            ledger=ledger, allow=allow,
+            known_to=known_to, ledger=ledger, allow=allow,
         )  # fmt: skip
         if words is not None and engine is Network.mpi:
             raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
@@ -169,9 +173,12 @@ def fit(
 
 def _open(files: list[Path], missing_values: float | str | None, method: Any) -> Any:
     """Open every file and check all of them, and whether the method can take them, before any work."""
+    from fedfactor.data.results import owner_to_file
     from fedfactor.engines.base import check_fit
 
     federation = open_parts(files, missing_values)
+    for name in federation.names:
+        owner_to_file(name)  # a name that no result could be filed under
     check_fit(method, federation.prepare(method.domain))
     return federation
 

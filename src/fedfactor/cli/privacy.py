@@ -26,7 +26,8 @@ RowBound = Annotated[
 Subject = Annotated[
     str | None, typer.Option("--subject", help="With --unit subject: the column that names it.", show_default=False)
 ]
-Cap = Annotated[int, typer.Option(help="With --unit subject: rows of one subject that count.")]
+Cap = Annotated[int, typer.Option(help="With --unit subject: rows of one subject that count at each owner.")]
+KnownTo = Annotated[int, typer.Option(help="With --unit subject: owners that may have rows of one subject.")]
 LedgerFile = Annotated[
     Path | None,
     typer.Option("--ledger", help="The books of this data set, across runs (.jsonl).", show_default=False),
@@ -47,6 +48,7 @@ def privacy_of(
     row_bound: float | None = None,
     subject: str | None = None,
     cap: int = 1,
+    known_to: int = 1,
     ledger: Path | None = None,
     allow: list[str] | None = None,
 ) -> Any:
@@ -68,7 +70,8 @@ def privacy_of(
     minimums = Minimums(allow=tuple(allow or ()))  # type: ignore[arg-type]
     if word == "dp":
         wanted = dp(
-            epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap, ledger=ledger  # type: ignore[arg-type]
+            epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,  # type: ignore[arg-type]
+            known_to=known_to, ledger=ledger,
         )  # fmt: skip
         return wanted, minimums
     books = () if ledger is None else (Ledger(ledger, delta=delta),)

@@ -34,7 +34,10 @@ def rank(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Choose the number of components: each owner hides cells, all factor the rest, the sums of errors decide."""
+    """Choose the number of components: each owner hides cells, all factor the rest, the sums of errors decide.
+
+    Each of FILES holds the rows of one owner (.npy .npz .csv .tsv .parquet .mtx); a folder stands for the files in it.
+    """
     from fedfactor.data.io import open_files
     from fedfactor.selection import select_rank
 

@@ -21,6 +21,11 @@ from fedfactor.core.protocol import LocalFactors
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
+_SAID = (
+    "algorithm", "settings", "seed", "rounds", "status", "relative_error", "worst_client", "bytes_up", "bytes_down",
+    "seconds",
+)  # fmt: skip
+
 
 def info(folder: Folder, debug: Debug = False) -> None:
     """Say what a folder of results holds."""
@@ -35,30 +40,53 @@ def info(folder: Folder, debug: Debug = False) -> None:
         record = _record(folder)
         private = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
     screen = console()
-    worst = record["worst_client"]
-    screen.print(
-        f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds, {record['status']}", markup=False
-    )
+    ended = f", {record['status']}" if "status" in record else ""
+    screen.print(f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds{ended}", markup=False)
     screen.print(
         f"V: {V.shape[0]} components × {V.shape[1]} features, {V.dtype}, {'named' if features else 'without names'}"
     )
-    screen.print(
-        f"relative error {record['relative_error']:.5f}, worst owner {worst['name']}: {worst['relative_error']:.5f}",
-        markup=False,
-    )
-    up, down = size(record["bytes_up"]), size(record["bytes_down"])
-    screen.print(f"sent {up} up and {down} down in {duration(record['seconds'])}")
+    for line in (_errors(record), _traffic(record)):
+        if line:
+            screen.print(line, markup=False)
     screen.print(f"private U of {len(private)} owners: {', '.join(private) or 'none'}", markup=False)
+
+
+def _errors(record: dict[str, Any]) -> str:
+    """Say the error: of all owners and of the worst, or what a party of a federation knows of it."""
+    if record.get("relative_error") is None:
+        return ""
+    whose = f" of {record['party']}'s rows" if "party" in record else ""
+    errors: dict[str, float] = record.get("errors") or {}
+    worst = record.get("worst_client")
+    if worst is None and errors:
+        name = max(errors, key=lambda owner: errors[owner])
+        worst = {"name": name, "relative_error": errors[name]}
+    more = f", worst owner {worst['name']}: {worst['relative_error']:.5f}" if worst else ""
+    return f"relative error{whose} {record['relative_error']:.5f}{more}"
+
+
+def _traffic(record: dict[str, Any]) -> str:
+    """Say what was sent: by all, or by one party of a federation."""
+    if "bytes_sent" in record:
+        return f"sent {size(record['bytes_sent'])} in {record['letters']} letters"
+    up, down = size(record["bytes_up"]), size(record["bytes_down"])
+    return f"sent {up} up and {down} down in {duration(record['seconds'])}"
 
 
 def transform(
     folder: Folder,
     rows: Annotated[Path, typer.Argument(help="A file of new rows.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where U goes: .csv or .npy.", show_default=False)],
-    missing_values: Annotated[str | None, typer.Option("--missing-values", help="As in fedfactor fit.")] = None,
+    missing_values: Annotated[
+        str | None,
+        typer.Option("--missing-values", help="As in fedfactor fit; by default as in that run.", show_default=False),
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Find U of new rows with the components of a finished run; nothing is sent anywhere."""
+    """Find U of new rows with the components of a finished run; nothing is sent anywhere.
+
+    FOLDER was written by fedfactor fit; ROWS is a file of new rows, in any format that fit reads.
+    """
     from fedfactor.data.io import load_table
     from fedfactor.data.results import read_components
 
@@ -68,8 +96,9 @@ def transform(
         V, features = read_components(folder)
         record = _record(folder)
         method = algorithm_class(record["algorithm"])(**record["settings"])
-        table = load_table(rows, missing_values=missing(missing_values))
-        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), missing(missing_values))
+        absent = missing(record.get("asked", {}).get("missing_values") if missing_values is None else missing_values)
+        table = load_table(rows, missing_values=absent)
+        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), absent)
         check_values(rows.name, X, mask, method.domain)
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
@@ -81,11 +110,15 @@ def transform(
 def _record(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     try:
-        return json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise DataError(f"{path} is not there. Give a folder written by fedfactor fit.") from None
     except ValueError as error:
         raise DataError(f"{path} is not JSON ({error}). Run fedfactor fit again.") from None
+    lacking = [name for name in _SAID if not isinstance(record, dict) or name not in record]
+    if lacking:
+        raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
+    return record
 
 
 def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def summary_table(run: Run, federation: Federation, out: Path) -> Any:
         "rows × columns": f"{federation.n_rows:,} × {federation.n_features:,}",
         "relative error": f"{run.relative_error:.5f} over all rows",
         "worst owner": f"{error:.5f} ({worst})",
-        "rounds": f"{run.rounds}, {STATUS[run.status]}",
+        "rounds": f"{run.rounds}, {_ended(run)}",
         "sent": f"{size(run.bytes_up)} up, {size(run.bytes_down)} down, by all owners together",
         "time in rounds": duration(run.seconds),
         "shared results": f"{out / 'components.safetensors'}, features.json, run.json",
@@ -83,15 +84,28 @@ def uploads(algorithm: Algorithm, meta: Meta) -> list[str]:
         use = getattr(kind, "uplink", None)
         if use is None:
             continue
-        what = re.sub(r"^Up[^:]*: ", "", " ".join((kind.__doc__ or kind.__name__).split()))
+        what = re.sub(r"^Up[^:]*: ", "", _about(kind, algorithm.messages(meta)[kind]))
         needed = "their sum alone is used" if use == "sum" else "the server uses each one by itself"
         said.append(f"Each owner sent {what.replace('``', '').rstrip('.')}; {needed}.")
     return said
 
 
+def _about(kind: type, leaves: Iterable[str]) -> str:
+    """Take from the words of a message those about what this configuration sends: ``name``: … speaks of one leaf."""
+    text = " ".join((kind.__doc__ or kind.__name__).split())
+    first, *others = re.split(r"(?<=\.) (?=``\w+``: )", text)
+    sent = [part for part in others if re.match(r"``(\w+)``", part)[1] in leaves]  # type: ignore[index]
+    return " ".join((first, *sent))
+
+
 def resumed(out: Path, next_round: int) -> str:
     """Say that a run is taken up again."""
     return f"{out} holds an unfinished run: going on from round {next_round}."
+
+
+def _ended(run: Run) -> str:
+    unasked = run.status == "rounds" and not getattr(run.algorithm, "tol", 0)
+    return "all that were asked for" if unasked else STATUS[run.status]
 
 
 def _list(names: list[str], most: int = 6) -> str:

@@ -30,9 +30,10 @@ def dtype_name(X: Any) -> str:
 
 def as_matrix(data: Any) -> tuple[Any, tuple[str, ...] | None]:
     """Turn rows into a floating matrix and its column names; copies only when the dtype or the layout demands it."""
+    refuse_masked(data)
     features: tuple[str, ...] | None = None
     if is_sparse(data):
-        X = data.tocsr()
+        X = _summed(data.tocsr())
     elif hasattr(data, "columns") and hasattr(data, "to_numpy"):
         features = _column_names(data.columns)
         X = _frame_values(data)
@@ -46,6 +47,36 @@ def as_matrix(data: Any) -> tuple[Any, tuple[str, ...] | None]:
             "X.reshape(1, -1) makes one row of one sample."
         )
     return _as_floating(X), features
+
+
+def refuse_masked(data: Any) -> None:
+    """Refuse NumPy's masked arrays: turned into a plain one, such an array shows what its mask hides."""
+    if isinstance(data, np.ma.MaskedArray):
+        raise DataError(
+            "This is a masked array, whose mask would be lost. Fill the masked cells with NaN, X.filled(numpy.nan), "
+            "and pass missing_values=numpy.nan."
+        )
+
+
+def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None) -> Any:
+    """Look at a shard that somebody made by hand; return its X with every cell stored once."""
+    if len(getattr(X, "shape", ())) != 2:
+        raise DataError("The X of a shard must be a matrix, rows × features. Use Shard.of(rows), which makes one.")
+    if features is not None and len(features) != X.shape[1]:
+        raise DataError(f"The shard names {len(features)} features but has {X.shape[1]} columns. Name each column.")
+    if mask is not None and not isinstance(mask, str) and tuple(mask.shape) != tuple(X.shape):
+        raise DataError(f"The mask of a shard has shape {tuple(mask.shape)}, its X {tuple(X.shape)}. Mark every cell.")
+    if not is_sparse(X):
+        return X
+    return _summed(X if X.format in ("csr", "csc") else X.tocsr())
+
+
+def _summed(X: Any) -> Any:
+    """Add up cells that are stored more than once, in a copy: a square of their sum is no sum of their squares."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _column_names(columns: Any) -> tuple[str, ...] | None:
@@ -63,7 +94,13 @@ def _frame_values(frame: Any) -> Any:
     sparse = (
         getattr(frame, "sparse", None) if all(hasattr(t, "fill_value") for t in getattr(frame, "dtypes", [0])) else None
     )
-    return sparse.to_coo().tocsr() if sparse is not None else frame.to_numpy()
+    if sparse is not None:
+        return sparse.to_coo().tocsr()
+    values = frame.to_numpy()
+    if values.dtype != object or not hasattr(frame, "isna"):
+        return values
+    # Columns that know their own "missing" come as objects with a marker that is no number; NaN says the same.
+    return np.where(frame.isna().to_numpy(), np.nan, values)
 
 
 def _as_floating(X: Any) -> Any:
@@ -72,6 +109,8 @@ def _as_floating(X: Any) -> Any:
         return X
     if hasattr(X, "detach"):
         return X.float() if kind in ("float16", "bfloat16") else X.double()
+    if kind.startswith(("datetime", "timedelta")):
+        raise DataError(f"The values are not numbers but dates or spans of time ({kind}). Encode or drop them first.")
     if "complex" in kind:
         raise DataError("Complex data not supported: the factors are real. Use X.real, or the magnitudes abs(X).")
     try:
@@ -101,7 +140,8 @@ def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]
             f"missing_values={missing_values} cannot be told apart in a sparse matrix. Store only the observed cells "
             "and use missing_values='unstored', or pass a dense matrix."
         )
-    mask = X == X if math.isnan(missing_values) else X != missing_values
+    # As a number of X's own type: 0.1 in double precision equals no cell in single.
+    mask = X == X if math.isnan(missing_values) else X != float(missing_values)
     return _fill(X, mask), mask
 
 
@@ -111,11 +151,11 @@ def _fill(X: Any, mask: Any) -> Any:
     return np.where(mask, X, np.zeros((), X.dtype))  # type: ignore[reportUnknownVariableType]
 
 
-def check_values(name: str, X: Any, mask: Any, domain: Domain) -> None:
-    """Raise when a value is not finite or lies outside what the algorithm takes."""
+def check_values(name: str, X: Any, mask: Any, domain: Domain) -> float:
+    """Raise when a value is not finite or lies outside what the algorithm takes; return the largest magnitude."""
     values = X.data if is_sparse(X) else X.values() if "sparse_csr" in str(getattr(X, "layout", "")) else X
     if math.prod(values.shape) == 0:
-        return
+        return 0.0
     if mask is not None and not isinstance(mask, str) and not bool(mask.any()):
         raise DataError(f"Owner {name!r} has no observed cell at all. Leave it out.")
     low, high = float(values.min()), float(values.max())
@@ -132,6 +172,29 @@ def check_values(name: str, X: Any, mask: Any, domain: Domain) -> None:
         )
     if domain == "binary" and not _is_binary(values):
         raise DataError(f"Owner {name!r} has values other than 0 and 1 (up to {high:g}). Threshold the data first.")
+    largest = max(abs(low), abs(high))
+    if not _squares_fit(values, largest, dtype_name(X)):
+        raise DataError(
+            f"Owner {name!r} has values up to {largest:g}, whose squares do not fit into {dtype_name(X)}. Take larger "
+            "units, or double precision if this is single."
+        )
+    return largest
+
+
+def check_scale(largest: float, dtype: str) -> None:
+    """Refuse data whose squares would all vanish: every factor would then look right."""
+    if 0 < largest and largest * largest < float(np.finfo(dtype).smallest_normal):
+        raise DataError(
+            f"No value of any owner exceeds {largest:g}, whose square is nothing in {dtype}. Take smaller units."
+        )
+
+
+def _squares_fit(values: Any, largest: float, dtype: str) -> bool:
+    most = float(np.finfo(dtype).max) if dtype in ("float32", "float64") else math.inf
+    if largest * largest <= most / math.prod(values.shape):  # nearly always: no second look is needed
+        return True
+    share = values / largest
+    return largest * math.sqrt(float((share * share).sum())) <= math.sqrt(most)
 
 
 def _is_binary(values: Any) -> bool:

@@ -15,6 +15,10 @@ class ProtocolError(FedfactorError, ValueError):
     """A message or a stored state is not what the algorithm announced; it was rejected before use."""
 
 
+class NotFiniteError(ProtocolError):
+    """A message has the announced form, but holds NaN or infinity: the sender's numbers are wrong, not its code."""
+
+
 class IncompatibleError(FedfactorError, TypeError):
     """Two choices do not fit together, found before the first round."""
 

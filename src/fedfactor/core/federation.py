@@ -11,6 +11,8 @@ import numpy as np
 from fedfactor.core.checks import (
     as_matrix,
     check_features,
+    check_parts,
+    check_scale,
     check_tiling,
     check_values,
     dtype_name,
@@ -57,7 +59,8 @@ class Shard:
         array([[ True, False]])
         """
         if isinstance(data, Shard):
-            return data
+            X = check_parts(data.X, data.mask, data.features)
+            return data if X is data.X else replace(data, X=X)
         X, features = as_matrix(data)
         X, mask = split_missing(X, missing_values)
         return cls(X=X, mask=mask, features=features)
@@ -92,7 +95,8 @@ class Shard:
     def cast(self, dtype: str) -> Shard:
         """Bring the rows to a floating type."""
         X: Any = self.X.astype(dtype) if is_numpy(self.X) or is_sparse(self.X) else self.X.double()
-        return replace(self, X=X)
+        held: Any = self.holdout
+        return replace(self, X=X, holdout=held.astype(dtype) if is_sparse(held) else held)
 
 
 class Federation:
@@ -119,6 +123,12 @@ class Federation:
     """
 
     def __init__(self, owners: Mapping[str, Any] | Sequence[Any], *, missing_values: Missing = None) -> None:
+        if hasattr(owners, "shape") or isinstance(owners, (str, bytes)):
+            # Its rows, or its column names, would otherwise become owners.
+            raise DataError(
+                f"A federation needs owners by name, or a list of matrices, but this is one {type(owners).__name__}. "
+                "Give {'a': X} for one owner, or split the rows with fedfactor.data.split_rows(X, labels)."
+            )
         if not isinstance(owners, Mapping):
             owners = {str(position): rows for position, rows in enumerate(owners)}
         if not owners:
@@ -190,7 +200,7 @@ class Federation:
         """
         found = [self.facts(name) for name in self.names]
         meta = agree(found)
-        self.adopt(found[0], meta, domain)
+        check_scale(self.adopt(found[0], meta, domain), meta.dtype)
         return meta
 
     def facts(self, name: str) -> Facts:
@@ -200,8 +210,9 @@ class Federation:
         size = (shard.n_rows, shard.n_features)
         return Facts(name, *size, library(shard.X), shard.dtype, masked, shard.features, shard.bounds)
 
-    def adopt(self, first: Facts, meta: Meta, domain: Domain) -> None:
-        """Bring the owners' rows to the agreed dtype and order of columns, and look at every value."""
+    def adopt(self, first: Facts, meta: Meta, domain: Domain) -> float:
+        """Bring the owners' rows to the agreed dtype and order of columns; look at every value, return the largest."""
+        largest = 0.0
         for name in self.names:
             shard = self.shard(name)
             order = check_features(name, shard.features, first.name, first.features)
@@ -210,7 +221,8 @@ class Federation:
                     raise DataError(f"The columns of node {name!r} are in another order than those of {first.name!r}.")
                 shard = _reorder(shard, order, first.features)
             shard = self._open[name] = _cast(shard, meta.dtype)
-            check_values(name, shard.X, shard.mask, domain)
+            largest = max(largest, check_values(name, shard.X, shard.mask, domain))
+        return largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +263,10 @@ def agree(found: Sequence[Facts]) -> Meta:
 
 
 def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | None) -> Shard:
-    X = shard.X[:, np.asarray(order)]
-    mask = shard.mask if shard.mask is None or isinstance(shard.mask, str) else shard.mask[:, np.asarray(order)]
-    return Shard(X, mask, features, shard.holdout)
+    def turned(part: Any) -> Any:
+        return part if part is None or isinstance(part, str) else part[:, np.asarray(order)]
+
+    return Shard(turned(shard.X), turned(shard.mask), features, turned(shard.holdout))
 
 
 def _cast(shard: Shard, dtype: str) -> Shard:

@@ -97,7 +97,18 @@ def settings_of(algorithm: Any) -> dict[str, Any]:
     >>> settings_of(PooledNMF(np.int64(3)))["n_components"]
     3
     """
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(algorithm).items()}
+    return {name: _plain(value) for name, value in asdict(algorithm).items()}
+
+
+def _plain(value: Any) -> Any:
+    whole: Any = value
+    if isinstance(value, np.generic):
+        return whole.item()
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in whole.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in whole] if isinstance(value, list) else tuple(_plain(part) for part in whole)
+    return whole
 
 
 @record
@@ -205,6 +216,14 @@ class Algorithm(ABC):
     def neutral(self, down: Tree) -> Tree | None:
         """Return the upload that says nothing new, from which clipping of whole uploads measures; None means zero."""
         return None
+
+    def doubt(self, up: Tree) -> str:
+        """Say why an upload cannot be true, or nothing. Engines ask this of each upload that they see in clear."""
+        return ""
+
+    def rejected(self, state: Tree) -> tuple[str, ...]:
+        """Name the clients whose uploads the server itself left out so far, where it sees single uploads."""
+        return ()
 
     def settle(self, state: Tree, down: Tree) -> Tree:
         """Return the download that clients finish with; by default the one that was to go out next."""

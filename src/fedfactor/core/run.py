@@ -18,7 +18,10 @@ Status = Literal["converged", "rounds", "stopped", "budget"]
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One round: who took part, what travelled, how long it took, and what the server could see of the error."""
+    """One round: who took part, what travelled, how long it took, and what the server could see of the error.
+
+    ``rejected`` names those whose upload came and was left out, because it was not finite or could not be true.
+    """
 
     index: int
     participants: tuple[str, ...]
@@ -26,6 +29,7 @@ class RoundRecord:
     bytes_down: int
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    rejected: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,11 @@ class Run:
     def rounds(self) -> int:
         """Rounds that were run."""
         return len(self.history)
+
+    @property
+    def rejected(self) -> tuple[str, ...]:
+        """Clients of whom the engine left out an upload at least once, in name order."""
+        return tuple(sorted({name for r in self.history for name in r.rejected}))
 
     @property
     def bytes_up(self) -> int:

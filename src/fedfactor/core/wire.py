@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load, save
 
-from fedfactor.core.errors import ProtocolError
+from fedfactor.core.errors import NotFiniteError, ProtocolError
 from fedfactor.core.tree import (
     Array,
     Tree,
@@ -202,7 +202,7 @@ def check_message(message: Tree, expected: Mapping[type, Spec]) -> None:
             raise ProtocolError(f"{cls.__name__}.{name} holds no array but parts of its own. The message was rejected.")
     for path, leaf in leaves(message):
         if "float" in _dtype_name(leaf) and not math.isfinite(float(leaf.sum())) and not _all_finite(leaf):
-            raise ProtocolError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
+            raise NotFiniteError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
 
 
 def _all_finite(leaf: Any) -> bool:

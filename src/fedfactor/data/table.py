@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +21,9 @@ __all__ = ["Table", "as_real", "refuse_bomb"]
 _BLOCK = 1 << 22  # cells checked in one go: the check must not take as much memory as the matrix
 _ROOMY = 1 << 30  # up to 1 GB a file may unfold to any size ...
 _RATIO = 50  # ... beyond that to fifty times what it takes on disk
+_WHO = r"row|patient|subject|person|sample|case|user|customer|client|record"
+_NUMBER = r"id|nr|no|num|number|index|key"
+_IDENTIFIER = re.compile(rf"(.*[\W_])?({_NUMBER})|({_WHO})[\W_]?({_NUMBER})?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,24 @@ def finish_table(path: Path, X: Any, features: Any, rows: Any, missing_values: A
     X = as_real(X, str(path))
     if not isinstance(X, np.memmap):  # a map is not read on opening; a Federation looks at its values before it runs
         _check_values(path, X, features, isinstance(missing_values, float) and math.isnan(missing_values))
+    if features and rows is None:
+        _warn_of_identifiers(path, X, features[0])
     return Table(X, features, rows)
+
+
+def _warn_of_identifiers(path: Path, X: Any, name: str) -> None:
+    """Say so when the first column seems to number the rows: its values would be factored, and sums of them sent."""
+    if sparse.issparse(X) or len(X) < 3 or not _IDENTIFIER.fullmatch(name.strip()):
+        return
+    column = np.asarray(X[:, 0])
+    if np.array_equal(column, np.trunc(column)) and len(np.unique(column)) == len(column):
+        warnings.warn(
+            f"{path}: the first column, {name!r}, holds another whole number in every row, and its name sounds like an "
+            "identifier. It is factored like any feature, and sums over it are sent. Drop it, or leave its name empty, "
+            "which makes it name the rows.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _names(path: Path, names: Any, expected: int, what: str) -> tuple[str, ...] | None:
@@ -160,5 +182,6 @@ def _complain(path: Path, row: int, column: str, value: float) -> None:
         )
     raise DataError(
         f"{path} lacks a value in row {row}, column {column} (the first such cell; rows count from 0), and "
-        "missing_values does not say that NaN marks missing cells. Pass missing_values=float('nan'), or fill them."
+        "missing_values does not say that NaN marks missing cells. Pass missing_values=float('nan'), on the command "
+        "line --missing-values nan, or fill them."
     )

@@ -103,6 +103,11 @@ def _layout(path: Path, header: list[str], cells: list[str], has_ids: bool) -> t
     # (One cell more, and empty, is a trailing comma instead: refused by the caller.)
     has_ids = has_ids or (len(header) == width - 1 and cells[-1] != "") or (not header[0].strip() and width > 1)
     features = header[1:] if has_ids and len(header) == width else header
+    if not features:
+        raise DataError(
+            f"{path} has one column, {header[0]!r}, and it holds no numbers. Check the delimiter (.csv has commas, "
+            ".tsv tabs)."
+        )
     _check_header(path, features)
     return features, has_ids
 

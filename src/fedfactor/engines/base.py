@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
-from fedfactor.core.errors import IncompatibleError, ProtocolError
+from fedfactor.core.errors import IncompatibleError, NotFiniteError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
 from fedfactor.core.run import RoundRecord, Run
@@ -59,8 +60,8 @@ def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tupl
         if unknown:
             raise ValueError(f"participation named {unknown[0]!r}, which is not a client of this federation.")
     else:
-        if not 0 < rule <= 1:
-            raise ValueError(f"participation={rule} must lie in (0, 1], or be a function (round, names) -> names.")
+        if not isinstance(rule, numbers.Real) or not 0 < rule <= 1:
+            raise ValueError(f"participation={rule!r} must lie in (0, 1], or be a function (round, names) -> names.")
         if rule == 1:
             return names
         size = max(1, math.ceil(rule * len(names)))
@@ -68,23 +69,43 @@ def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tupl
     return tuple(name for name in names if name in chosen)
 
 
-class Inbox:
-    """Combines the uploads of one round as they come, in name order: a running sum, or a mapping for ``gather``."""
+def rule_name(rule: Participation) -> str:
+    """Name a rule for a checkpoint, alike in every process: a function by its name, an object by its type."""
+    if not callable(rule):
+        return str(rule)
+    return str(getattr(rule, "__qualname__", type(rule).__qualname__))
 
-    def __init__(self, expected: dict[type, Spec]) -> None:
+
+class Inbox:
+    """Combines the uploads of one round as they come, in name order: a running sum, or a mapping for ``gather``.
+
+    An upload that holds NaN or infinity, or that `doubt` finds impossible, is left out as if its sender had not come,
+    and the sender is named in ``rejected``: here each upload is seen before it is added, so one bad client need not
+    cost all others their run. An upload of another form than announced is a fault of the code, and raises.
+    """
+
+    def __init__(self, expected: dict[type, Spec], doubt: Callable[[Tree], str] = lambda up: "") -> None:
         self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
+        self._doubt = doubt
         self.present: list[str] = []
+        self.rejected: dict[str, str] = {}
         self.bytes_up = 0
         self._kind: type | None = None
         self._sum: Tree = None
         self._gathered: dict[str, Tree] = {}
 
     def add(self, name: str, up: Tree) -> None:
-        """Check one upload and take it in."""
+        """Check one upload and take it in, or leave it out and say so."""
         try:
             check_message(up, self._expected)
+            wrong = self._doubt(up)
+        except NotFiniteError as error:
+            wrong = str(error)
         except ProtocolError as error:
             raise ProtocolError(f"Client {name!r}: {error}") from None
+        if wrong:
+            self.rejected[name] = wrong
+            return
         if self._kind not in (None, type(up)):
             raise ProtocolError(f"Client {name!r} sent {type(up).__name__} in a round of {self._kind.__name__}.")
         self._kind = kind_of(up)
@@ -98,6 +119,8 @@ class Inbox:
     @property
     def combined(self) -> Tree:
         """What the server step takes: the sum, or the mapping."""
+        if self.rejected and not self.present:
+            raise ProtocolError("No upload could be used. " + " ".join(f"{n}: {w}" for n, w in self.rejected.items()))
         return self._gathered or self._sum
 
 

@@ -80,5 +80,6 @@ def watcher(verbose: int, label: str | None = None) -> tuple[Callback, ...]:
         return (ProgressBar(label),)
     if not logger.handlers and not logging.getLogger().handlers:
         logging.basicConfig(format="%(name)s: %(message)s")
+    if logger.level == logging.NOTSET:  # else the root's, which is for warnings, would swallow the lines asked for
         logger.setLevel(logging.INFO)
     return (Log(every=1 if verbose > 1 else 10),)

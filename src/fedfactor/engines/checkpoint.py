@@ -33,6 +33,11 @@ class Checkpoint:
     folder: Path
     every: int = 1
 
+    def __post_init__(self) -> None:
+        """Refuse an interval that never comes."""
+        if self.every < 1:
+            raise ValueError(f"every={self.every} must be at least 1: the number of rounds between two checkpoints.")
+
     @classmethod
     def of(cls, where: Any) -> Checkpoint | None:
         """Take a folder, a ready Checkpoint, or None."""
@@ -60,14 +65,27 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.file} is not a usable checkpoint ({error}). Delete it to start anew."
             ) from None
-        differing = [key for key in fingerprint if snapshot.fingerprint.get(key) != fingerprint[key]]
+        differing = _difference(snapshot.fingerprint, fingerprint)
         if differing:
-            key = differing[0]
+            key, before, now = differing
             raise CheckpointError(
-                f"{self.file} belongs to another run: its {key} was {snapshot.fingerprint.get(key)!r}, now it is "
-                f"{fingerprint[key]!r}. Going on would not give the same bits. Use another folder, or delete this one."
+                f"{self.file} belongs to another run: its {key} was {before!r}, now it is {now!r}. Going on would not "
+                "give the same bits. Use another folder, or delete this one."
             )
         return snapshot
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any], within: str = "") -> tuple[str, Any, Any] | None:
+    """Find the first thing in which two fingerprints differ; what only one of them has, such as a noise, counts."""
+    for key in (*now, *(key for key in before if key not in now)):
+        both: list[Any] = [before.get(key), now.get(key)]
+        if both[0] == both[1]:
+            continue
+        name = f"{within}{key}"
+        if all(isinstance(part, dict) for part in both):
+            return _difference(both[0], both[1], f"{name} of " if key == "data" else f"{name}.")
+        return name, both[0], both[1]
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +133,14 @@ class Snapshot:
         if about["scatter"] is not None:
             down = Scatter({name: down[str(i)] for i, name in enumerate(about["scatter"])})
         everyone = about["clients"]
-        records: Any = ({**r, "participants": tuple(_but(r["participants"], None, everyone))} for r in about["history"])
+        records: Any = (
+            {
+                **r,
+                "participants": tuple(_but(r["participants"], None, everyone)),
+                "rejected": tuple(r.get("rejected", ())),
+            }
+            for r in about["history"]
+        )
         return cls(
             next_round=about["next_round"],
             server=tree["server"],

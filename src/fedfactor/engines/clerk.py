@@ -22,7 +22,7 @@ from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.letters import Head, most_bytes, read_head, seal, unseal
 from fedfactor.engines.seat import Agreement, Kept, Seat
-from fedfactor.engines.secure import Begin, Counts, Part, Ready, counts_messages, phase_messages, uploads
+from fedfactor.engines.secure import Begin, Counts, Part, Ready, bond_of, counts_messages, phase_messages, uploads
 from fedfactor.engines.survey import Ask, ColumnSums, column_sums, survey_messages, weighted
 from fedfactor.privacy.columns import column_counts, without_columns
 from fedfactor.privacy.primitives import Identity
@@ -31,6 +31,7 @@ from fedfactor.threads import limit_threads
 logger = logging.getLogger("fedfactor")
 
 _ORDER = ("survey", "step", "end")
+COLUMNS = "columns.safetensors"
 
 
 class Refused(FedfactorError, ValueError):
@@ -103,21 +104,22 @@ class Clerk:
             if (_ORDER.index(asked.kind), asked.index) < (_ORDER.index(last.kind), last.index):
                 raise Refused(f"{asked.kind} {asked.index} is stale: {last.kind} {last.index} was answered already")
         if asked.kind == "survey":
-            return self._keep(told, None, None, self._survey(unseal(data, asked, self._surveyed)))
+            down = unseal(data, asked, self._surveyed)
+            return self._keep(told, None, None, self._survey(down), bond_of(asked, down))
         down = unseal(data, asked, self.expected, self.agreement.payload)
         base = None if kept is None else _state_after(asked, kept)
         if base is None:
             base = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
         state, up = self._work(asked, base, down)
-        return self._keep(told, state, base, up)
+        return self._keep(told, state, base, up, bond_of(asked, down, self._columns().get("rare")))
 
-    def _keep(self, told: Head, state: Tree, before: Tree, up: Tree) -> tuple[bytes, Head]:
+    def _keep(self, told: Head, state: Tree, before: Tree, up: Tree, bond: np.ndarray) -> tuple[bytes, Head]:
         """Keep everything before it is sent; where a secure sum was agreed, the upload itself waits here for it."""
         held = self.agreement.protect != "none" and told.kind != "end" and hasattr(up, "uplink")
         number = self._kinds.index(kind_of(up)) if held and not isinstance(up, Counts) else 0
         sent = Ready(np.int64(number)) if held else up
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
-        self.seat.save(Kept(told, answer, state, before, up if held else None))
+        self.seat.save(Kept(told, answer, state, before, *((up, bond) if held else ())))
         return answer, told
 
     def _sum(self, asked: Head, down: Tree) -> Tree:
@@ -131,7 +133,7 @@ class Clerk:
                 raise Refused("no upload waits here for that secure sum")
             registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
             identity = Identity((self.seat.folder / "identity.key").read_bytes())
-            part = Part(mine.name, mine.meta.clients, identity, registry, asked, kept.up)
+            part = Part(mine.name, mine.meta.clients, identity, registry, asked, kept.up, kept.bond)
             self._part = (asked.session, part)
         if self._part is None or self._part[0] != asked.session:
             raise Refused("this party is not in that secure sum: it was restarted. Begin the sum again")
@@ -142,18 +144,28 @@ class Clerk:
         kind, protect = self.agreement.survey, self.agreement.protect
         if not kind and protect == "none":
             raise Refused("column sums were asked for, but the agreed preprocessing needs none")
-        file = self.seat.folder / "columns.safetensors"
         if isinstance(down, ColumnSums | Counts):
+            if isinstance(down, Counts):
+                self._believe(down)
             self.__dict__.pop("shard", None)
             found = (
                 {"weights": down.weights(kind)} if isinstance(down, ColumnSums) else {"rare": down.rare(self._least)}
             )
-            write_atomic(file, to_bytes(found))
+            write_atomic(self.seat.folder / COLUMNS, to_bytes(found))
             return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
         if protect == "none":
             return column_sums(self.seat.shard.X)
+        return self._counts()
+
+    def _counts(self) -> Counts:
         counts = column_counts(self.seat.shard).astype(np.float64)
         return Counts(counts, (counts > 0).astype(np.float64))
+
+    def _believe(self, told: Counts) -> None:
+        """Refuse totals that one's own part shows to be wrong; larger ones must be believed."""
+        mine, n = self._counts(), self.agreement.meta.n_clients
+        if (told.rows < mine.rows).any() or (told.clients < mine.clients).any() or (told.clients > n).any():
+            raise Refused("the counts of columns are not a sum that this party is in")
 
     def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
         if asked.kind == "end":
@@ -172,16 +184,20 @@ class Clerk:
         folder = private_folder(self.seat.folder / "result")
         write_atomic(folder / "factors.safetensors", to_bytes({"factors": factors, "score": score}, {"run": run}))
 
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Read what the survey said about columns; nothing before it."""
+        file = self.seat.folder / COLUMNS
+        return from_bytes(file.read_bytes()) if file.exists() else {}
+
     @cached_property
     def shard(self) -> Shard:
         """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
         shard = self.seat.shard
         if not self.agreement.survey and self.agreement.protect == "none":
             return shard
-        file = self.seat.folder / "columns.safetensors"
-        if not file.exists():
+        found = self._columns()
+        if not found:
             raise Refused("the columns were never agreed on: the server skipped its survey")
-        found = from_bytes(file.read_bytes())
         if "rare" in found:
             return without_columns(shard, found["rare"], merge=False) if found["rare"].size else shard
         return Shard(weighted(shard.X, found["weights"]), shard.mask, shard.features)

@@ -17,6 +17,7 @@ from fedfactor.core.errors import FedfactorError, ProtocolError
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec
 from fedfactor.engines.letters import Head, Payload, read_head, seal, unseal
+from fedfactor.engines.pace import Pace
 
 
 class NotEnough(FedfactorError, RuntimeError):
@@ -41,7 +42,7 @@ class Policy:
     resend : float
         Seconds after which a client that is there but silent is asked again. One that came back is asked at once.
     poll : float
-        Seconds between two looks into the mail.
+        Most seconds between two looks into the mail.
     """
 
     minimum: int
@@ -135,16 +136,18 @@ class Exchange:
         asking = Asking(self, head, letters, expected, payload, sent or payload, since or {})
         end = self.clock() + self.policy.deadline
         asking.push(letters, self.post.present())
+        pace = Pace(self.policy.poll)
         while True:
             for arrival in self.post.collect():
                 asking.take(arrival)
+                pace.hurry()
             if not asking.open:
                 break
             if self.clock() >= end:
                 break
             asking.again(self.post.present())
             self.tick({"state": f"{head.kind} {head.index}", "answered": sorted(asking.answers)})
-            self.sleep(self.policy.poll)
+            self.sleep(pace.next())
         self._judge(head, asking, letters)
         return {name: asking.answers[name] for name in sorted(asking.answers)}
 
@@ -230,7 +233,9 @@ class Asking:
         tally = self.ex.tally
         try:
             head = read_head(data)
-            if (head.run, head.terms, head.client) != (self.head.run, self.head.terms, name):
+            # Who signed up for other terms says so under those terms.
+            terms = self.head.terms if head.kind == "refusal" else head.terms
+            if (head.run, terms, head.client) != (self.head.run, self.head.terms, name):
                 tally.count("foreign", name, "an answer of another run, of other terms, or in another name")
             elif head.index < self.head.index or (head.kind not in (self.head.kind, "refusal")):
                 tally.count("stale", name)

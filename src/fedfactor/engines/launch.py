@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Score
 from fedfactor.core.run import Run
+from fedfactor.core.tree import kind_of
 from fedfactor.engines.base import AnyCallback, Engine, Participation
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.privacy.plan import judge_clear, make_plan
@@ -85,6 +87,7 @@ def run(
     >>> result.V.shape, result.rounds
     ((3, 8), 5)
     """
+    _check_words(algorithm, rounds, seed)
     if not isinstance(federation, Federation):
         federation = Federation(federation)
     chosen = engine_of(engine)
@@ -117,6 +120,20 @@ def run(
     carrier: Any = chosen
     result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
     return result if plan.federation is federation else _at_home(result, plan.original)
+
+
+def _check_words(algorithm: Any, rounds: Any, seed: Any) -> None:
+    """Refuse what is no algorithm, above all the estimator of the same name, and numbers that are not whole."""
+    if not isinstance(algorithm, Algorithm):
+        kind = algorithm if isinstance(algorithm, type) else kind_of(algorithm)
+        name = str(getattr(kind, "__name__", kind))
+        remedy = f"Use fedfactor.algorithms.{name}(...)" if hasattr(kind, "_method") else "Make one first: Name(...)"
+        raise IncompatibleError(
+            f"fedfactor.run takes an algorithm with its settings, but {name} is not one. {remedy}, or fit an estimator."
+        )
+    for word, value in (("rounds", rounds), ("seed", seed)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise ValueError(f"{word}={value!r} must be a whole number, or None.")
 
 
 def _at_home(result: Run, federation: Federation) -> Run:

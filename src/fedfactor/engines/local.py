@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from fedfactor.core.errors import CheckpointError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import Spec, check_message
-from fedfactor.engines.base import AnyCallback, Inbox, Participation, check_fit, downloads, participants
+from fedfactor.engines.base import AnyCallback, Inbox, Participation, check_fit, downloads, participants, rule_name
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fingerprint
 from fedfactor.engines.crew import Crew, ThreadCrew
 from fedfactor.engines.watch import Watchers
@@ -20,6 +22,8 @@ from fedfactor.threads import limit_threads, usable_cores
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
+
+logger = logging.getLogger("fedfactor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class LocalEngine:
         rounds = algorithm.default_rounds if rounds is None else rounds
         if rounds < 1:
             raise ValueError(f"rounds={rounds} must be at least 1.")
+        if not callable(participation):  # a share that cannot be is refused before any work
+            participants(participation, Round(seed, 0), meta.clients)
         workers, threads = self._share_out(len(federation))
         with limit_threads(threads):
             crew = self._crew(algorithm, federation, meta, workers, threads)
@@ -107,12 +113,20 @@ class _Loop:
     def run(self, checkpoint: Checkpoint | None, threads: int, watch: Watchers) -> Run:
         mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
         if checkpoint:
-            mark["participation"] = str(getattr(self.participation, "__qualname__", self.participation))
+            mark["participation"] = rule_name(self.participation)
             mark |= self.channel.fingerprint() if self.channel else {}
         saved = checkpoint.load(mark) if checkpoint else None
         snapshot = self._start(mark) if saved is None else saved
         if saved is not None:
+            if saved.next_round > self.rounds:
+                raise CheckpointError(
+                    f"The run that was kept has gone {saved.next_round} rounds, more than rounds={self.rounds}, and "
+                    "there is no way back. Ask for as many, or use another folder."
+                )
             self.crew.restore(saved.clients)
+        elif checkpoint and self.channel and self.channel.noisy:
+            # Noised uploads are kept from round 0 on: from another start they would be answers to another question.
+            checkpoint.save(replace(snapshot, clients=self.crew.states()))
         watch.start(self.algorithm, self.meta, self.rounds, snapshot.next_round)
         status: Status = "rounds"
         while snapshot.next_round < self.rounds or snapshot.ended:
@@ -146,13 +160,19 @@ class _Loop:
         at = Round(self.seed, index)
         asked = participants(self.participation, at, self.meta.clients)
         channel = self.channel
-        inbox = Inbox(self.expected) if channel is None else channel.open(self.expected, asked, at, down)
+        plain = Inbox(self.expected, self.algorithm.doubt) if channel is None else None
+        inbox = plain or channel.open(self.expected, asked, at, down)  # type: ignore[reportOptionalMemberAccess]
         for name, up in self.crew.step(asked, down, replace(at, participants=asked)):
             if up is not None:
                 inbox.add(name, up)
         server = snapshot.server
         present = tuple(inbox.present)
         bytes_down = downloads(down, asked)
+        if inbox.rejected and not present:
+            raise ProtocolError(
+                f"Every upload of round {index} was left out, so the run ends: {', '.join(inbox.rejected)} sent NaN, "
+                "infinity, or what cannot be true. Where all do, the settings let the method diverge."
+            )
         if present:  # a round nobody came to leaves everything as it was
             combined = inbox.combined if channel is None else channel.close(inbox)  # type: ignore[reportArgumentType]
             with limit_threads(usable_cores()):  # the server works alone
@@ -160,7 +180,9 @@ class _Loop:
             server, down = freeze(server), self._send(sent)
         seconds = time.perf_counter() - began
         metrics = self.algorithm.report(server)
-        record = RoundRecord(index, present, inbox.bytes_up, bytes_down, seconds, metrics)
+        rejected = tuple(sorted({*inbox.rejected, *self.algorithm.rejected(server)}))
+        _tell(rejected, snapshot.history)
+        record = RoundRecord(index, present, inbox.bytes_up, bytes_down, seconds, metrics, rejected)
         history = (*snapshot.history, record)
         return replace(snapshot, next_round=index + 1, server=server, down=down, history=history)
 
@@ -184,3 +206,11 @@ class _Loop:
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
         return Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features, privacy)
+
+
+def _tell(rejected: tuple[str, ...], history: tuple[RoundRecord, ...]) -> None:
+    """Name, once in a run, a client of whom an upload was left out."""
+    known = {name for record in history for name in record.rejected} if rejected else ()
+    for name in rejected:
+        if name not in known:
+            logger.warning("An upload of client %r was left out: it is not finite, or cannot be true.", name)

@@ -62,7 +62,9 @@ class AsyncJob:
             states = self._work(freeze(down))
             told = None
         status, records = self.world.tell_all(told)
-        entries: list[dict[str, Any]] = [{**entry, "participants": tuple(entry["participants"])} for entry in records]
+        entries: list[dict[str, Any]] = [
+            {**entry, "participants": tuple(entry["participants"]), "rejected": ()} for entry in records
+        ]
         history = tuple(RoundRecord(**entry) for entry in entries)
         data = self.world.from_root(to_bytes(down) if self.world.rank == 0 else None)
         return self._finish(states, freeze(receive(data, self.downloads)), status, history)

@@ -252,7 +252,8 @@ class RoundsJob:
         )
         saved = self.kept.last if self.kept else None
         again = f" The same command goes on from round {saved}." if saved else ""
-        return f"{where} failed in round {self.now}, so the job ends: {type(error).__name__}: {error}{again}"
+        reason = f"{type(error).__name__}: {error}".rstrip(".")
+        return f"{where} failed in round {self.now}, so the job ends: {reason}.{again}"
 
 
 def _framed(ups: dict[str, Tree]) -> bytes:

@@ -195,7 +195,8 @@ class Server:
         server, sent = self.algorithm.server_step(snapshot.server, freeze(combined), replace(at, participants=present))
         server = freeze(server)
         traffic, seconds = self.exchange.take_bytes(), time.perf_counter() - began
-        record = RoundRecord(index, present, *traffic, seconds, self.algorithm.report(server))
+        metrics, rejected = self.algorithm.report(server), self.algorithm.rejected(server)
+        record = RoundRecord(index, present, *traffic, seconds, metrics, rejected)
         history = (*snapshot.history, record)
         return replace(snapshot, next_round=index + 1, server=server, down=self.checked(sent), history=history)
 
@@ -204,10 +205,20 @@ class Server:
     ) -> tuple[tuple[str, ...], Tree]:
         """Return who took part, and the sum of uploads (or all of them, for an algorithm that must see each)."""
         if self.secure:
-            return self.meta.clients, collect(self.exchange, self.meta, head, letters, self.expected, since)
-        inbox = Inbox(self.expected)
+            counts = from_bytes((self.folder / "survey.safetensors").read_bytes())["sums"]
+            rare = counts.rare(self.agreement.least)
+            return self.meta.clients, collect(self.exchange, self.meta, head, letters, self.expected, since, rare)
+        inbox = Inbox(self.expected, self.algorithm.doubt)
         for name, up in self.exchange.ask(head, letters, self.ups, self.agreement.payload, since=since).items():
             inbox.add(name, up)
+        for name, why in inbox.rejected.items():
+            self.tally.count("impossible", name, why)
+        need = len(letters) if self.policy.dropouts == "wait" else self.policy.minimum
+        if inbox.rejected and len(inbox.present) < need:
+            raise NotEnough(
+                f"{head.kind} {head.index} got {len(inbox.present)} uploads that can be true, but {need} are needed. "
+                + " ".join(f"{name}: {why}" for name, why in inbox.rejected.items())
+            )
         return tuple(inbox.present), inbox.combined
 
     def _finish(self, snapshot: Snapshot) -> Outcome:

@@ -113,7 +113,8 @@ class Kept:
     """What a client keeps with its last answer.
 
     The state before the step is among it, for the case that the answer comes too late and does not count; and, where a
-    secure sum sends it under masks, the upload itself, for the case that the sum must begin again.
+    secure sum sends it under masks, the upload itself, for the case that the sum must begin again, with the digest of
+    the question that it answers.
     """
 
     head: Head
@@ -121,6 +122,7 @@ class Kept:
     state: Tree = None
     before: Tree = None
     up: Tree = None
+    bond: Tree = None
 
 
 class Seat:
@@ -199,7 +201,7 @@ class Seat:
     def save(self, kept: Kept) -> None:
         """Keep states and answer together: a crash leaves the old ones or the new ones."""
         answer = np.frombuffer(kept.answer, np.uint8)
-        tree = {"state": kept.state, "before": kept.before, "up": kept.up, "answer": answer}
+        tree = {"state": kept.state, "before": kept.before, "up": kept.up, "bond": kept.bond, "answer": answer}
         write_atomic(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(kept.head))}))
 
     def log(self, head: Head, answer: bytes) -> None:

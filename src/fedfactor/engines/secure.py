@@ -4,10 +4,15 @@ Clients take their step first and keep the upload to themselves. Five exchanges 
 of secrets, the uploads under masks, signatures of who is in the sum, and shares that take the masks off. The cohort is
 fixed by the agreement, and everybody is needed: a sum of others would, beside this one, show what the missing party
 sent. If one exchange fails, nothing was revealed, and the sum is begun again with fresh keys.
+
+All signatures hang on what the parties were sent (:func:`bond_of`): a server that sends one of them a V that lets it
+speak, and the others one that silences them, would read the one upload from the sum. Here such parties find that they
+are not in the same sum.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +22,7 @@ import numpy as np
 
 from fedfactor.core.errors import IncompatibleError, ProtocolError
 from fedfactor.core.protocol import Meta, Uplink
-from fedfactor.core.tree import Array, Tree, public, record, type_tag
+from fedfactor.core.tree import Array, Tree, kind_of, leaves, public, record, to_numpy, type_tag
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.engines.desk import Exchange, NotEnough
 from fedfactor.engines.letters import Head
@@ -195,6 +200,17 @@ def shape_of(kind: type, spec: Spec) -> Shape:
     return Shape.like(kind(**{name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in spec.items()}))
 
 
+def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None) -> np.ndarray:
+    """Digest what all parties of a sum must have in common: the question, word for word, and the columns left out."""
+    told = hashlib.sha256(repr((head.terms, head.run, head.kind, head.index, head.participants)).encode())
+    for tree in (down, {"rare": np.zeros(0, np.int64) if rare is None else rare}):
+        for path, leaf in leaves(tree):
+            array = np.ascontiguousarray(to_numpy(leaf))
+            told.update(repr((path, array.dtype.str, array.shape)).encode())
+            told.update(array.tobytes())
+    return _bytes(told.digest())
+
+
 class Part:
     """A client in one sum. Lives in memory only: a client that was restarted takes part in the next try."""
 
@@ -206,11 +222,12 @@ class Part:
         registry: Mapping[str, bytes],
         head: Head,
         up: Tree,
+        bond: np.ndarray,
     ) -> None:
         shape = Shape.like(up)
         self.name, self.names = name, tuple(names)
         self._words = shape.words(up, len(names))
-        self._about = (f"{head.run} {head.session}".encode(), head.index, self.names, len(names), shape.size)
+        self._about = (_run(head, kind_of(up), bond), head.index, self.names, len(names), shape.size)
         self._client = SecureClient(name, identity, registry, LEAST, Entropy())
         self._said: dict[type, Tree] = {}
 
@@ -248,18 +265,26 @@ def collect(
     letters: Mapping[str, Tree],
     expected: Mapping[type, Spec],
     since: Mapping[str, int],
+    rare: np.ndarray | None = None,
 ) -> Tree:
     """Let all clients take a step, and return the sum of their uploads; begun anew when somebody was lost."""
     kinds = uploads(expected)
+    bonds = {bond_of(head, down, rare).tobytes() for down in letters.values()}
+    if len(bonds) != 1:
+        raise IncompatibleError(
+            "A secure sum needs that all parties are sent the same: one that is sent something of its own could be "
+            "made to speak alone. Use an algorithm with one download for all, or protect = 'none'."
+        )
     ready = exchange.ask(head, letters, READY, since=since)
     named = {int(answer.kind) for answer in ready.values()}
     if len(named) != 1 or not 0 <= min(named) < len(kinds):
         raise NotEnough("The parties made uploads of different kinds, which have no sum. Do all run the same version?")
     kind = kinds[min(named)]
-    shape, last = shape_of(kind, expected[kind]), None
+    shape, last, bond = shape_of(kind, expected[kind]), None, _bytes(bonds.pop())
     for _ in range(TRIES):
         try:
-            return _Sum(exchange, meta, replace(head, session=1 + secrets.randbits(52)), shape).run()
+            fresh = replace(head, session=1 + secrets.randbits(52))
+            return _Sum(exchange, meta, fresh, shape, _run(fresh, kind, bond)).run()
         except NotEnough as error:
             last = error
     assert last is not None
@@ -269,11 +294,9 @@ def collect(
 class _Sum:
     """The server in one sum."""
 
-    def __init__(self, exchange: Exchange, meta: Meta, head: Head, shape: Shape) -> None:
+    def __init__(self, exchange: Exchange, meta: Meta, head: Head, shape: Shape, run: bytes) -> None:
         self._exchange, self._names, self._head, self._shape = exchange, meta.clients, head, shape
-        self._server = SecureServer(
-            f"{head.run} {head.session}".encode(), head.index, self._names, len(self._names), shape.size
-        )
+        self._server = SecureServer(run, head.index, self._names, len(self._names), shape.size)
         self._may = _answers(len(self._names), shape.size[0])
 
     def run(self) -> Tree:
@@ -300,6 +323,11 @@ class _Sum:
         # What came before is told apart from what is asked now by the number of the phase.
         since = dict.fromkeys(self._names, list(self._may).index(phase))
         return self._exchange.ask(head, letters, self._may[phase], since=since)
+
+
+def _run(head: Head, kind: type, bond: np.ndarray) -> bytes:
+    """Name the run for the signatures of one sum: which try it is, of uploads of which kind, after which question."""
+    return repr((head.run, head.session, type_tag(kind), bond.tobytes())).encode()
 
 
 def _bytes(data: bytes) -> np.ndarray:

@@ -14,6 +14,7 @@ from fedfactor.core.tree import Tree, freeze
 from fedfactor.engines.base import Inbox
 from fedfactor.engines.checkpoint import Snapshot
 from fedfactor.engines.desk import Asking, NotEnough
+from fedfactor.engines.pace import Pace
 
 if TYPE_CHECKING:
     from fedfactor.engines.remote import Server
@@ -34,6 +35,7 @@ class Stream:
             self.snapshot = replace(snapshot, clients=first)
         self.asking = {name: self._ask(name) for name in server.meta.clients}
         self.heard = server.exchange.clock()
+        self.pace = Pace(server.policy.poll)
 
     def _ask(self, name: str) -> Asking:
         work = self.snapshot.clients[name]
@@ -57,6 +59,7 @@ class Stream:
             if arrival.client in asking.answers and not self.ended:
                 self._merge(arrival.client, asking.answers[arrival.client])
                 self.heard = exchange.clock()
+                self.pace.hurry()
                 self.asking[arrival.client] = self._ask(arrival.client)
                 self.asking[arrival.client].again(there)
         if exchange.clock() - self.heard > self.server.policy.deadline:
@@ -98,7 +101,7 @@ def flow(server: Server, snapshot: Snapshot) -> Snapshot:
         stream.turn()
         server.tick({"state": f"upload {stream.snapshot.next_round} of {stream.total}"})
         if not stream.ended:
-            server.exchange.sleep(server.policy.poll)
+            server.exchange.sleep(stream.pace.next())
     return stream.snapshot
 
 

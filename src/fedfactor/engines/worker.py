@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
 import traceback
+from contextlib import AbstractContextManager
 from typing import IO, Any
 
 import numpy as np
@@ -62,6 +64,7 @@ class Worker:
         self._out = out
         self._algorithm: Algorithm
         self._meta: Meta
+        self._cap: AbstractContextManager[None]
         self._shards: dict[str, Shard] = {}
         self._states: dict[str, Tree] = {}
 
@@ -70,7 +73,9 @@ class Worker:
         self._algorithm = algorithm_of(order["algorithm"], order["settings"])
         meta: dict[str, Any] = order["meta"] | {"clients": tuple(order["meta"]["clients"])}
         self._meta = Meta(**meta)
-        limit_threads(order["threads"]).__enter__()  # for as long as this process lives
+        # Held by name for as long as this process lives: a cap that nobody holds is collected, and lifted at once.
+        self._cap = limit_threads(order["threads"])
+        self._cap.__enter__()
         self._reply({})
 
     def shard(self, order: dict[str, Any], payload: bytes) -> None:
@@ -117,6 +122,8 @@ class Worker:
 
 def main() -> None:
     """Serve orders from standard input until it closes."""
+    # Ctrl-C reaches every process of a terminal. Whoever gives the orders answers it, and closes this one's input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever client code prints must not enter the frames
     worker = Worker(out)

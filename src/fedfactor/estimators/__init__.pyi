@@ -10,6 +10,7 @@ from .boolean_relaxed import PRIMP as PRIMP
 from .boolean_relaxed import ZhangBMF as ZhangBMF
 from .deep import FedDMF as FedDMF
 from .distributed import DSANLS as DSANLS
+from .distributed import DistributedNMF as DistributedNMF
 from .fnmf import FNMF as FNMF
 from .fnmf import FedProxNMF as FedProxNMF
 from .fnmf import OneShotNMF as OneShotNMF

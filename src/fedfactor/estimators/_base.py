@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from dataclasses import replace
@@ -104,6 +105,11 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         check_is_fitted(self)
         self._check_output(X)
         factors = self._factors(client)
+        if factors.V_private is not None and _get_output_config("transform", self)["dense"] != "default":
+            raise IncompatibleError(
+                f"set_output names one column for each shared component, but client={client!r} adds that owner's own. "
+                "Use set_output(transform='default')."
+            )
         return self._each(X, lambda shard: self.run_.algorithm.fold_in(shard.X, factors, shard.mask))
 
     def inverse_transform(self, U: Any) -> Array:
@@ -210,7 +216,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                 f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. "
                 "Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=_callers_level(),
             )
 
     def _factors(self, client: str | None) -> LocalFactors:
@@ -266,6 +272,14 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         tags.input_tags.allow_nan = self._method.handles_missing and isinstance(missing, float) and math.isnan(missing)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _callers_level() -> int:
+    """Count the frames of this library, and of scikit-learn's wrapper, above the line that a warning is about."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("fedfactor.", "sklearn.")):
+        level, frame = level + 1, frame.f_back
+    return level - 1
 
 
 def _copy(U: Array) -> Array:

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from fedfactor.core.checks import as_matrix
+from fedfactor.core.checks import as_matrix, refuse_masked
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Missing, Shard
 from fedfactor.core.tree import Array
@@ -61,6 +61,7 @@ def matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
         X, _ = as_matrix(X.detach() if hasattr(X, "detach") else X)
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)
         return X
+    refuse_masked(X)
     _check_unique(list(getattr(X, "columns", ())))
     # Finite or not is looked at when shards are checked, with a message that knows the owner and the remedy.
     kinds = [np.float64, np.float32]

@@ -170,15 +170,12 @@ class FederatedRecommender(BaseEstimator):
             name: UserTable(kept.U, kept.V, found.owners[name], found.users[name], found.items, self.scale_)
             for name, kept in result.factors.items()
         }
-        left_out = [record.metrics.get("rejected", 0) for record in result.history]
-        self.n_rejected_ = int(max(left_out, default=0))
-        if self.n_rejected_:
-            warnings.warn(
-                f"{type(self).__name__} left {self.n_rejected_} owners out of the joint step: what they sent cannot be "
-                "item factors. They still received the result.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        self.n_rejected_ = len(result.rejected)
+        if result.rejected:
+            self._warn(f"left out uploads of {', '.join(result.rejected)}, which cannot be right")
+
+    def _warn(self, what: str) -> None:
+        warnings.warn(f"{type(self).__name__} {what}.", ConvergenceWarning, stacklevel=4)
 
     def _table(self, name: str) -> UserTable:
         if str(name) not in self.tables_:

@@ -52,7 +52,7 @@ class DeepTable(UserTable):
         """Return the probabilities of cells."""
         net = self.factors.network
         a = dmf.user_part(net, self.U[rows])
-        return 1 / (1 + np.exp(-dmf.pair_logits(net, a, self._b[columns])))
+        return dmf.probability(dmf.pair_logits(net, a, self._b[columns]))
 
     def scores(self, rows: np.ndarray) -> np.ndarray:
         """Return the probabilities of all items for some users; −inf where no vector is known."""
@@ -79,7 +79,7 @@ class FedDMF(FederatedRecommender):
         Width of the layers.
     dropout : float, default=0.2
         Share of hidden units left out in a training step.
-    epochs : int, default=15
+    epochs : int, default=30
         Passes over the data at most; one exchange after each.
     batch_size : int, default=2048
         Cells in a step.
@@ -91,7 +91,7 @@ class FedDMF(FederatedRecommender):
         Standard deviation of vectors at the start.
     start : {"common", "own"}, default="common"
         Start from draws that all clients know, or from each client's own.
-    average : bool, default=True
+    average : bool, default=False
         Go on from the mean vector of each common item.
     beta : float, default=0.0
         Weight of the alignment loss.
@@ -99,7 +99,7 @@ class FedDMF(FederatedRecommender):
         Its margin.
     anchor : {"others", "mean"}, default="others"
         What the alignment loss pulls towards.
-    swap : float, default=0.0
+    swap : float, default=0.5
         How often others' vectors stand for own ones in training.
     refine : int, default=0
         Epochs at home after the exchange.
@@ -111,8 +111,10 @@ class FedDMF(FederatedRecommender):
         Share of ones kept aside when ``patience`` is above 0.
     patience : int, default=0
         Epochs without a better validation loss before training ends; 0 uses all epochs.
-    weight_decay : float, default=0.0
+    weight_decay : float, default=0.15
         Of user and item vectors.
+    smooth : float, default=0.8
+        Most weight of the past in the running mean of weights that is published and kept; 0 keeps the last weights.
     device : str, default="cpu"
         Where clients compute.
     rounds : int, optional
@@ -163,23 +165,24 @@ class FedDMF(FederatedRecommender):
         *,
         hidden: int = 64,
         dropout: float = 0.2,
-        epochs: int = 15,
+        epochs: int = 30,
         batch_size: int = 2048,
         learning_rate: float = 0.008,
         negatives: int | None = 4,
         init_scale: float = 0.05,
         start: Literal["common", "own"] = "common",
-        average: bool = True,
+        average: bool = False,
         beta: float = 0.0,
         margin: float = 0.2,
         anchor: Literal["others", "mean"] = "others",
-        swap: float = 0.0,
+        swap: float = 0.5,
         refine: int = 0,
         rotate: bool = False,
         share: Literal["items", "tower", "network"] = "items",
         validation: float = 0.1,
         patience: int = 0,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0.15,
+        smooth: float = 0.8,
         device: str = "cpu",
         rounds: int | None = None,
         n_clients: int = 1,
@@ -208,6 +211,7 @@ class FedDMF(FederatedRecommender):
         self.validation = validation
         self.patience = patience
         self.weight_decay = weight_decay
+        self.smooth = smooth
         self.device = device
         self.rounds = rounds
         self.n_clients = n_clients

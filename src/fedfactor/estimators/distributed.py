@@ -7,6 +7,7 @@ from typing import Any, Literal
 from fedfactor import algorithms
 from fedfactor.core.federation import Missing
 from fedfactor.engines.base import Engine
+from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.estimators._columns import GridFace
 
 
@@ -118,6 +119,92 @@ class DSANLS(GridFace):
         self.leak = leak
         self.iterations = iterations
         self.collect = collect
+        self.rounds = rounds
+        self.n_clients = n_clients
+        self.engine = engine
+        self.privacy = privacy
+        self.random_state = random_state
+        self.missing_values = missing_values
+        self.verbose = verbose
+
+
+class DistributedNMF(FederatedTransformer):
+    """Plain distributed NMF over blocks of rows: the rival of :class:`DSANLS`; :class:`PooledNMF` is its better form.
+
+    The face of :class:`fedfactor.algorithms.DistributedNMF`. Needs complete rows.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Rank k. No rule can choose it without a look at the data, so the default is the smallest that tells rows apart.
+    solver : {"hals", "mu", "bpp"}, default="hals"
+        In each round one sweep of coordinate descent, one multiplicative update, or the exact solution by block
+        principal pivoting (ANLS).
+    tol : float, default=0.0
+        Converged when three rounds in a row lower the squared error by less than this share; 0 uses all rounds.
+    rounds : int, optional
+        Rounds at most; by default 100.
+    n_clients : int, default=1
+        Owners to whom rows are dealt at random when neither X nor ``groups`` says who owns them.
+    engine : str or Engine, default="local"
+        How messages travel.
+    privacy : str, dp(...), transform, or tuple of these, optional
+        What protects uploads on their way: ``"secure-sum"``, :func:`fedfactor.dp`, ``"median"``; see
+        :func:`fedfactor.run`. ``run_.privacy`` says who could see what.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of every stream; None draws one, kept in ``run_.seed``.
+    missing_values : None, default=None
+        For the sake of one signature: this method refuses rows with missing cells.
+    verbose : int, default=0
+        1 or more: a bar on a terminal, lines in the log elsewhere.
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        V, shared by all owners.
+    client_factors_ : dict of str to array of shape (n_c, n_components)
+        U of each owner. Only a simulation has them all.
+    reconstruction_err_, relative_error_ : float
+        ``‖X − UV‖``, and the same divided by ``‖X‖``.
+    n_iter_ : int
+        Rounds that were run.
+    run_ : Run
+        History, traffic, time, errors by owner, and the seed.
+    n_components_, n_features_in_ : int
+        The shape of V.
+    feature_names_in_ : ndarray of str
+        Only when the features have names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedfactor import DistributedNMF
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((30, 2)) @ rng.random((2, 6))
+    >>> model = DistributedNMF(n_components=2, solver="bpp", n_clients=3, random_state=0).fit(X)
+    >>> model.transform(X).shape, sorted(model.client_factors_)
+    ((30, 2), ['0', '1', '2'])
+    """
+
+    _method = algorithms.DistributedNMF
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        solver: Literal["hals", "mu", "bpp"] = "hals",
+        tol: float = 0.0,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        missing_values: Missing = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.tol = tol
         self.rounds = rounds
         self.n_clients = n_clients
         self.engine = engine

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fedfactor import algorithms
+from fedfactor.core.run import Run
+from fedfactor.data.ratings import Ratings
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._recommender import FederatedRecommender
 
@@ -38,6 +40,9 @@ class FedSPLIT(FederatedRecommender):
         Exchanges of the joint step on sums.
     refine : int, default=20
         Steps at home after the joint factors came; 0 as printed.
+    min_raters : int, default=4
+        Send item factors of items that at least this many users of the owner rated; the others are drawn. Owners
+        without such an item send none. 1 as printed.
     outlier : float, default=20.0
         Leave out owners whose largest entry is this many times the median owner's.
     select : {"all", "size", "quality"}, default="all"
@@ -77,7 +82,8 @@ class FedSPLIT(FederatedRecommender):
     random_state : int, RandomState, Generator or None, default=None
         Seed of every stream; None draws one, kept in ``run_.seed``.
     scale : (low, high), optional
-        Predictions are clipped to it; by default to the smallest and largest rating in ``fit``.
+        Predictions are clipped to it, by default to the smallest and largest rating in ``fit``; when given, levels that
+        no ratings on this scale can have are left out, and their senders named.
     verbose : int, default=0
         1 or more: a bar on a terminal, lines in the log elsewhere.
 
@@ -108,7 +114,7 @@ class FedSPLIT(FederatedRecommender):
     >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
     >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
     >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = FedSPLIT(n_components=1, random_state=0).fit(ratings, groups=owner)
+    >>> model = FedSPLIT(n_components=1, min_raters=1, random_state=0).fit(ratings, groups=owner)
     >>> items, scores = model.recommend("ann", n=1)
     >>> items[0].tolist(), model.predict("ann", "d").shape
     (['d'], (1,))
@@ -129,6 +135,7 @@ class FedSPLIT(FederatedRecommender):
         joint: Literal["gather", "sum"] = "gather",
         joint_rounds: int = 30,
         refine: int = 20,
+        min_raters: int = 4,
         outlier: float = 20.0,
         select: Literal["all", "size", "quality"] = "all",
         min_ratings: int = 100,
@@ -161,6 +168,7 @@ class FedSPLIT(FederatedRecommender):
         self.joint = joint
         self.joint_rounds = joint_rounds
         self.refine = refine
+        self.min_raters = min_raters
         self.outlier = outlier
         self.select = select
         self.min_ratings = min_ratings
@@ -182,6 +190,14 @@ class FedSPLIT(FederatedRecommender):
         self.random_state = random_state
         self.scale = scale
         self.verbose = verbose
+
+    def _keep(self, result: Run, found: Ratings) -> None:
+        super()._keep(result, found)
+        if self.rounds is None and "moved" not in result.history[-1].metrics:
+            self._warn(
+                "joined nothing: no owner sent item factors, so all keep models of their own ratings. min_raters (no "
+                "owner may have an item of so many raters) and select say who sends"
+            )
 
 
 class PooledCF(FederatedRecommender):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,22 +111,40 @@ class Member:
             raise ChildError(f"This version of Flower keeps what we need elsewhere ({error}). Use 1.41.") from None
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
         stop, began = stop or threading.Event(), time.monotonic()
+        with self._alone():
+            try:
+                while not stop.is_set():
+                    port, secret = children.free_port(), secrets.token_hex(32).encode()
+                    self._start_node(port, secret, poll)
+                    self._await(port, time.monotonic() + 180.0)
+                    node = self.node
+                    assert node is not None
+                    if not Porter(Clerk(seat), f"127.0.0.1:{port}", secret).serve(_while(node, stop)):
+                        self.close()  # it waits for an answer that will not come: begin with a fresh one
+                        continue
+                    if stop.is_set():
+                        return
+                    # A server takes a SuperNode that crashed for alive until it misses its heartbeats.
+                    if ACTIVATION not in self._said() or time.monotonic() - began > patience:
+                        raise ChildError(self._why())
+                    stop.wait(2.0)
+            finally:
+                self.close()
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Refuse a second process of the same party: the two would push each other out."""
+        handle = os.open(self.folder / "join.lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            while not stop.is_set():
-                port, secret = children.free_port(), secrets.token_hex(32).encode()
-                self._start_node(port, secret, poll)
-                self._await(port, time.monotonic() + 60.0)
-                node = self.node
-                assert node is not None
-                Porter(Clerk(seat), f"127.0.0.1:{port}", secret).serve(_while(node, stop))
-                if stop.is_set():
-                    return
-                # After a crash the server takes our last SuperNode for alive until it misses its heartbeats.
-                if ACTIVATION not in self._said() or time.monotonic() - began > patience:
-                    raise ChildError(self._why())
-                stop.wait(2.0)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DataError(
+                    f"{self.name!r} takes part from {self.folder} already. End that fedfactor join first."
+                ) from None
+            yield
         finally:
-            self.close()
+            os.close(handle)
 
     def _start_node(self, port: int, secret: bytes, poll: float) -> None:
         folder = self.folder.resolve()
@@ -139,7 +159,8 @@ class Member:
         ]  # fmt: skip
         self.log.unlink(missing_ok=True)
         home = private_folder(folder / "flower")
-        self.node = children.start(command, self.log, {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll)})
+        extra = {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll), "FEDFACTOR_NODE_FILE": str(folder / "node")}
+        self.node = children.start(command, self.log, extra)
 
     def _await(self, port: int, end: float) -> None:
         import socket

@@ -37,6 +37,9 @@ ROW_CAP = 2.0 / 3.0
 ROW_CLIP = 0.2
 """Largest norm of what one row adds to the gradient. Of 0.1, 0.15, 0.2, 1/3 and 0.4 the most useful at ε = 1 and 4."""
 
+ROW_ROUNDING = 2.0**-36
+"""How far the part of a row may move when other rows come or go: 2¹⁷ roundings of a number of size 1."""
+
 FIRST_STEP = 5.0
 """Length of the first step along summed row gradients, in units of components per row."""
 
@@ -145,7 +148,9 @@ def summation_error(n_rows: float, n_components: int, n_features: int) -> float:
 
     Each entry of D is a sum of at most ``n + k + 4`` products, whose absolute values add up to at most
     :math:`n (c + c^2 \sqrt k)` with c = :data:`ROW_CAP`; in whatever order it is taken, its error is at most
-    :math:`\gamma_{n+k+4}` times that (Higham, Accuracy and Stability, §3.1), at both neighbours.
+    :math:`\gamma_{n+k+4}` times that (Higham, Accuracy and Stability, §3.1), at both neighbours. The last bits of a
+    row's own part may depend on where in a block of rows a product finds it, and so on the rows before it: every row is
+    given :data:`ROW_ROUNDING` for that.
 
     Examples
     --------
@@ -154,7 +159,7 @@ def summation_error(n_rows: float, n_components: int, n_features: int) -> float:
     """
     steps = (n_rows + n_components + 4) * 2.0**-53
     terms = n_rows * (ROW_CAP + ROW_CAP**2 * math.sqrt(n_components))
-    return 2 * steps / (1 - steps) * terms * math.sqrt(n_components * n_features)
+    return 2 * steps / (1 - steps) * terms * math.sqrt(n_components * n_features) + n_rows * ROW_ROUNDING
 
 
 def noisy_round(sent: Array, mean: Array, D: Array, *, index: int, rows: float) -> tuple[np.ndarray, np.ndarray]:

@@ -96,9 +96,12 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
     # our own pool instead, with the GIL released.
-    return numba.njit([tuple(letters[letter] for letter in plan)], nogil=True, cache=True, fastmath=fastmath)(
-        getattr(_room(name), name)
-    )
+    signature, loop = [tuple(letters[letter] for letter in plan)], getattr(_room(name), name)
+    try:
+        return numba.njit(signature, nogil=True, cache=True, fastmath=fastmath)(loop)
+    except (RuntimeError, OSError):
+        # No folder can be written to, as in a container: then each process compiles anew. Any other cause comes again.
+        return numba.njit(signature, nogil=True, fastmath=fastmath)(loop)
 
 
 def _room(name: str) -> Any:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-__all__ = ["LAYERS", "draw_network", "item_part", "pair_logits", "probabilities", "user_part"]
+__all__ = ["LAYERS", "draw_network", "item_part", "pair_logits", "probabilities", "probability", "user_part"]
 
 Array = Any
+_LOWEST = -80.0  # log-odds below this would overflow in single precision on their way to 0
 _CELLS = 1 << 22  # numbers of a block of pairs × hidden units that may exist at one time
 
 LAYERS = ("user_weight", "user_bias", "item_weight", "item_bias", "join_user", "join_item", "join_bias", "out", "level")
@@ -58,6 +59,17 @@ def pair_logits(net: Mapping[str, Array], a: Array, b: Array, keep: Array | None
     return (h if keep is None else h * keep) @ net["out"] + net["level"]
 
 
+def probability(logits: Array) -> Array:
+    """Turn log-odds into probabilities.
+
+    Examples
+    --------
+    >>> probability(np.array([-500.0, 0.0], np.float32)).round(3).tolist()
+    [0.0, 0.5]
+    """
+    return 1 / (1 + array_namespace(logits).exp(-logits.clip(min=_LOWEST)))
+
+
 def probabilities(net: Mapping[str, Array], P: Array, Q: Array) -> Array:
     """Return the probability of every (user, item) pair.
 
@@ -88,8 +100,7 @@ def probabilities(net: Mapping[str, Array], P: Array, Q: Array) -> Array:
     a, b = user_part(net, P), item_part(net, Q)
     step = max(1, _CELLS // max(1, b.shape[0] * b.shape[1]))
     blocks = [
-        1 / (1 + xp.exp(-pair_logits(net, a[start : start + step, None, :], b[None])))
-        for start in range(0, a.shape[0], step)
+        probability(pair_logits(net, a[start : start + step, None, :], b[None])) for start in range(0, a.shape[0], step)
     ]
     return xp.concat(blocks) if blocks else a @ b.T  # no users: an empty matrix of the right width
 

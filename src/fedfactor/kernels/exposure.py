@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtr
 
-__all__ = ["Exposure", "recover"]
+__all__ = ["Exposure", "effective_support", "recover"]
 
 Array = Any
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What T published sketches ``Sₜᵀ X`` of width d say about X with n rows.
+    r"""What T published sketches ``Sₜᵀ X`` of width d say about X with n rows.
 
     Parameters
     ----------
@@ -26,18 +28,24 @@ class Exposure:
     times : int
         Publications T.
     support : float, optional
-        Non-zeros in a column of X, when X is sparse and non-negative; such columns fall much earlier.
+        Non-zeros in a column of X, when X is sparse and non-negative; such columns fall much earlier. See
+        :func:`effective_support` for columns whose small entries are not quite zero.
 
     Notes
     -----
-    ``T d ≥ n`` equations determine any X. A non-negative column with s non-zeros is the only solution from about
-    ``w = 2 s ln(n / w)`` equations on (the weak threshold of Donoho and Tanner for small w/n), and columns sparser than
-    the mean fall before: half of that counts as solvable here.
+    ``T d ≥ n`` equations determine any X. A non-negative column with s non-zeros is found from about
+
+    .. math:: \delta = \min_\tau\; s (1 + \tau^2) + (n - s) \int_\tau^\infty (u - \tau)^2 \varphi(u)\, du
+
+    equations on [1]_ [2]_. The passage is about :math:`\sqrt{2 \delta (1 - \delta/n)}` wide; two widths before it count
+    as solvable here. With s = n this is n.
 
     References
     ----------
     .. [1] D. L. Donoho, J. Tanner, "Sparse nonnegative solution of underdetermined linear equations by linear
        programming", PNAS 102 (2005). doi:10.1073/pnas.0502269102
+    .. [2] D. Amelunxen, M. Lotz, M. B. McCoy, J. A. Tropp, "Living on the edge: phase transitions in convex programs
+       with random data", Information and Inference 3 (2014). doi:10.1093/imaiai/iau005
 
     Examples
     --------
@@ -60,7 +68,9 @@ class Exposure:
         """Equations from which on X counts as solvable."""
         if self.support is None or self.support <= 0:
             return self.size
-        return max(1, min(self.size, math.ceil(0.5 * _weak_threshold(self.size, self.support))))
+        passage = _passage(self.size, min(self.support, self.size))
+        width = math.sqrt(2 * passage * max(0.0, 1 - passage / self.size))
+        return max(1, min(self.size, math.ceil(passage - 2 * width)))
 
     @property
     def solvable(self) -> bool:
@@ -77,22 +87,44 @@ class Exposure:
 
         Examples
         --------
-        >>> Exposure(500, 50, 10).told("the data")
-        'the data can be solved for: 10 sketches of width 50 give 500 equations, and 500 are enough (safe: 9 sketches).'
+        >>> Exposure(500, 50, 10).told("X")
+        'X may be solved for: 10 sketches of width 50 give 500 equations, and 500 can be enough (safe: 9 sketches).'
         """
+        which = (
+            ""
+            if self.support is None
+            else f" for columns in which some {self.support:.0f} of {self.size} entries count"
+        )
         return (
-            f"{what} can be solved for: {self.times} sketches of width {self.width} give {self.equations} equations, "
-            f"and {self.threshold} are enough (safe: {self.rounds_left} sketches)."
+            f"{what} may be solved for: {self.times} sketches of width {self.width} give {self.equations} equations, "
+            f"and {self.threshold} can be enough{which} (safe: {self.rounds_left} sketches)."
         )
 
 
-def _weak_threshold(size: int, support: float) -> float:
-    """Solve ``w = 2 s ln(n / w)`` by bisection; the right side falls in w, so there is one solution."""
-    low, high = 1e-9, float(size)
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if 2 * support * math.log(size / middle) > middle else (low, middle)
-    return high
+def _passage(size: int, support: float) -> float:
+    """Return the equations around which a non-negative column with so many non-zeros begins to be found."""
+
+    def dimension(tau: float) -> float:
+        tail, density = ndtr(-tau), math.exp(-tau * tau / 2) / math.sqrt(2 * math.pi)
+        return support * (1 + tau * tau) + (size - support) * ((1 + tau * tau) * tail - tau * density)
+
+    return float(minimize_scalar(dimension, bounds=(0, 10), method="bounded").fun)
+
+
+def effective_support(X: Array) -> float:
+    """Return ``‖x‖₁² / ‖x‖₂²`` of the column where it is least: how many entries of it weigh something.
+
+    Examples
+    --------
+    >>> effective_support(np.array([[1.0, 1.0], [1.0, 1e-9], [1.0, 0.0]]))
+    1.0
+    """
+    X = np.asarray(X, np.float64)
+    squares = np.sum(X * X, axis=0)
+    alive = squares > 0
+    if not alive.any():
+        return float(X.shape[0])
+    return float(round(np.min(np.sum(np.abs(X), axis=0)[alive] ** 2 / squares[alive]), 6))
 
 
 def recover(Y: Array, S: Array, *, nonnegative: bool = False) -> np.ndarray:

@@ -118,7 +118,7 @@ def fit_rows(
 ) -> Array:
     """Sweep over U with V fixed, on complete rows or on the observed cells of a mask.
 
-    The ridge of a penalty is for rows with missing cells: complete rows do not pay it.
+    The ridge of a penalty is for rows with a mask; those without pay it only after :meth:`Penalty.complete`.
 
     Examples
     --------

@@ -36,7 +36,7 @@ def prepare(numba) -> None:
     """Compile what the loops call, once, before the first of them is compiled."""
     global popcount
     if not hasattr(popcount, "py_func"):
-        popcount = numba.njit(popcount, nogil=True, cache=True)
+        popcount = numba.njit(popcount, nogil=True)  # kept with the loops that call it: no cache of its own
 
 
 def prox_step(Y, YG, B, out, eta, kappa, lam, gamma, eps, printed):

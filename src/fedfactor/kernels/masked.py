@@ -40,6 +40,16 @@ class Penalty(NamedTuple):
         l2 = float(self.l2 if np.ndim(self.l2) == 0 else self.l2[t])
         return self.l1, l2 + self.ridge * square
 
+    def complete(self, V: Array) -> Penalty:
+        """Return what rows without missing cells pay when they shall pay as others do: their ridge is one number.
+
+        Examples
+        --------
+        >>> Penalty(ridge=0.1).complete(np.array([[3.0, 1.0]]))
+        Penalty(l1=0.0, l2=1.0, ridge=0.0)
+        """
+        return Penalty(self.l1, self.l2 + self.ridge * squared_norm(V) / V.shape[0], 0.0)
+
 
 def solve_rows_masked(
     U: Array, X: Array, mask: Mask, V: Array, *, sweeps: int = 1, tol: float = 0.0, penalty: Penalty | None = None

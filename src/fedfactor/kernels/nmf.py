@@ -27,7 +27,6 @@ __all__ = [
 
 Array = Any
 
-_LEAST_LIPSCHITZ = 1e-9
 # Rows solved side by side: whole vector registers of either precision, and the scratch (2 k x 64) stays in the first
 # cache.
 _LANES = 64
@@ -136,7 +135,7 @@ def _in_order_of(A: Array, W: Array) -> Array:
 
 
 def lipschitz(G: Array) -> float:
-    """Return ``‖G‖₂`` of a Gram matrix, never below 1e-9 so that it can be divided by.
+    """Return ``‖G‖₂`` of a Gram matrix, or the smallest normal number where that is zero, so that it can be divided by.
 
     Examples
     --------
@@ -144,9 +143,9 @@ def lipschitz(G: Array) -> float:
     >>> round(lipschitz(np.diag([1.0, 4.0])), 12)
     4.0
     """
-    if G.shape[0] == 0:
-        return _LEAST_LIPSCHITZ
-    return max(float(array_namespace(G).linalg.eigvalsh(G)[-1]), _LEAST_LIPSCHITZ)
+    xp = array_namespace(G)
+    least = float(xp.finfo(G.dtype).smallest_normal)  # any larger one would be a step too short for data in small units
+    return max(float(xp.linalg.eigvalsh(G)[-1]), least) if G.shape[0] else least
 
 
 def gradient_step(W: Array, G: Array, B: Array, *, step: float | None = None) -> Array:
@@ -188,16 +187,20 @@ def inertial_step(W: Array, W_prev: Array, G: Array, B: Array, *, beta: float, s
     return gradient_step(W + beta * (W - W_prev), G, B, step=step)
 
 
-def multiplicative_step(W: Array, G: Array, B: Array, *, eps: float = 1e-12) -> Array:
+def multiplicative_step(W: Array, G: Array, B: Array, *, eps: float = 0.0) -> Array:
     """Take one multiplicative step ``W ∗ [B]₊ / (W G + eps)`` (Lee and Seung); zeros stay zero.
+
+    Without `eps` the step is the same whatever the unit of the data. Where ``W G`` is zero, so is ``W ∗ B``.
 
     Examples
     --------
     >>> import numpy as np
-    >>> multiplicative_step(np.array([[1.0]]), np.array([[2.0]]), np.array([[6.0]]), eps=0.0)
+    >>> multiplicative_step(np.array([[1.0]]), np.array([[2.0]]), np.array([[6.0]]))
     array([[3.]])
     """
-    return W * array_namespace(W).clip(B, 0, None) / (W @ G + eps)
+    xp = array_namespace(W)
+    below = W @ G + eps
+    return W * xp.clip(B, 0, None) / xp.where(below > 0, below, xp.ones_like(below))
 
 
 def objective(W: Array, G: Array, B: Array, *, l1: float = 0.0, l2: float = 0.0) -> float:

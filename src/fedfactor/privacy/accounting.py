@@ -133,6 +133,8 @@ def calibrate(
         low, high = high, 2 * high
     high = _bisect(lambda z: cost(z, "rdp"), low, high, epsilon)
     if accountant == "pld":  # the fine books are slow at small noise, so they are asked near the coarse answer only
+        while cost(high, "pld") > epsilon:  # they round upwards on a grid: with many sampled releases that may show
+            high *= 1.05
         high = _bisect(lambda z: cost(z, "pld"), 0.5 * high, high, epsilon)
     return high
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from fedfactor.core.errors import IncompatibleError, ProtocolError
+from fedfactor.core.errors import IncompatibleError, NotFiniteError, ProtocolError
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec, check_message
@@ -63,6 +63,9 @@ class Transform:
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
         """Refuse, before round 0, what cannot work."""
+
+    def admit(self, parcel: Parcel, kind: str) -> None:
+        """Refuse, at its client, an upload that this link cannot protect."""
 
     def encode(self, parcel: Parcel, site: Site) -> Parcel:
         """Change a parcel at its client."""
@@ -164,18 +167,23 @@ class Inbox:
         """Take one upload from its client through the channel."""
         try:
             check_message(up, self._expected)
-        except ProtocolError:
-            if not any(getattr(t, "forgiving", False) for t in self._transforms):
+        except ProtocolError as error:
+            seen = isinstance(error, NotFiniteError) and up.uplink == "gather"
+            if not seen and not any(getattr(t, "forgiving", False) for t in self._transforms):
                 raise
             self.rejected.append(name)
             return
         parcel, layout = flatten(up, noisy=self._noisy)
+        for transform in self._transforms:
+            transform.admit(parcel, type(up).__name__)
         if self._reducer is None:
             self._open(parcel, layout, up.uplink)
         elif type(up) is not type(self._layout.like):
             raise ProtocolError(
                 f"Client {name!r} sent {type(up).__name__} in a round of {type(self._layout.like).__name__}."
             )
+        elif self.gathered:
+            self._layout = layout  # what is not added need not have one shape
         site = Site(name, self._at, len(self._names), self._neutral, self._seed)
         self._reducer.take(name, self._encoded(parcel, site))
 
@@ -186,7 +194,7 @@ class Inbox:
         openers = [t for t in self._transforms if t.open is not None]
         size = (parcel.values.size, len(parcel.side))
         if uplink == "gather":
-            self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), layout))
+            self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), self._layout))
         elif openers:
             self._reducer = openers[-1].open(self._names, self._at, size, self._run, self._seed, self._down, layout)
         else:
@@ -212,6 +220,11 @@ class Inbox:
     def present(self) -> list[str]:
         """Those whose uploads are in."""
         return [] if self._reducer is None else self._reducer.present
+
+    @property
+    def gathered(self) -> bool:
+        """Whether the server sees the uploads of this round one by one."""
+        return isinstance(self._reducer, Gathered)
 
     @property
     def bytes_up(self) -> int:

@@ -26,6 +26,7 @@ class DP:
     rows: float | None
     subject: str | Mapping[str, Any] | None
     cap: int
+    known_to: int
     noise: Literal["distributed", "local"]
     colluding: int
     sampling: float
@@ -45,6 +46,7 @@ def dp(
     rows: float | None = None,
     subject: str | Mapping[str, Any] | None = None,
     cap: int = 1,
+    known_to: int = 1,
     noise: Literal["distributed", "local"] = "distributed",
     colluding: int = 0,
     sampling: float = 1.0,
@@ -76,7 +78,10 @@ def dp(
     subject : str or mapping, optional
         For ``unit="subject"``: the column that names subjects, or client name → ids in row order.
     cap : int
-        Rows of one subject that count. A subject known to several clients must be counted into it.
+        Rows of one subject that count, at each client that knows it.
+    known_to : int
+        Clients that may know one and the same subject: the noise covers `cap` rows at each of them. With 1, a subject
+        with rows at two clients is not covered.
     noise : {"distributed", "local"}
         ``"distributed"``: each client adds a part, under a secure sum. ``"local"``: each client adds the whole noise
         itself, and nothing else is assumed of the server; √clients times noisier.
@@ -104,8 +109,8 @@ def dp(
     1.0
     """
     made = DP(
-        float(epsilon), float(delta), unit, clip, row_bound, rows, subject, cap, noise, colluding, float(sampling),
-        accountant, noise_multiplier, ledger, noise_seed,
+        float(epsilon), float(delta), unit, clip, row_bound, rows, subject, cap, known_to, noise, colluding,
+        float(sampling), accountant, noise_multiplier, ledger, noise_seed,
     )  # fmt: skip
     _check(made)
     return made
@@ -131,3 +136,10 @@ def _check(made: DP) -> None:
         )
     if made.colluding < 0:
         raise ValueError(f"colluding={made.colluding} must not be negative.")
+    counts = (made.cap, made.known_to)
+    if any(count != int(count) or count < 1 for count in counts) or (counts != (1, 1) and made.unit != "subject"):
+        raise ValueError(f"cap and known_to must be whole, at least 1, and 1 unless unit='subject'; got {counts}.")
+    for name in ("row_bound", "rows", "noise_multiplier"):
+        given = getattr(made, name)
+        if given is not None and not 0 < given < math.inf:
+            raise ValueError(f"{name}={given} must be positive and finite.")

@@ -18,7 +18,9 @@ from fedfactor.privacy.accounting import Accountant, Release, epsilon_of
 __all__ = ["BudgetError", "Entry", "Ledger", "Unit"]
 
 Unit = Literal["row", "subject", "client"]
-_REACH = {"row": 0, "subject": 1, "client": 2}  # what protects a whole client also protects each of its rows
+# What protects a whole client, or a subject, also protects each of its rows. A subject may have rows at several
+# clients, so that what protects each client alone does not protect it.
+_COVERED_BY = {"row": ("row", "subject", "client"), "subject": ("subject",), "client": ("client",)}
 
 
 class BudgetError(FedfactorError):
@@ -44,6 +46,11 @@ class Entry:
     def key(self) -> tuple[str, int, str]:
         """What makes it one and the same release, however often it is written down."""
         return self.run, self.round, self.what
+
+    @property
+    def protects(self) -> bool:
+        """Whether there is noise, and a proof of what it does."""
+        return self.proven and self.noise_multiplier > 0
 
 
 class Ledger:
@@ -105,7 +112,7 @@ class Ledger:
         return self._cost(entries, delta or self.delta, accountant or self.accountant)
 
     def _cost(self, entries: list[Entry], delta: float, accountant: Accountant) -> float:
-        if any(not e.proven or _REACH[e.unit] < _REACH[self.unit] for e in entries):
+        if any(not e.proven or e.unit not in _COVERED_BY[self.unit] for e in entries):
             return math.inf
         return epsilon_of([Release(e.noise_multiplier, e.sampling) for e in entries], delta, accountant)
 
@@ -125,7 +132,15 @@ class Ledger:
                     f"ε = {self.budget:g} at δ = {self.delta:g} (unit: {self.unit}). Stop here, or decide on a larger "
                     "budget for the data set."
                 )
-            if entry.key in self._entries:
+            known = self._entries.get(entry.key)
+            if known is not None:
+                if (known.noise_multiplier, known.unit, known.sampling) != (
+                    entry.noise_multiplier, entry.unit, entry.sampling
+                ):  # fmt: skip
+                    raise BudgetError(
+                        f"Round {entry.round} of run {entry.run} is in the books with other noise than now: it is "
+                        "another release, and would go uncounted. Use another folder for the changed run."
+                    )
                 return
             self._entries[entry.key] = entry
             if self.path is not None:

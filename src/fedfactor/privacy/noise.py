@@ -88,6 +88,8 @@ class Gaussian(Transform):
     whole : bool
         True when the unit is a whole upload: rounding towards zero then cannot lengthen it. False when the unit is a
         part of one (a row, a subject): rounding may move every entry by one more step, which is added.
+    touched : int
+        For parts of uploads: uploads that one unit can have a part in. Each of them is rounded.
     share : {"distributed", "local"}
         Under a secure sum each client adds a part, and `honest` clients' parts make up the whole. Without one, each
         client adds the whole.
@@ -111,6 +113,7 @@ class Gaussian(Transform):
     share: Literal["distributed", "local"] = "distributed"
     honest: int = 1
     sampling: float = 1.0
+    touched: int = 1
     bits: int = 22
     place: ClassVar[int] = 2
     noisy: ClassVar[bool] = True
@@ -121,10 +124,18 @@ class Gaussian(Transform):
             raise ValueError("noise_multiplier and sensitivity must be positive and finite.")
         self.grid(sum(math.prod(leaf.shape) for leaf in spec.values()))
 
+    def admit(self, parcel: Parcel, kind: str) -> None:
+        """Refuse numbers that would be summed without noise, unless they say no more than that a client is there."""
+        if any(number != 1.0 for number in parcel.side):
+            raise IncompatibleError(
+                f"{kind} holds a public number other than 1, which no noise hides: it tells a client with few rows "
+                "from one with many. Let clients count alike (weights='equal'), and leave out those without rows."
+            )
+
     def grid(self, size: int) -> float:
         """Return the width of a grid step for uploads of so many numbers."""
         parts = math.sqrt(self.honest) if self.share == "distributed" else 1.0
-        extra = 0.0 if self.whole else self.noise_multiplier * math.sqrt(size)
+        extra = 0.0 if self.whole else self.noise_multiplier * math.sqrt(size) * self.touched
         room = math.ldexp(parts, self.bits) - extra
         if room < math.ldexp(parts, self.bits) / 2:
             raise IncompatibleError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,8 +24,9 @@ from fedfactor.privacy.columns import rare_columns
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.ledger import Entry, Ledger
 from fedfactor.privacy.noise import Clip, Gaussian
+from fedfactor.privacy.outbox import Outbox
 from fedfactor.privacy.paper import PaperNoise
-from fedfactor.privacy.policy import Minimums
+from fedfactor.privacy.policy import Minimums, PrivacyWarning
 from fedfactor.privacy.robust import Robust
 from fedfactor.privacy.secure_sum import SecureSum
 from fedfactor.privacy.session import Books, Channel
@@ -99,7 +101,7 @@ def judge_clear(algorithm: Algorithm, federation: Federation, *, simulation: boo
     judge_rows(getattr(algorithm, "n_components", 0), rows, simulation=simulation)
 
 
-def judge_rows(k: int, rows: Mapping[str, int], *, simulation: bool) -> None:
+def judge_rows(k: int, rows: Mapping[str, int], minimums: Minimums | None = None, *, simulation: bool) -> None:
     """Judge as :func:`judge_clear` does, from the number of rows of each client alone."""
     small = [name for name, count in rows.items() if count <= k] if len(rows) > 1 else []
     if small:
@@ -107,7 +109,7 @@ def judge_rows(k: int, rows: Mapping[str, int], *, simulation: bool) -> None:
             f"{len(small)} of {len(rows)} clients have no more rows than components (the first is {small[0]!r}) "
             "and send their uploads in the clear: their rows can be read from one of them"
         )
-        Minimums().judge("small-client", finding, simulation=simulation)
+        (minimums or Minimums()).judge("small-client", finding, simulation=simulation)
 
 
 def make_plan(
@@ -139,15 +141,22 @@ def make_plan(
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
     work, withheld = federation, np.zeros(0, np.int64)
-    if any(isinstance(t, Robust | PaperNoise) for t in parts.transforms):
+    if any(isinstance(t, Robust | PaperNoise | Gaussian) for t in parts.transforms):
         algorithm = _equal_weights(algorithm)
     spec = _upload_spec(algorithm, meta, parts.transforms)
     _check_all(parts.transforms, algorithm, meta, spec)
-    if secure is not None and not any(t.noisy for t in parts.transforms):
-        rows = {name: federation.shard(name).n_rows for name in federation.names}
-        parts.minimums.judge_clients(rows, getattr(algorithm, "n_components", 1), simulation=simulation)
-        work, withheld = rare_columns(federation, parts.minimums, secure, run.encode(), simulation=simulation)
-    books = Books(_ledgers(parts.ledger), _entry(parts.transforms, algorithm, run))
+    entry = _entry(parts.transforms, algorithm, meta, run)
+    if not entry.protects:
+        rows, k = (
+            {name: federation.shard(name).n_rows for name in federation.names},
+            getattr(algorithm, "n_components", 1),
+        )
+        if secure is None:
+            judge_rows(k, rows, parts.minimums, simulation=simulation)
+        else:
+            parts.minimums.judge_clients(rows, k, simulation=simulation)
+            work, withheld = rare_columns(federation, parts.minimums, secure, run.encode(), simulation=simulation)
+    books = Books(_ledgers(parts.ledger), entry)
     about = {"withheld_columns": int(withheld.size)}
     channel = Channel(
         tuple(parts.transforms), parts.minimums, books, run, None, algorithm, meta, about, simulation, folder
@@ -226,10 +235,11 @@ def _private_plan(
             if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
                 federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
         algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
-        sensitivity = size * (asked.cap if asked.unit == "subject" else 1)
+        sensitivity = size * asked.cap * asked.known_to  # both 1, unless the unit is a subject
         about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
+    whole = asked.unit == "client"
     gaussian = Gaussian(
-        z, sensitivity, whole=asked.unit == "client", share=asked.noise, honest=honest, sampling=asked.sampling
+        z, sensitivity, whole, asked.noise, honest, asked.sampling, touched=min(asked.known_to, meta.n_clients)
     )
     transforms = (*others, *bounds, gaussian, *(() if secure is None else (secure,)))
     _check_all(transforms, algorithm, meta, _upload_spec(algorithm, meta, transforms))
@@ -266,17 +276,26 @@ def _bounded(
     if share:
         # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.
         ratio = z * math.sqrt((1 - share) / (share * rounds))
-        group = asked.cap if asked.unit == "subject" else 1
-        noise = Gaussian(ratio, SENSITIVITY * group, whole=False, share=asked.noise, honest=honest)
+        noise = Gaussian(
+            ratio, SENSITIVITY * asked.cap * asked.known_to, False, asked.noise, honest, touched=asked.known_to
+        )
         books.debit(-1, replace(books.entry, round=-1, noise_multiplier=ratio, sampling=1.0, what="survey"))
         kept = None if folder is None else folder / "survey.json"
         if kept is not None and kept.exists():  # a run taken up again: the noise is not drawn a second time
             seen_rows, seen_bound = json.loads(kept.read_text())
         else:
-            seen_rows, seen_bound = row_survey(federation, noise, secure, run.encode(), asked.noise_seed)
+            outbox = None if folder is None else Outbox(folder, run)
+            seen_rows, seen_bound = row_survey(federation, noise, secure, run.encode(), asked.noise_seed, outbox)
             if kept is not None:
                 write_atomic(kept, json.dumps([seen_rows, seen_bound]).encode())
         bound, rows = bound or seen_bound, rows or seen_rows
+    if asked.delta * (rows or 1) > 1:
+        warnings.warn(
+            f"δ = {asked.delta:g} is more than one over the number of rows (about {rows:.3g}): that would allow to "
+            "publish a row outright. Use a smaller delta.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
     changes: dict[str, Any] = {"row_clip": float(bound or 1), "row_count": float(rows or 1)}
     if "tol" in names:
         changes["tol"] = 0.0
@@ -313,14 +332,18 @@ def _ledgers(own: Ledger | None, asked: DP | None = None) -> list[Ledger]:
     return found
 
 
-def _entry(transforms: Sequence[Transform], algorithm: Algorithm, run: str) -> Entry:
-    """Describe a round of a channel the user built: noise counts only if its sensitivity is bounded."""
+def _entry(transforms: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: str) -> Entry:
+    """Describe a round of a channel the user built: noise counts if its sensitivity is bounded and all of it comes."""
     about: dict[str, Any] = {"run": run, "round": 0, "algorithm": type(algorithm).__name__}
     noise = next((t for t in transforms if t.noisy), None)
     if isinstance(noise, Gaussian):
         unit = "client" if noise.whole else "row"
-        clipped = any(isinstance(t, Clip) and t.norm <= noise.sensitivity for t in transforms)
-        proven = clipped if noise.whole else getattr(algorithm, "row_clip", None) is not None
+        stated = algorithm.sensitivity(meta)
+        bounds = [t.norm for t in transforms if isinstance(t, Clip)] if noise.whole else [stated[1]] if stated else []
+        # Of a sum that fewer may be in than share the noise, a part of the noise may be missing.
+        sums = [t.needed(meta.n_clients) for t in transforms if isinstance(t, SecureSum)]
+        there = noise.share == "local" or any(noise.honest <= needed for needed in sums)
+        proven = there and any(bound <= noise.sensitivity for bound in bounds)
         return Entry(
             noise_multiplier=noise.noise_multiplier, unit=unit, sampling=noise.sampling, proven=proven, **about
         )
@@ -333,13 +356,13 @@ def _upload_spec(algorithm: Algorithm, meta: Meta, transforms: Sequence[Transfor
     """Find the one upload that the channel will carry, and refuse uploads that it cannot."""
     uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
     gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
-    combining = [t for t in transforms if t.place == 3]
+    combining = [t for t in transforms if t.place == 3 and getattr(t, "gathered", "refuse") == "refuse"]
     if gathered and combining:
         link = type(combining[0]).__name__
         raise IncompatibleError(
             f"{link} hands the server only a combination, but {type(algorithm).__name__} must see each upload "
             f"({gathered[0]}, uplink='gather'). Use a method whose uploads are summed, such as PooledNMF, or leave "
-            "privacy out."
+            "privacy out. SecureSum(gathered='clear') sums what is summed, and lets the server see the rest."
         )
     return next(iter(uploads.values()))
 
@@ -353,4 +376,10 @@ def _check_all(transforms: Sequence[Transform], algorithm: Algorithm, meta: Meta
             if not any(isinstance(t, SecureSum) for t in transforms):
                 raise IncompatibleError(
                     "Distributed noise protects only a sum that nobody can take apart: add SecureSum, or share='local'."
+                )
+            seen = [kind.__name__ for kind in algorithm.messages(meta) if getattr(kind, "uplink", "") == "gather"]
+            if seen:
+                raise IncompatibleError(
+                    f"Of distributed noise each upload holds a share only, but the server sees each {seen[0]} of "
+                    f"{type(algorithm).__name__}. Use noise='local', or a method whose uploads are summed."
                 )

@@ -28,16 +28,19 @@ def privacy_report(channel: Channel, rounds: int) -> dict[str, Any]:
     robust = next((t for t in channel.transforms if isinstance(t, Robust)), None)
     entry = channel.books.entry
     told = "noisy " if noise is not None else ""
+    clear = [kind.__name__ for kind in channel.algorithm.messages(channel.meta) if _gathered(kind)]
     report: dict[str, Any] = {
         "mode": "dp" if channel.asked else "robust" if robust else "secure-sum" if secure else "custom",
         "channel": [type(t).__name__ for t in channel.transforms],
         "sees": {
             "server": (_SECURE if secure else _CLEAR)
             .replace("uploads", told + "uploads")
-            .replace("upload ", told + "upload "),
+            .replace("upload ", told + "upload ")
+            + (f"; each {' and '.join(clear)} in clear" if secure and clear else ""),
             "other clients": "the shared V of each round",
             "public": "whatever V is published",
         },
+        "in_clear": clear,
         "not_covered": _not_covered(channel, secure, noise),
         "minimums": asdict(channel.minimums),
         "simulation": _simulation(channel),
@@ -50,6 +53,10 @@ def privacy_report(channel: Channel, rounds: int) -> dict[str, Any]:
         most = max((sum_account(spec, channel.meta, rounds) for spec in sent), key=lambda a: a["equations_per_column"])
         report["exact_sums_at_most" if secure else "exact_uploads_at_most"] = most
     return report
+
+
+def _gathered(kind: type) -> bool:
+    return getattr(kind, "uplink", "") == "gather"
 
 
 def _guarantee(channel: Channel, noise: Any, entry: Any) -> dict[str, Any]:
@@ -85,12 +92,16 @@ def _not_covered(channel: Channel, secure: bool, noise: Any) -> list[str]:
     if noise is None and secure:
         found.append("rows: without noise, sums of many rounds can reveal them")
         found.append("the counts per column, which the server sees as sums over clients")
+        found.append("rows or clients that come or go between two runs: the sums of the runs differ by their parts")
+        found.append("a server that lies: it can choose V so that few rows speak")
+    if secure and any(map(_gathered, channel.algorithm.messages(channel.meta))):
+        found.append("uploads that the server sees one by one (in_clear): no sum hides them")
     if isinstance(noise, Gaussian):
         if channel.books.entry.unit == "row":
             found.append("a person with several rows, unless each has one")
             found.append("properties of a whole client")
         if channel.books.entry.unit == "subject":
-            found.append("a subject known to more clients than the cap counts")
+            found.append(f"a subject with rows at more than {channel.asked.known_to if channel.asked else 1} clients")
         if noise.share == "distributed":
             found.append(
                 f"more than {channel.asked.colluding if channel.asked else 0} clients who tell the server their noise"

@@ -105,7 +105,9 @@ class SecureClient:
         self._session = session_of(run, index, names, threshold, size)
         self._seal, self._mask = Agreement.fresh(self._entropy), Agreement.fresh(self._entropy)
         bare = Advert(self._seal.public, self._mask.public, b"")
-        return Advert(*(bare.seal_key, bare.mask_key), self._identity.sign(bare.signed(self.name, self._session)))
+        signature = self._identity.sign(bare.signed(self.name, self._session))
+        self._mine = Advert(bare.seal_key, bare.mask_key, signature)
+        return self._mine
 
     def _check_minimum(self, count: int, threshold: int) -> None:
         if count < self._least:
@@ -124,6 +126,8 @@ class SecureClient:
         self._enter("share", "advertise")
         alive = [name for name in self._names if name in adverts]
         self._check_minimum(len(alive), self._threshold)
+        if adverts.get(self.name) != self._mine:
+            raise AbortError(f"Client {self.name!r} refuses: its own keys were left out, or older ones put in place.")
         for name in alive:
             advert = adverts[name]
             if not verify(self._registry[name], advert.signature, advert.signed(name, self._session)):

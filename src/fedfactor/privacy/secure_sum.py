@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -39,14 +39,19 @@ class SecureSum(Transform):
     allow_dropouts : bool
         Go on when clients drop out in a run without noise. Two sums of different cohorts differ by what the missing
         client sends, so this is refused by default.
+    gathered : {"refuse", "clear"}
+        What becomes of uploads that the server must see one by one: a method that has such is refused, or they travel
+        in clear, beside secure sums of all others.
 
     Notes
     -----
-    *Holds* against a server that follows the protocol and looks at all it gets, with the help of fewer clients than the
-    threshold. Keys are signed, a client reveals at most one of the two shares of a peer, and a list of survivors needs
-    the threshold of signatures, so a server that lies can end a round but not open it. *Does not hold*: what the sum
-    itself says (a column that one row fills shows that row's part; see the minimums), what can be told from sums of
-    different cohorts, a client that sends nonsense, a threshold of clients who collude with the server, and the clock.
+    *Holds* against a server that follows the protocol and looks at all it gets, with the help of fewer clients than
+    the threshold t. Keys are signed, a client reveals at most one of the two shares of a peer, and a list of survivors
+    needs t signatures, so a server that lies within the protocol can end a round but not open it, as long as fewer than
+    2t − n of n clients collude with it (a third of them, at two thirds): with more, two lists could be signed. *Does
+    not hold*: what the sum itself says (a column that one row fills shows that row's part; see the minimums), what can
+    be told from sums of different cohorts, a server that chooses the shared V so that few rows speak, a client that
+    sends nonsense, and the clock.
 
     References
     ----------
@@ -58,10 +63,13 @@ class SecureSum(Transform):
     threshold: float = 2 / 3
     fractional_bits: int = 32
     allow_dropouts: bool = False
+    gathered: Literal["refuse", "clear"] = "refuse"
     place: ClassVar[int] = 3
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
         """Refuse thresholds that protect nothing."""
+        if self.gathered not in ("refuse", "clear"):
+            raise ValueError(f"gathered={self.gathered!r} is not known. Use 'refuse' or 'clear'.")
         if not 0.5 < self.threshold <= 1:
             raise ValueError(f"threshold={self.threshold} must lie in (0.5, 1].")
         if not 1 <= self.fractional_bits <= 52:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,9 @@ class Channel:
         self.rejected += len(inbox.rejected)
         present = tuple(sorted(inbox.present))
         secure = next((t for t in self.transforms if isinstance(t, SecureSum)), None)
-        if secure is not None and not self.noisy and not secure.allow_dropouts:
+        if inbox.gathered:  # seen one by one anyway: nothing to tell from a difference
+            return inbox.combined
+        if secure is not None and not self.books.entry.protects and not secure.allow_dropouts:
             before = self._cohort or self.meta.clients
             if present != tuple(sorted(before)):
                 gone = sorted(set(before) ^ set(present))
@@ -101,6 +103,8 @@ class Channel:
                     "went): the difference of the two sums is close to that client's upload"
                 )
                 self.minimums.judge("changed-cohort", finding, simulation=self.simulation)
+        if secure is not None and self._outbox is not None:
+            self._outbox.release(self._at, present)
         self._cohort = present
         return inbox.combined
 
@@ -113,8 +117,8 @@ class Channel:
         return privacy_report(self, rounds)
 
 
-def _settings(transform: Transform) -> Any:
-    try:
-        return asdict(transform)  # type: ignore[call-overload]
-    except TypeError:
+def _settings(transform: Transform) -> dict[str, Any]:
+    """Name a link's settings; what it only collects is none of them."""
+    if not is_dataclass(transform):
         return {}
+    return {f.name: getattr(transform, f.name) for f in fields(transform) if f.compare}

@@ -30,7 +30,7 @@ def cap_subjects(federation: Federation, subject: str | Mapping[str, Any], cap: 
     Notes
     -----
     Which rows count depends on that subject's own rows only, so one subject changes a sum by at most `cap` rows *per
-    client that knows it*. A subject known to several clients must be counted into the cap.
+    client that knows it*.
     """
     if cap != int(cap) or cap < 1:
         raise ValueError(f"cap={cap} must be a whole number of at least 1.")

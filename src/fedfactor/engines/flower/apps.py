@@ -12,9 +12,10 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.desk import Policy
+from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.post import GridPost
 from fedfactor.engines.flower.records import from_record, to_record
 from fedfactor.engines.remote import Server
@@ -37,6 +38,7 @@ def _serve(grid: Any, context: Context) -> None:
     about: dict[str, Any] = json.loads((folder / "server.json").read_bytes())
     agreement = Agreement.of((folder / "agreement.json").read_bytes())
     policy = Policy(**about["policy"])
+    wait_for_pieces(policy.deadline / 4)
     keys = {name: key.encode() for name, key in about["keys"].items()}
     Server(folder, agreement, policy, GridPost(grid, keys, ttl=max(3600.0, 2 * policy.deadline))).run()
 
@@ -58,5 +60,8 @@ def clerk_of(folder: str) -> Clerk:
 
 def answer(clerk: Clerk, message: Message) -> Message:
     """Let a clerk answer a Flower message."""
-    data = from_record(message.content) if message.has_content() else b""
+    try:
+        data = from_record(message.content) if message.has_content() else b""
+    except ProtocolError:
+        data = b""  # the clerk refuses it in words; without an answer a SuperNode would wait for ever
     return Message(to_record(clerk.answer(data)), reply_to=message)

@@ -26,6 +26,8 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.flower.apps import answer
+from fedfactor.engines.flower.objects import wait_for_pieces
+from fedfactor.engines.pace import Pace
 
 logger = logging.getLogger("fedfactor")
 
@@ -42,11 +44,12 @@ class Porter:
     secret : bytes
         What that SuperNode demands from whoever takes its work.
     poll : float
-        Seconds between two looks.
+        Most seconds between two looks.
     """
 
-    def __init__(self, clerk: Clerk, address: str, secret: bytes, poll: float = 0.2) -> None:
-        self._clerk, self._address, self._poll = clerk, address, poll
+    def __init__(self, clerk: Clerk, address: str, secret: bytes, poll: float = 0.5) -> None:
+        self._clerk, self._address, self._pace = clerk, address, Pace(poll)
+        wait_for_pieces()
         guard = SuperExecAuthHttpInterceptor(
             master_secret=secret, protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"})
         )
@@ -61,8 +64,8 @@ class Porter:
             retry_invoker=None,  # Flower's own would end this process when a task is no longer wanted
         )
 
-    def serve(self, alive: Callable[[], bool]) -> None:
-        """Answer until ``alive`` says no."""
+    def serve(self, alive: Callable[[], bool]) -> bool:
+        """Answer until ``alive`` says no; return False when an answer was lost: the SuperNode would wait for ever."""
         request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
         while alive():
             try:
@@ -72,11 +75,14 @@ class Porter:
                 time.sleep(1.0)
                 continue
             if task.HasField("task") and task.token:
-                self._one(task.token)
+                if not self._one(task.token):
+                    return False
+                self._pace.hurry()
             else:
-                time.sleep(self._poll)
+                time.sleep(self._pace.next())
+        return True
 
-    def _one(self, token: str) -> None:
+    def _one(self, token: str) -> bool:
         version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
         client = self._connect(version, RuntimeTokenHttpInterceptor(token))
         heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
@@ -92,3 +98,4 @@ class Porter:
             push_task_output(client, context, status, details)
             heart.stop()
             client.close()
+        return status == SubStatus.COMPLETED

@@ -11,29 +11,40 @@ __all__ = ["draw"]
 
 
 def draw(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
-    """Draw error against time for every set, or seconds against ranks."""
+    """Draw error against time and iterations for every set, or iterations per second against ranks."""
     if study == "scaling":
         lines: dict[str, Any] = {}
         for row in rows:
-            lines.setdefault(row["method"], []).append(
-                (row["ranks"], row["iterations"] / max(row["seconds"][-1], 1e-9))
-            )
-        _panel(out / "scaling.png", lines, "ranks", "iterations per second", "")
+            speed = row["iterations"] / max(row["seconds"][-1], 1e-9)
+            lines.setdefault(row["method"], []).append((row["ranks"], speed))
+        _save(out / "scaling.png", "", {"ranks": lines}, "iterations per second")
         return
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         group = f"{row['data']}-{row['split']}" if "split" in row else row["data"]
-        label = f"{row['method']}, k = {row['k']}" if study == "components" else row["method"]
-        groups.setdefault(group, {})[label] = list(zip(row["seconds"], row["errors"], strict=True))
-    clock = "virtual seconds" if study == "secure" else "seconds"
-    for group, lines in groups.items():
-        _panel(out / f"{study}-{group}.png", lines, clock, "relative error", group)
+        groups.setdefault(group, []).append(row)
+    for group, members in groups.items():
+        sides: dict[str, dict[str, Any]] = {}
+        for row in members:
+            label = f"{row['method']}, k = {row['k']}" if study == "components" else row["method"]
+            sides.setdefault("virtual seconds" if study == "secure" else "seconds", {})[label] = _points(row, "seconds")
+            if "marks" in row:
+                sides.setdefault("iterations", {})[label] = _points(row, "marks")
+        _save(out / f"{study}-{group}.png", group, sides, "relative error")
 
 
-def _panel(path: Path, lines: dict[str, Any], x: str, y: str, title: str) -> None:
-    (axes,) = panels()
-    for label, points in lines.items():
-        axes.plot([a for a, _ in points], [b for _, b in points], marker=".", label=label)
-    axes.set(xlabel=x, ylabel=y, title=title, yscale="log" if y == "relative error" else "linear")
-    axes.legend(fontsize="small")
-    axes.figure.savefig(path, dpi=120, bbox_inches="tight")
+def _points(row: dict[str, Any], x: str) -> list[tuple[float, float]]:
+    return list(zip(row[x], row["errors"], strict=True))
+
+
+def _save(path: Path, title: str, sides: dict[str, dict[str, Any]], y: str) -> None:
+    """Draw one panel for each x-axis; methods differ in speed by a hundred, so seconds are drawn as powers of ten."""
+    every = panels(len(sides))
+    for axes, (x, lines) in zip(every, sides.items(), strict=True):
+        for label, points in lines.items():
+            axes.plot([a for a, _ in points], [b for _, b in points], marker=".", label=label)
+        scales = {"xscale": "log" if x == "seconds" else "linear"}
+        scales["yscale"] = "log" if y == "relative error" else "linear"
+        axes.set(xlabel=x, ylabel=y, title=title, **scales)
+    every[-1].legend(fontsize="x-small")
+    every[0].figure.savefig(path, dpi=120, bbox_inches="tight")

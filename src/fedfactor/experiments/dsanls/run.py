@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
+from fedfactor.algorithms import DSANLS
 from fedfactor.core.errors import MissingExtraError
+from fedfactor.core.federation import Federation
 from fedfactor.core.files import write_atomic
+from fedfactor.core.grid import grid_federation
+from fedfactor.core.run import Run
+from fedfactor.engines.launch import run
 from fedfactor.experiments.dsanls import figures, secure, tables
 from fedfactor.experiments.dsanls.datasets import load, present
+from fedfactor.kernels.factors import reconstruction
 
 __all__ = ["STUDIES", "reproduce"]
 
 Say = Callable[[str], None]
 MARKS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300)
-SKETCHED = ("DSANLS subsampling proximal", "DSANLS gaussian proximal")
-PLAIN = ("rows hals", "rows mu", "rows bpp", "grid hals", "grid bpp")
+SKETCHED = ("DSANLS subsampling proximal", "DSANLS count proximal", "DSANLS gaussian proximal")
+PLAIN = ("rows hals", "rows mu", "rows bpp", "grid hals", "grid mu", "grid bpp")
 
 
 def errors(full: bool) -> Iterator[dict[str, Any]]:
@@ -119,16 +129,26 @@ def _kept(out: Path, study: str, cell: dict[str, Any], make: Callable[[], dict[s
 
 def _measure(cell: dict[str, Any]) -> dict[str, Any]:
     """Time a method on real ranks; errors of sketched runs come from the same iterates, off the clock."""
-    found = _on_ranks(cell)
-    marks = found.pop("marks", cell["marks"])
-    seconds, known = found["seconds"], found["errors"]
-    if len(seconds) > len(marks):
-        seconds = [seconds[mark - 1] for mark in marks]
-    if known is None:
-        known = [_error_after(cell, mark) for mark in marks]
-    elif len(known) > len(marks):
-        known = [known[mark - 1] for mark in marks]
-    return {**found, "marks": list(marks), "seconds": seconds, "errors": known}
+    found = at_marks(_on_ranks(cell), cell["marks"])
+    if found["errors"] is None:
+        found["errors"] = _errors_at(cell, found["marks"])
+    return found
+
+
+def at_marks(found: dict[str, Any], marks: list[int]) -> dict[str, Any]:
+    """Keep the seconds and errors of the marked iterations, where a job told those of all.
+
+    Examples
+    --------
+    >>> at_marks({"seconds": [1, 2, 3], "errors": None}, [1, 3])
+    {'seconds': [1, 3], 'errors': None, 'marks': [1, 3]}
+    """
+    kept = dict(found)
+    marks = list(kept.setdefault("marks", list(marks)))
+    for name in ("seconds", "errors"):
+        if kept[name] is not None and len(kept[name]) > len(marks):
+            kept[name] = [kept[name][mark - 1] for mark in marks]
+    return kept
 
 
 def _on_ranks(cell: dict[str, Any]) -> dict[str, Any]:
@@ -144,13 +164,20 @@ def _on_ranks(cell: dict[str, Any]) -> dict[str, Any]:
     return json.loads(done.stdout[done.stdout.index("{") : done.stdout.rindex("}") + 1])  # launchers may add their own
 
 
-def _error_after(cell: dict[str, Any], iterations: int) -> float:
-    """Run the first iterations again in this process: streams depend on the seed, so the iterates are the same."""
-    from fedfactor.algorithms import DSANLS
-    from fedfactor.core.grid import grid_federation
-    from fedfactor.engines.launch import run
-
+def _errors_at(cell: dict[str, Any], marks: list[int]) -> list[float]:
+    """Run the same iterations in this process, from mark to mark: streams depend on the seed, so the iterates agree."""
     _, kind, solver = cell["method"].split()
-    method = DSANLS(cell["k"], kind, cell["ratio"], solver, iterations=iterations, leak="ignore")
+    method = DSANLS(cell["k"], kind, cell["ratio"], solver, leak="ignore", collect=False)
     federation = grid_federation(load(cell["data"], cell["full"]), cell["ranks"])
-    return run(method, federation, seed=cell["seed"]).relative_error
+    with TemporaryDirectory() as folder:
+        return [
+            _whole_error(run(method, federation, rounds=2 * mark + 1, seed=cell["seed"], checkpoint=folder), federation)
+            for mark in marks
+        ]
+
+
+def _whole_error(found: Run, federation: Federation) -> float:
+    """Put V together from the nodes' columns, and measure over all cells."""
+    V = np.concatenate([found.factors[name].V for name in federation.names], axis=1)
+    each = [reconstruction(federation.shard(name).X, found.factors[name].U, V) for name in federation.names]
+    return math.sqrt(sum(sse for sse, _, _ in each) / sum(total for _, _, total in each))

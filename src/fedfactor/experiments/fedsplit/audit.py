@@ -21,10 +21,14 @@ from fedfactor.kernels.implicit import ridge_rows
 from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases
 from fedfactor.kernels.ratings import item_counts, predict_cells
 
-__all__ = ["Case", "cases", "describe", "measure", "summary", "support_leak"]
+__all__ = ["Case", "by_raters", "cases", "describe", "measure", "summary", "support_leak"]
 
 REPEATS = 6
 ITERATIONS = 300
+ACTIVE, POPULAR = 150, 100
+"""Users and movies from which groups are drawn whose users rated the same movies."""
+CLASSES = {"1": (1, 1), "2 or 3": (2, 3), "4 to 7": (4, 7), "8 to 15": (8, 15), "16 or more": (16, 10**9)}
+"""Numbers of users of one group who rated a movie."""
 
 
 class Case(NamedTuple):
@@ -41,8 +45,9 @@ class Case(NamedTuple):
 def cases(full: bool) -> list[Case]:
     """List group sizes against ranks; then, for small groups, what defences change.
 
-    ``sparse``: groups of MovieLens users, who share few movies. ``dense``: made-up groups in which everybody rated
-    nearly everything at random, so that nothing but the upload can tell a rating.
+    ``sparse``: groups of MovieLens users, who share few movies. ``shared``: groups of active users on popular movies,
+    of which they rated more than half. ``dense``: made-up groups in which everybody rated nearly everything at random,
+    so that nothing but the upload can tell a rating.
     """
     shares = [round(0.05 * step, 2) for step in range(1, 21)] if full else [0.05, 0.25, 0.5]
     sizes = [(3, 2), (8, 7), (8, 10), (30, 10)]
@@ -52,9 +57,10 @@ def cases(full: bool) -> list[Case]:
         Case("sparse", n, k, "as printed", attack, share)
         for n, k in ((8, 7), (30, 20))[: 2 if full else 1] for attack in ("users", "movies") for share in shares
     ]  # fmt: skip
-    found += [Case("dense", n, k, "as printed", "ratings", share) for n, k in sizes for share in shares]
-    defended = [(8, 7, "unit rows, drawn"), (8, 2, "rank n/3"), (8, 0, "sums only")]
-    defended += [(30, 6, "rank n/3"), (30, 0, "sums only")]
+    for data in ("shared", "dense"):
+        found += [Case(data, n, k, "as printed", "ratings", share) for n, k in sizes for share in shares]
+    defended = [(8, 7, "unit rows, drawn"), (8, 2, "rank n/3"), (8, 2, "default"), (8, 0, "sums only")]
+    defended += [(30, 6, "rank n/3"), (30, 6, "default"), (30, 0, "sums only")]
     return found + [Case("sparse", n, k, sent, "ratings", share) for n, k, sent in defended for share in shares]
 
 
@@ -71,53 +77,91 @@ def summary(figures: dict[str, float]) -> str:
 def measure(R: Any, case: Case) -> dict[str, float]:
     """Return medians over groups of relative errors ``‖x − x̂‖ / ‖x‖``; ``paper`` is squared and over all ratings.
 
-    ``blind``: the group's item biases alone; ``oracle``: user factors from all ratings; ``back``: the share of unknown
-    ratings that come back to within half a star. Where nothing is unknown, all ratings stand for the unknown ones.
+    ``blind``: the group's item biases alone; ``without``: the known ratings and everybody's item biases, but not the
+    group's upload; ``oracle``: user factors from all ratings; ``back``: the share of unknown ratings that come back to
+    within half a star, and ``back_without`` the same without the upload. Where nothing is unknown, all ratings stand
+    for the unknown ones.
     """
-    rows = [_one(R, case, repeat) for repeat in range(REPEATS)]
+    rows = [_one(R, case, repeat)[0] for repeat in range(REPEATS)]
     return {word: float(np.median([row[word] for row in rows])) for word in rows[0]}
 
 
-def _one(R: Any, case: Case, repeat: int) -> dict[str, float]:
-    rng = np.random.default_rng([51, case.members, repeat])
+def by_raters(R: Any, case: Case) -> dict[str, dict[str, float]]:
+    """Return, by the number of users of the group who rated a movie, how many ratings there are and come back."""
+    found = [_one(R, case, repeat)[1] for repeat in range(REPEATS)]
+    raters, fine = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    out = {}
+    for name, (low, high) in CLASSES.items():
+        here = (raters >= low) & (raters <= high)
+        if here.any():
+            out[name] = {"share": float(here.mean()), "back": float(fine[here].mean())}
+    return out
+
+
+def _population(R: Any, case: Case, rng: np.random.Generator) -> Any:
+    """Return the ratings of those from whom the group is drawn."""
     if case.data == "dense":
-        made = rng.integers(1, 6, (case.members, 300)) * (rng.random((case.members, 300)) < 0.9)
-        R = sparse.csr_array(made.astype(float))
+        return sparse.csr_array((rng.integers(1, 6, (300, 300)) * (rng.random((300, 300)) < 0.9)).astype(float))
+    if case.data == "sparse":
+        return R
+    active = np.argsort(-np.diff(R.indptr), kind="stable")[:ACTIVE]
+    popular = np.argsort(-item_counts(R), kind="stable")[:POPULAR]
+    return sparse.csr_array(R[np.sort(active)][:, np.sort(popular)])
+
+
+def _one(R: Any, case: Case, repeat: int) -> tuple[dict[str, float], tuple[np.ndarray, np.ndarray]]:
+    """Attack one group; also return, for each unknown rating, how many rated that item and whether it came back."""
+    rng = np.random.default_rng([51, case.members, repeat])
+    R = _population(R, case, rng)
     X = R[np.sort(rng.choice(R.shape[0], case.members, replace=False))]
     mu = float(R.data.mean())
-    V, item = _upload(R, X, mu, case, rng)
+    common = pooled_item_biases(item_residuals(R), item_counts(R))
+    V, item = _upload(X, mu, common, case, rng)
     known = _known(X, case, rng)
     seen, hidden = _part(X, known), _part(X, ~known)
     guess = _attack(seen, V, item, mu)
     oracle = _attack(X, V, item, mu)
     target = hidden if hidden.nnz else X
     blind = (np.zeros((X.shape[0], V.shape[0])), np.zeros(X.shape[0]))
-    return {
+    empty = np.zeros((1, X.shape[1]))
+    without = _attack(seen, empty, common, mu)
+    fine = _fine(target, *guess, V, item, mu)
+    figures = {
         "unknown": _relative(target, *guess, V, item, mu),
         "blind": _relative(target, *blind, V, item, mu),
         "oracle": _relative(target, *oracle, V, item, mu),
         "paper": _relative(X, *guess, V, item, mu) ** 2,
-        "back": _back(target, *guess, V, item, mu),
+        "without": _relative(target, *without, empty, common, mu),
+        "back": float(fine.mean()),
+        "back_without": float(_fine(target, *without, empty, common, mu).mean()),
     }
+    return figures, (item_counts(X)[target.tocoo().col], fine)
 
 
-def _upload(R: Any, X: Any, mu: float, case: Case, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the adversary sees of a group: item factors and item biases."""
+def _upload(
+    X: Any, mu: float, common: np.ndarray, case: Case, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the adversary sees of a group: item factors and item biases.
+
+    Sums over all groups say nothing of this one but its share; the biases of all, `common`, stand for them. Where
+    entries are drawn in place of items that too few users rated, the adversary is told which, and does without them.
+    """
     if case.sent == "as printed":
         start = starting_factors(*X.shape, case.k, rng)
         model = cnmf(X, *start, mu, penalty=Penalty(), iterations=ITERATIONS)
         return model.V, model.item
-    # Sums over all groups say nothing of this one but its share; biases of all stand for them.
-    item = pooled_item_biases(item_residuals(R), item_counts(R))
+    nothing = np.zeros((1, X.shape[1]))
     if case.sent == "sums only":
-        return np.zeros((1, X.shape[1])), item
-    rule = "third" if case.sent == "rank n/3" else "paper"
-    algorithm = FedSPLIT(2, local_components=max(case.k, 1), rank_rule=rule, iterations=ITERATIONS)
+        return nothing, common
+    rule, least = "paper" if case.sent == "unit rows, drawn" else "third", 4 if case.sent == "default" else 1
+    algorithm = FedSPLIT(2, local_components=case.k, rank_rule=rule, iterations=ITERATIONS, min_raters=least)
     shard, meta = Shard(X, "stored"), Meta(X.shape[1], ("group",), "float64", True)
     at = Round(int(rng.integers(2**31)), 0, "group")
     state = algorithm.init_client(shard, meta, at)
-    _, up = algorithm.client_step(shard, state, Level(np.float64(mu), item), at)
-    return up.V, item
+    _, up = algorithm.client_step(shard, state, Level(np.float64(mu), common), at)
+    if not len(up.V):
+        return nothing, common
+    return np.where(item_counts(X) >= least, up.V, 0) if least > 1 else up.V, common
 
 
 def _known(X: Any, case: Case, rng: np.random.Generator) -> np.ndarray:
@@ -153,19 +197,21 @@ def _relative(X: Any, U: Any, user: Any, V: Any, item: Any, mu: float) -> float:
     return float(np.linalg.norm(T.data - fitted) / np.linalg.norm(T.data))
 
 
-def _back(X: Any, U: Any, user: Any, V: Any, item: Any, mu: float) -> float:
+def _fine(X: Any, U: Any, user: Any, V: Any, item: Any, mu: float) -> np.ndarray:
+    """Tell of each rating whether it came back to within half a star."""
     T = X.tocoo()
     fitted = np.clip(predict_cells(U, V, user, item, mu, T.row, T.col), 1, 5)
-    return float(np.mean(np.abs(T.data - fitted) < 0.5))
+    return np.abs(T.data - fitted) < 0.5
 
 
 def support_leak(R: Any, seeds: int) -> dict[str, float]:
     """Return how well uploads tell rated from unrated items: area under the curve, the best of a few simple scores."""
     forms = {
         "as printed": FedSPLIT.as_printed(2, local_components=6, rank_rule="third"),
-        "mean of rated items": FedSPLIT(2, unrated="mean"),
+        "mean of rated items": FedSPLIT(2, unrated="mean", min_raters=1),
         "drawn (default)": FedSPLIT(2),
-        "drawn, with own item biases": FedSPLIT(2, item_bias="mean"),
+        "drawn, with own item biases": FedSPLIT(2, item_bias="mean", min_raters=1),
+        "drawn, items of one rater sent": FedSPLIT(2, min_raters=1),
     }
     return {
         name: float(np.mean([_auc_of(R, algorithm, seed) for seed in range(5 * seeds)]))
@@ -181,6 +227,8 @@ def _auc_of(R: Any, algorithm: FedSPLIT, seed: int) -> float:
     item = pooled_item_biases(item_residuals(R), item_counts(R)) if algorithm.item_bias == "pooled" else None
     down = Level(np.float64(R.data.mean()), item)
     _, up = algorithm.client_step(shard, algorithm.init_client(shard, meta, at), down, at)
+    if not len(up.V):
+        return 0.5  # nothing is sent, so nothing is told
     rated = item_counts(X) > 0
     scores = [np.abs(up.V - np.median(up.V, axis=1, keepdims=True)).mean(axis=0), up.V.mean(axis=0), up.V.std(axis=0)]
     if up.item is not None:

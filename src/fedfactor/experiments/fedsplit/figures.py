@@ -44,19 +44,11 @@ def draw_attacks(out: Path, rows: list[dict[str, Any]]) -> None:
         (axes[1], "unknown", "unknown ratings"),
     ):
         for members, k in ((3, 2), (8, 7), (15, 14), (30, 10)):
-            line = [
-                r
-                for r in rows
-                if (r["members"], r["k"], r["sent"], r["attack"]) == (members, k, "as printed", "ratings")
-            ]
-            line = [r for r in line if word == "paper" or r["known"] < 1]
+            line = [r for r in _line(rows, members, "as printed", k) if word == "paper" or r["known"] < 1]
             ax.plot([r["known"] for r in line], [r[word] for r in line], marker=".", label=f"{members} users, k = {k}")
         ax.set_title(title, fontsize=8)
-    for sent in ("as printed", "unit rows, drawn", "rank n/3", "sums only"):
-        line = [
-            r for r in rows if r["members"] == 8 and r["sent"] == sent and r["attack"] == "ratings" and r["known"] < 1
-        ]
-        line = [r for r in line if sent != "as printed" or r["k"] == 7]
+    for sent in ("as printed", "unit rows, drawn", "rank n/3", "default", "sums only"):
+        line = [r for r in _line(rows, 8, sent, 7 if sent == "as printed" else None) if r["known"] < 1]
         axes[2].plot([r["known"] for r in line], [r["unknown"] for r in line], marker=".", label=sent)
     axes[2].set_title("8 users: what defences change, unknown ratings", fontsize=8)
     for ax in axes:

@@ -16,7 +16,15 @@ from fedfactor.experiments.fedsplit.protocol import SCALE, Split, group_errors
 from fedfactor.kernels.cnmf import Penalty, cnmf, starting_factors
 from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases, user_means
 from fedfactor.kernels.ratings import item_counts, predict_cells
-from fedfactor.selection.ratings import Tuned, as_overrides, choose_recommender, tune_cnmf, tune_owners
+from fedfactor.privacy import SecureSum
+from fedfactor.selection.ratings import (
+    Tuned,
+    as_overrides,
+    choose_recommender,
+    tune_cnmf,
+    tune_owners,
+    tune_recommender,
+)
 
 __all__ = ["METHODS", "Budget", "tuned_central", "tuned_groups"]
 
@@ -26,10 +34,24 @@ class Budget:
 
     def __init__(self, full: bool) -> None:
         self.trials = 100 if full else 12
-        self.folds = 5 if full else 2
+        self.folds = 5
         self.iterations = 500 if full else 100
         self.ranks = (2, 4, 8, 12, 16, 20, 30) if full else (2, 4, 8)
-        self.lams = (2.0, 5.0, 10.0, 20.0)
+        self.runs = 60 if full else 16
+        self.run_folds = 5 if full else 2
+
+
+SPACE = {
+    "local_components": (1, 2, 4, 6), "item_bias": ("pooled", "mean"), "unit_rows": (True, False),
+    "refine": (0, 5, 20, 50), "iterations": (20, 60, 100), "alpha": (0.04, 0.06, 0.08), "beta": (0.04, 0.06, 0.08),
+}  # fmt: skip
+"""What validation chooses of our FedSPLIT, beside the joint rank. What keeps ratings at home (the rank rule, drawn
+entries, the least number of raters) is not up for choice: validation would always do without."""
+
+RIVALS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "FCF": {"n_components": (3, 5, 10, 20), "lam": (2.0, 5.0, 10.0, 20.0), "learning_rate": (0.02, 0.05, 0.1)},
+    "FedMF": {"n_components": (4, 8, 16), "lam": (0.02, 0.05, 0.1, 0.2), "learning_rate": (0.2, 0.5, 1.0)},
+}
 
 
 def tuned_central(split: Split, budget: Budget, seed: int) -> Tuned:
@@ -95,16 +117,23 @@ def printed(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, An
     """Run FedSPLIT as printed, each group with its own tuned settings, the joint rank by validation."""
     own = as_overrides(tuned["groups"])
     base = FedSPLIT.as_printed(2, overrides=own, iterations=budget.iterations)
-    return _best(split, {k: replace(base, n_components=k) for k in budget.ranks}, seed)
+    return _best(split, {k: replace(base, n_components=k) for k in budget.ranks}, budget.folds, seed)
 
 
-def improved(**settings: Any) -> Callable[..., dict[str, Any]]:
-    """Return our FedSPLIT with some settings, the joint rank by validation."""
+def improved(privacy: Any = None, **settings: Any) -> Callable[..., dict[str, Any]]:
+    """Return our FedSPLIT with some settings, the others by validation; `privacy` protects the final run."""
 
     def method(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
-        return _best(split, {k: FedSPLIT(k, **settings) for k in budget.ranks}, seed)
+        space = {name: values for name, values in SPACE.items() if name not in settings}
+        base = FedSPLIT(2, scale=SCALE, **settings)
+        return _tuned(split, base, {"n_components": budget.ranks, **space}, budget, seed, privacy)
 
     return method
+
+
+def untuned(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Run our FedSPLIT as it is, with the defaults of the library."""
+    return _measure(split, FedSPLIT(4), seed)
 
 
 def pooled(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
@@ -114,24 +143,41 @@ def pooled(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any
 
 
 def fcf(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
-    """Run FCF, its regularisation by validation."""
-    return _best(split, {lam: FCF(5, lam=lam) for lam in budget.lams}, seed)
+    """Run FCF, all its settings by validation."""
+    return _tuned(split, FCF(5), RIVALS["FCF"], budget, seed)
 
 
 def fedmf(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
-    """Run FedMF, its regularisation by validation."""
-    return _best(split, {lam: FedMF(8, lam=lam) for lam in (0.02, 0.05, 0.1, 0.2)}, seed)
+    """Run FedMF, all its settings by validation."""
+    return _tuned(split, FedMF(8), RIVALS["FedMF"], budget, seed)
 
 
-def _best(split: Split, candidates: dict[Any, Algorithm], seed: int) -> dict[str, Any]:
-    label, errors = choose_recommender(candidates, split.owners, seed=seed)
+def _tuned(
+    split: Split,
+    algorithm: Algorithm,
+    space: dict[str, tuple[Any, ...]],
+    budget: Budget,
+    seed: int,
+    privacy: Any = None,
+) -> dict[str, Any]:
+    """Choose settings on fifths of the training ratings, then run once on all of them."""
+    options = {"trials": budget.runs, "folds": budget.run_folds, "scale": SCALE, "seed": seed}
+    best = tune_recommender(algorithm, space, split.owners, **options)
+    found = _measure(split, replace(algorithm, **best.settings), seed, privacy=privacy)
+    return {**found, "chosen": best.settings, "validation": best.error, "trials": best.trials}
+
+
+def _best(split: Split, candidates: dict[Any, Algorithm], folds: int, seed: int) -> dict[str, Any]:
+    label, errors = choose_recommender(candidates, split.owners, folds=folds, seed=seed)
     found = _measure(split, candidates[label], seed)
     return {**found, "chosen": label, "validation": {str(key): value for key, value in errors.items()}}
 
 
-def _measure(split: Split, algorithm: Algorithm, seed: int, rounds: int | None = None) -> dict[str, Any]:
+def _measure(
+    split: Split, algorithm: Algorithm, seed: int, rounds: int | None = None, privacy: Any = None
+) -> dict[str, Any]:
     began = time.perf_counter()
-    result = run(algorithm, split.federation, seed=seed, rounds=rounds)
+    result = run(algorithm, split.federation, seed=seed, rounds=rounds, privacy=privacy)
 
     def predict(name: str, rows: Any, columns: Any) -> np.ndarray:
         kept = result.factors[name]
@@ -152,10 +198,12 @@ METHODS: dict[str, Callable[..., dict[str, Any]]] = {
     "alone, biases only": alone_biases,
     "pooled biases only": pooled_biases,
     "FedSPLIT as printed": printed,
-    "FedSPLIT": improved(),
-    "FedSPLIT, no counts": improved(item_bias="mean"),
+    "FedSPLIT": improved(privacy=SecureSum(gathered="clear")),
+    "FedSPLIT, settings of the library": untuned,
+    "FedSPLIT, items of one rater, too": improved(min_raters=1),
+    "FedSPLIT, no counts": improved(item_bias="mean", min_raters=1),
     "FedSPLIT on sums": improved(joint="sum"),
-    "FedSPLIT masked (shows who rated what)": improved(masked=True),
+    "FedSPLIT masked (shows who rated what)": improved(masked=True, min_raters=1),
     "PooledCF": pooled,
     "FCF": fcf,
     "FedMF": fedmf,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from fedfactor.experiments.fedsplit.store import Store
 from fedfactor.privacy import PrivacyWarning
 from fedfactor.selection.ratings import Tuned
 
-__all__ = ["STUDIES", "reproduce"]
+__all__ = ["STUDIES", "repetition", "reproduce"]
 
 Say = Callable[[str], None]
 
@@ -73,14 +73,17 @@ def table(out: Path, names: list[str], full: bool, say: Say, seeds: int | None =
         R = prepared(name)
         usual = (10 if name == "movielens_small" else 4) if full else (3 if name == "movielens_small" else 1)
         for seed in range(seeds or usual):
-            found[name, seed] = _repetition(store, name, R, seed, full, say)
+            found[name, seed] = repetition(store, name, R, seed, full, say)
     tables.write(out, found, {name: prepared(name) for name in names})
     from fedfactor.experiments.fedsplit import figures
 
     figures.draw_groups(out, found)
 
 
-def _repetition(store: Store, name: str, R: Any, seed: int, full: bool, say: Say) -> dict[str, Any]:
+def repetition(
+    store: Store, name: str, R: Any, seed: int, full: bool, say: Say, methods: Sequence[str] = tuple(METHODS)
+) -> dict[str, Any]:
+    """Run methods on one split, each with settings chosen inside its training ratings."""
     split, budget = make_split(R, seed), Budget(full)
     key = {"data": name, "seed": seed, "full": full}
     tuned: dict[str, Any] = {
@@ -98,7 +101,8 @@ def _repetition(store: Store, name: str, R: Any, seed: int, full: bool, say: Say
         "ratings": {group: int(owner.nnz) for group, owner in split.owners.items()},
         "methods": {},
     }
-    for method, work in METHODS.items():
+    for method in methods:
+        work = METHODS[method]
         figures = store.get({**key, "method": method}, lambda work=work: work(split, tuned, budget, seed))
         say(f"{name} {seed} {method}: macro RMSE {figures['macro']:.4f}, micro {figures['micro']:.4f}")
         rows["methods"][method] = figures
@@ -116,7 +120,11 @@ def attacks(out: Path, names: list[str], full: bool, say: Say) -> None:
         say(f"audit {audit.describe(case)}: {audit.summary(figures)}")
     support = store.get({"audit": "support", "full": full}, lambda: audit.support_leak(R, 3 if full else 1))
     say(f"audit support, area under the curve: {support}")
-    tables.write_audit(out, rows, support)
+    raters = {}
+    for case in (audit.Case("sparse", n, k, "as printed", "ratings", 0.25) for n, k in ((8, 7), (30, 10), (30, 20))):
+        key = {"audit": "raters", **case._asdict()}
+        raters[f"{case.members} users, k = {case.k}"] = store.get(key, lambda case=case: audit.by_raters(R, case))
+    tables.write_audit(out, rows, support, raters)
     from fedfactor.experiments.fedsplit import figures as drawn
 
     drawn.draw_attacks(out, rows)

@@ -115,17 +115,23 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
     return lines
 
 
-def write_audit(out: Path, rows: list[dict[str, Any]], support: Mapping[str, float]) -> None:
+def write_audit(
+    out: Path, rows: list[dict[str, Any]], support: Mapping[str, float], raters: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Write what the adversary gets back, by group size, rank, kind of attack and share of known ratings."""
     _csv(out / "audit.csv", rows)
-    words = "data|members|rank|sent|attack|known|come back|unknown|no knowledge|full knowledge|as printed"
+    words = "data|members|rank|sent|attack|known|come back|(no upload)|unknown|(no upload)|biases|all known|as printed"
     head = "| " + words.replace("|", " | ") + " |"
-    lines = ["## What an adversary gets back", head, "|---" * 11 + "|"]
+    lines = ["## What an adversary gets back", head, "|---" * 13 + "|"]
     for row in rows:
         cells = [row["data"], str(row["members"]), str(row["k"]), row["sent"], row["attack"], f"{row['known']:.0%}"]
-        cells += [f"{row['back']:.0%}"]
-        cells += [f"{row[word]:.3f}" for word in ("unknown", "blind", "oracle", "paper")]
+        cells += [f"{row['back']:.0%}", f"{row['back_without']:.0%}"]
+        cells += [f"{row[word]:.3f}" for word in ("unknown", "without", "blind", "oracle", "paper")]
         lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "## By the number of users of the group who rated the movie; a quarter known"]
+    lines += ["| group | raters | of the ratings | come back |", "|---|---|---|---|"]
+    for group, found in raters.items():
+        lines += [f"| {group} | {word} | {one['share']:.0%} | {one['back']:.0%} |" for word, one in found.items()]
     lines += ["", "## Which items a group rated, told from what it sends (area under the curve; 0.5 is a guess)"]
     lines += ["| sent | AUC |", "|---|---|", *(f"| {word} | {value:.3f} |" for word, value in support.items())]
     (out / "audit.md").write_text("\n".join(lines) + "\n")

@@ -60,6 +60,14 @@ class Bench:
         self.owners = owners
         self._solved: dict[str, tuple[dict[str, Any], float]] = {}
 
+    @property
+    def size(self) -> dict[str, Any]:
+        """Clients, rows of all together, columns, and the share of ones."""
+        shapes = [rows.shape for rows in self.owners.values()]
+        n, m = sum(one[0] for one in shapes), shapes[0][1]
+        ones = sum(float(rows.sum()) for rows in self.owners.values())
+        return {"clients": len(shapes), "rows": n, "columns": m, "density": ones / max(1, n * m)}
+
     def measure(self, algorithm: Algorithm, *, rounds: int | None = None, seed: int = 0) -> dict[str, Any]:
         """Return loss, recall, precision and similarity (means over owners), pooled loss, traffic, and seconds.
 

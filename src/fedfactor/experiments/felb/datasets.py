@@ -28,22 +28,23 @@ DATASETS: dict[str, tuple[str, str, int]] = {
 
 
 def load_owners(
-    name: str, *, n_clients: int = 20, full: bool = False, columns: int = 500, seed: int = 0
+    name: str, *, n_clients: int = 20, full: bool = False, rows: int = 2000, columns: int = 500, seed: int = 0
 ) -> dict[str, Any]:
     """Load a set, deal its rows at random, and let every owner turn its own into zeros and ones.
 
-    Small runs keep at most 1,000 rows and the `columns` with most ones, counted over all owners together.
+    Small runs keep at most so many `rows`, drawn at random, and the `columns` with most ones, counted over all owners
+    together.
     """
     known, rule, _ = DATASETS[name]
     X = load_dataset(known).X
     X = X.tocsr() if scipy.sparse.issparse(X) else np.asarray(X, np.float64)
-    if not full and X.shape[0] > 1000:
-        X = X[np.sort(np.random.default_rng(seed).choice(X.shape[0], 1000, replace=False))]
+    if not full and X.shape[0] > rows:
+        X = X[np.sort(np.random.default_rng(seed).choice(X.shape[0], rows, replace=False))]
     labels = split_evenly(X.shape[0], n_clients, seed)
     width = len(str(n_clients - 1))
-    parts = {f"{int(owner):0{width}d}": rows for owner, rows in split_rows(X, labels).items()}
+    parts = {f"{int(owner):0{width}d}": part for owner, part in split_rows(X, labels).items()}
     above = _threshold(parts, rule)
-    owners = {owner: _zeros_and_ones(rows, above) for owner, rows in parts.items()}
+    owners = {owner: _zeros_and_ones(part, above) for owner, part in parts.items()}
     return owners if full else _frequent(owners, columns)
 
 

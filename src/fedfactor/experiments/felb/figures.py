@@ -9,7 +9,7 @@ from fedfactor.plots import panels
 
 __all__ = ["draw"]
 
-SHOWN = ("FELB", "FALB", "PooledBMF", "FELB to the letter")
+SHOWN = ("FELB", "FALB", "PooledBMF", "FELB to the letter", "FALB to the letter", "FELB, common start")
 LABELS = {"noise": "share of flipped cells", "scarcity": "clients", "abundance": "clients"}
 
 

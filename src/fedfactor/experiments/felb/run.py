@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from fedfactor.experiments.felb.tiles import even_tiles
 __all__ = ["STUDIES", "reproduce"]
 
 Say = Callable[[str], None]
+Plan = Iterator[tuple[str, partial[Any], dict[str, Algorithm]]]
+"""Name of the data, how to make them, methods by name."""
 SOLVERS = ("asso", "grecond", "mebf", "elbmf", "zhang", "primp")
 VOTES = ("majority", "average", "or")
 # As the paper sets them for the rivals; PRIMP is ours to choose.
 OPTIONS = {"elbmf": (("rate", 1.005), ("max_iter", 1000))}
+LIMIT = 5.0
+"""Seconds for each client's solver in small runs on real data."""
 
 
 def proximal(k: int) -> dict[str, Algorithm]:
@@ -29,57 +34,65 @@ def proximal(k: int) -> dict[str, Algorithm]:
 
 
 def votes(k: int, limit: float, rules: tuple[str, ...] = VOTES) -> dict[str, Algorithm]:
-    """Return every solver under every vote: as published (positions, U kept), and aligned with U refit."""
+    """Return every solver under every vote: as published (positions, U kept), with U refit, and aligned, too."""
     found: dict[str, Algorithm] = {}
     for solver in SOLVERS:
         for rule in rules:
             base = {"vote": rule, "time_limit": limit, "options": OPTIONS.get(solver, ())}
             found[f"{solver} {rule}"] = BooleanVotes.paper(k, solver, **base)
+            found[f"{solver} {rule} refit"] = BooleanVotes(k, solver, align="none", **base)
             found[f"{solver} {rule} aligned"] = BooleanVotes(k, solver, **base)
     return found
 
 
-def noise(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorithm]]]:
+def noise(full: bool) -> Plan:
     """Yield tiles under more and more destructive noise (Figs. 2, 7, 8)."""
     sizes = (2**16, 500, 10, 64) if full else (1000, 200, 5, 10)
     levels = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5] if full else [0.0, 0.05, 0.15, 0.3, 0.5]
     for flips in levels:
         methods = {**proximal(sizes[2]), **votes(sizes[2], 60 if full else 5, VOTES if full else ("majority",))}
-        yield f"{flips:.2f}", lambda flips=flips: even_tiles(*sizes, flips=flips), methods
+        yield f"{flips:.2f}", partial(even_tiles, *sizes, flips=flips), methods
 
 
-def scarcity(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorithm]]]:
+def scarcity(full: bool) -> Plan:
     """Yield the same rows dealt to more and more clients (Figs. 3, 9, 10)."""
     n, m, k = (2**16, 500, 10) if full else (2048, 100, 5)
     for clients in [2**p for p in range(2, 10)] if full else [4, 16, 64, 256]:
         methods = {**proximal(k), **votes(k, 60 if full else 5, VOTES if full else ("majority",))}
-        yield f"{clients:03d}", lambda clients=clients: even_tiles(n, m, k, clients, flips=0.05), methods
+        yield f"{clients:03d}", partial(even_tiles, n, m, k, clients, flips=0.05), methods
 
 
-def abundance(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorithm]]]:
+def abundance(full: bool) -> Plan:
     """Yield clients that each bring as many rows (Figs. 4, 11, 12)."""
     rows, m, k = (500, 500, 10) if full else (50, 100, 5)
     for clients in [2**p for p in range(2, 10)] if full else [4, 16, 64]:
         methods = {**proximal(k), **votes(k, 60 if full else 5, VOTES if full else ("majority",))}
-        yield f"{clients:03d}", lambda clients=clients: even_tiles(rows * clients, m, k, clients, flips=0.05), methods
+        yield f"{clients:03d}", partial(even_tiles, rows * clients, m, k, clients, flips=0.05), methods
 
 
-def real(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorithm]]]:
+def real(full: bool) -> Plan:
     """Yield the real sets with 20 clients (Figs. 6, 15, 16)."""
-    for name, here in present().items():
-        if here:
-            k = DATASETS[name][2]
-            yield name, lambda name=name: load_owners(name, full=full), {**proximal(k), **votes(k, 120 if full else 20)}
+    for name in _here():
+        k = DATASETS[name][2]
+        methods = {**proximal(k), "FELB, common start": FELB(k, init="shared"), **votes(k, 120 if full else LIMIT)}
+        yield name, partial(load_owners, name, full=full), methods
 
 
-def components(full: bool) -> Iterator[tuple[str, Callable[[], Any], dict[str, Algorithm]]]:
-    """Yield two real sets with many components (Fig. 17); in small runs five clients, each with 100 rows or more."""
-    sizes = {"full": full, "n_clients": 20 if full else 5, "columns": 1000}
-    for k in (100, 200, 500):
-        for name in ("movielens", "newsgroups"):
-            if present()[name]:
-                methods = {key: one for key, one in proximal(k).items() if key != "FELB to the letter"}
-                yield f"{name} k={k}", lambda name=name: load_owners(name, **sizes), methods
+def components(full: bool) -> Plan:
+    """Yield two real sets with many components (Fig. 17); small runs have five clients, each with 120 rows or more."""
+    sizes = {"full": full, "n_clients": 20 if full else 5, "rows": 1000, "columns": 1000}
+    for printed in (False, True):
+        for k in (100, 200, 500):
+            methods = {"FELB to the letter": FELB.paper(k), "FALB to the letter": FALB.paper(k)}
+            if not printed:
+                methods = {"FELB": FELB(k), "FALB": FALB(k), "PooledBMF": PooledBMF(k)}
+            for name in ("movielens", "newsgroups"):
+                if name in _here():
+                    yield f"{name} k={k}", partial(load_owners, name, **sizes), methods
+
+
+def _here() -> list[str]:
+    return [name for name, there in present().items() if there]
 
 
 STUDIES = {"noise": noise, "scarcity": scarcity, "abundance": abundance, "real": real, "components": components}
@@ -115,7 +128,7 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say:
         if not rows:
             say(f"{study}: none of its data are here. Set FEDFACTOR_DATA to the folder that holds them.")
             continue
-        tables.write(out, study, rows)
+        tables.write(out, study, rows, [name for name in DATASETS if name not in _here()] if study == "real" else [])
         from fedfactor.experiments.felb import figures
 
         figures.draw(out, study, rows)
@@ -132,12 +145,13 @@ def _one(study: str, data: tuple, store: Store, full: bool, say: Say) -> list[di
             found = load()
             opened.append((Bench(found.owners), found.floor) if hasattr(found, "owners") else (Bench(found), None))
         bench, floor = opened[0]
-        return {**bench.measure(algorithm), "floor": floor, "clients": len(bench.owners)}
+        return {**bench.measure(algorithm), **bench.size, "floor": floor}
 
     for method, algorithm in methods.items():
-        settings = {"full": full, "settings": asdict(algorithm)}  # type: ignore[call-overload]
+        made = {"from": [load.args, load.keywords], "full": full}
+        settings = {**made, "settings": asdict(algorithm)}  # type: ignore[call-overload]
         row = store.get(Cell(study, name, method, 0), settings, lambda a=algorithm: make(a))
         late = f", {row['late']} clients out of time" if row["late"] else ""
         say(f"{study} {name} {method}: loss {row['loss']:.3f}, {row['seconds_per_client']:.2f} s per client{late}")
-        rows.append(row)
+        rows.append({**row, "components": algorithm.n_components})  # type: ignore[attr-defined]
     return rows

@@ -7,22 +7,26 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["markdown", "order_holds", "write"]
+__all__ = ["late_solvers", "markdown", "order_holds", "write"]
 
 COLUMNS = (
-    "study", "data", "clients", "method", "loss", "recall", "precision", "similarity", "pooled_loss", "floor",
-    "seconds_per_client", "bytes_up_per_client", "late", "status",
+    "study", "data", "clients", "rows", "columns", "density", "components", "method", "loss", "recall", "precision",
+    "similarity", "pooled_loss", "floor", "seconds_per_client", "bytes_up_per_client", "late", "status",
 )  # fmt: skip
 
 
-def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
-    """Write ``<study>.csv`` with everything and ``<study>.md`` with the losses, one line for each method."""
+def write(out: Path, study: str, rows: list[dict[str, Any]], absent: Iterable[str] = ()) -> None:
+    """Write ``<study>.csv`` with everything and ``<study>.md`` with the losses, one line for each method.
+
+    Under the table of real data it says whether the hoped-for order holds, and which sets were `absent`.
+    """
     with (out / f"{study}.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
-    notes = "" if study != "real" else "\n".join(["", *order_holds(rows), ""])
-    (out / f"{study}.md").write_text(markdown(rows) + notes)
+    notes = list(order_holds(rows)) if study == "real" else []
+    notes += [f"- Not in the data folder, so left out: {', '.join(absent)}."] if (absent := list(absent)) else []
+    (out / f"{study}.md").write_text(markdown(rows) + "\n".join(["", *notes, ""] if notes else []))
 
 
 def markdown(rows: Iterable[dict[str, Any]]) -> str:
@@ -40,6 +44,9 @@ def markdown(rows: Iterable[dict[str, Any]]) -> str:
     rows = list(rows)
     data = list(dict.fromkeys(row["data"] for row in rows))
     lines = ["| loss | " + " | ".join(data) + " | seconds per client |", "|---" * (len(data) + 2) + "|"]
+    sizes = {row["data"]: f"{row['rows']} × {row['columns']}, k = {row['components']}" for row in rows if "rows" in row}
+    if sizes:
+        lines.append("| *size* | " + " | ".join(sizes[one] for one in data) + " | |")
     floors = {row["data"]: row["floor"] for row in rows if row.get("floor") is not None}
     if floors:
         lines.append("| *floor* | " + " | ".join(f"{floors[one]:.3f}" for one in data) + " | |")
@@ -49,8 +56,25 @@ def markdown(rows: Iterable[dict[str, Any]]) -> str:
         seconds = sum(row["seconds_per_client"] for row in mine.values()) / len(mine)
         lines.append(f"| {method} | " + " | ".join(cells) + f" | {seconds:.2f} |")
     if any(row["late"] for row in rows):
-        lines += ["", "\\* the solver ran out of its time at some clients; components not found by then are empty."]
+        lines += ["", "\\* the solver ran out of its time at some clients; what it had found by then was voted on:", ""]
+        lines += late_solvers(rows)
     return "\n".join(lines) + "\n"
+
+
+def late_solvers(rows: list[dict[str, Any]]) -> list[str]:
+    """Name the solvers that ran out of time, and at how many clients of which set.
+
+    Examples
+    --------
+    >>> late_solvers([{"data": "a", "method": "asso or", "late": 3, "clients": 20}])
+    ['- asso: a (3 of 20 clients).']
+    """
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row["late"]:
+            where = f"{row['data']} ({row['late']} of {row['clients']} clients)"
+            found.setdefault(row["method"].split()[0], {}).setdefault(row["data"], where)
+    return [f"- {solver}: {', '.join(where.values())}." for solver, where in found.items()]
 
 
 def order_holds(rows: list[dict[str, Any]]) -> list[str]:

@@ -1,0 +1,181 @@
+"""What stands between Flower and our letters, without starting any of its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+import httpx
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedfactor.core.errors import DataError, ProtocolError
+from fedfactor.engines.clerk import Clerk
+from fedfactor.engines.flower.apps import answer
+from fedfactor.engines.flower.link import BODY, Gate
+from fedfactor.engines.flower.node import come_back
+from fedfactor.engines.flower.objects import wait_for_pieces
+from fedfactor.engines.flower.records import from_record, to_record
+from fedfactor.engines.letters import read_head
+from fedfactor.federation import children
+from fedfactor.federation.member import Member
+from fedfactor.federation.trial import Trial
+from prove import _flower as real
+
+
+def test_control_is_for_this_machine_only():
+    def admits(path, client, server="10.0.0.1"):
+        return Gate._admits({"path": path, "client": (client, 1), "server": (server, 8000)})
+
+    assert admits("/v1/fleet/pull-messages", "10.0.0.9")
+    assert not admits("/v1/control/start-run", "10.0.0.9")
+    assert not admits("/v1/runtime/acquire-task", "10.0.0.9")
+    assert admits("/v1/control/start-run", "127.0.0.1")
+    assert admits("/v1/control/start-run", "10.0.0.1")
+
+
+def test_long_requests_are_cut_off():
+    async def ask(headers, parts):
+        said, read = [], []
+
+        async def app(scope, receive, send):
+            while (part := await receive()).get("more_body"):
+                read.append(len(part["body"]))
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        queue = [{"type": "http.request", "body": body, "more_body": True} for body in parts]
+        queue.append({"type": "http.request", "body": b"", "more_body": False})
+
+        async def receive():
+            return queue.pop(0)
+
+        async def send(message):
+            said.append(message)
+
+        scope = {"type": "http", "path": "/v1/fleet/push-object", "client": ("10.0.0.9", 1), "server": ("10.0.0.1", 1)}
+        await Gate(app)({**scope, "headers": headers}, receive, send)
+        return [message["status"] for message in said if "status" in message], sum(read)
+
+    assert asyncio.run(ask([(b"content-length", str(BODY + 1).encode())], []))[0] == [413]
+    piece = b"x" * (8 << 20)
+    status, read = asyncio.run(ask([], [piece] * 10))
+    assert status == []
+    assert read <= BODY
+    assert asyncio.run(ask([], [piece] * 2)) == ([200], 16 << 20)
+
+
+def test_records_that_are_no_letter_are_rejected():
+    assert from_record(to_record(b"abc")) == b"abc"
+    array = Array(dtype="uint8", shape=(3,), stype="safetensors", data=b"abc")
+    for content in (
+        RecordDict(),
+        RecordDict({"letter": ConfigRecord({"letter": b"abc"})}),
+        RecordDict({"letter": ArrayRecord()}),
+        RecordDict({"letter": ArrayRecord({"letter": Array(np.zeros(3))})}),
+        RecordDict({"letter": ArrayRecord({"letter": array, "more": array})}),
+        RecordDict({"letter": ArrayRecord({"letter": array}), "more": ArrayRecord({"letter": array})}),
+        RecordDict({"other": ArrayRecord({"letter": array})}),
+        None,
+    ):
+        with pytest.raises(ProtocolError):
+            from_record(content)
+    with pytest.raises(ProtocolError, match="2 can be right"):
+        from_record(to_record(b"abc"), limit=2)
+
+
+def test_a_record_that_is_no_letter_is_answered_with_a_refusal(tmp_path, monkeypatch):
+    """Without an answer a SuperNode waits for ever."""
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 1))
+    seat = Member(trial.toml, trial.root / "north.key", trial.folder("north")).sign_up(trial.files["north"])
+    for number in ("_run_id", "_node_id", "_task_id"):  # as in a process that Flower started
+        monkeypatch.setattr(TaskIdentity, number, 1)
+    message = Message(RecordDict({"odd": ConfigRecord({"x": 1})}), 7, MessageType.QUERY)
+    message.metadata.__dict__["_message_id"] = "1"
+    told = read_head(from_record(answer(Clerk(seat), message).content))
+    assert told.kind == "refusal"
+    assert seat.sent()[-1]["kind"] == "refusal"
+
+
+def test_a_message_whose_sender_died_is_given_up_in_time(monkeypatch):
+    inflatable = pytest.importorskip("flwr.supercore.inflatable.inflatable_utils")
+    for function in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
+        monkeypatch.setattr(function, "__kwdefaults__", dict(function.__kwdefaults__))
+    looks = []
+
+    def never(piece):
+        looks.append(piece)
+        raise inflatable.ObjectUnavailableError(piece)
+
+    wait_for_pieces(0.4)
+    began = time.monotonic()
+    with pytest.raises(inflatable.ObjectPullError):
+        inflatable.pull_objects(["a"], never)
+    assert 0.4 <= time.monotonic() - began < 20
+    assert len(looks) > 2
+
+
+class Fleet:
+    """A server that takes a node for alive until it is told otherwise."""
+
+    def __init__(self):
+        self.online, self.told = True, []
+
+    def activate(self):
+        if self.online:
+            request = httpx.Request("POST", "https://server")
+            raise httpx.HTTPStatusError("2004", request=request, response=httpx.Response(400, request=request))
+        self.online = True
+        return SimpleNamespace(node_id=5)
+
+    def connection(self):
+        server = self
+
+        class Connection:
+            def ActivateNode(self, request):
+                return server.activate()
+
+            def DeactivateNode(self, request):
+                server.online = False
+                server.told.append(request.node_id)
+
+        return Connection
+
+
+def test_a_killed_node_comes_back_in_its_own_name_and_a_new_one_does_not_push_in(tmp_path):
+    server, file = Fleet(), tmp_path / "node"
+    connection = server.connection()
+    come_back(connection, file)
+    node = connection()
+    with pytest.raises(httpx.HTTPStatusError):
+        node.ActivateNode(None)
+    server.online = False
+    assert node.ActivateNode(None).node_id == 5
+    assert server.told == []
+    assert node.ActivateNode(None).node_id == 5  # its last process was killed
+    assert server.told == [5]
+
+
+def test_one_party_takes_part_once(tmp_path):
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 1))
+    member = Member(trial.toml, trial.root / "north.key", trial.folder("north"))
+    seat = member.sign_up(trial.files["north"])
+    with (trial.folder("north") / "join.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(DataError, match="End that fedfactor join first"):
+            member.join(seat)
+
+
+def test_telemetry_is_off_unless_the_user_turns_it_on(monkeypatch):
+    for name in ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK"):
+        monkeypatch.delenv(name, raising=False)
+    quiet = children.quiet_environment({})
+    assert (quiet["FLWR_TELEMETRY_ENABLED"], quiet["FLWR_DISABLE_UPDATE_CHECK"]) == ("0", "1")
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
+    assert children.quiet_environment({})["FLWR_TELEMETRY_ENABLED"] == "1"
