@@ -63,7 +63,9 @@ class FNMF(Algorithm):
     align_every : int
         Local steps between two plans for the pull.
     alpha, epsilon, neighbours
-        Level of the test, softness of the transport, and rows taken: see :func:`~fedfactor.kernels.align.plan`.
+        Level of the test, softness of the transport, and rows taken: see :func:`~fedfactor.kernels.align.plan`. The
+        level is far below the usual 0.05, because every client is tested: at 0.05 the private components of some two of
+        ten clients were alike by chance in four of ten planted sets, and were taken for a common one.
     start : {"own", "common"}
         Each client draws its first V, or all take the server's.
     weights : {"equal", "rows"}
@@ -111,7 +113,7 @@ class FNMF(Algorithm):
     local_solver: Literal["ipalm", "hals"] = "ipalm"
     inertia: float = 0.0
     align_every: int = 10
-    alpha: float = 0.05
+    alpha: float = 1e-3
     epsilon: float = 0.05
     neighbours: int = 1
     start: Literal["own", "common"] = "own"
