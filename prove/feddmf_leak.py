@@ -1,5 +1,5 @@
 """Published item vectors tell who their users were: for the most part at a client of fifteen users (AUC of at
-least 0.8), and hardly on MovieLens with 152 users learnt from, after ten epochs (0.65 at most).
+least 0.8), and often on MovieLens with 152 users learnt from (0.6); vectors of a client that knew none of them do not.
 
 The attacker knows a user's whole history on the client's items, its vectors, and another client's vectors of the
 common items, which show how much of a good fit is no membership. A weak attack: it bounds nothing from above.
@@ -19,6 +19,7 @@ def claim() -> dict:
     X = (np.random.default_rng(0).random((60, 150)) < 0.2).astype(np.float32)
     few = Federation({"a": X[:30], "b": X[30:]})
     small = item_vector_membership(FedDMF(16, hidden=32, epochs=60, batch_size=128), few, seed=0).figures
-    large = item_vector_membership(FedDMF(epochs=10), split(movies(20)).federation(), seed=0).figures
-    holds = small["auc_by_comparison"] >= 0.8 and max(large["auc"], large["auc_by_comparison"]) <= 0.65
-    return {"fifteen_users": small, "movielens": large, "holds": bool(holds)}
+    large = item_vector_membership(FedDMF(), split(movies(20)).federation(), seed=0).figures
+    told = small["auc_by_comparison"] >= 0.8 and large["auc_by_comparison"] >= 0.6
+    untold = max(found["auc_of_another_client"] for found in (small, large)) <= 0.58
+    return {"fifteen_users": small, "movielens": large, "holds": bool(told and untold)}

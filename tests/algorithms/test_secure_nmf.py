@@ -119,3 +119,15 @@ class TestVirtualEngine:
 def test_baselines_reach_the_floor(solver):
     slack = 1.25 if solver == "mu" else 1.01  # multiplicative updates are slow at the end
     assert error(DistributedNMF(8, solver), 150) < slack * FLOOR
+
+
+def test_parties_that_have_nothing_in_common_do_not_drive_each_other_to_infinity():
+    # A mean of unlike rows is shorter than they are; were that length passed on, U would overflow single precision.
+    rng = np.random.default_rng(0)
+    blocks = np.kron(np.eye(4), np.ones((1, 6))).astype(np.float32)
+    owners = {name: rng.random((30, 1), dtype=np.float32) @ blocks[i : i + 1] for i, name in enumerate("abcd")}
+    run = fedfactor.run(SynSSD(2, "v", ratio=0.3), owners, rounds=250, seed=0)
+    kept = np.vstack([run.factors[name].U for name in owners])
+    assert np.isfinite(kept).all()
+    assert run.relative_error < 1
+    assert 0.01 < np.linalg.norm(run.V) < 100

@@ -87,8 +87,9 @@ def test_exceptions_are_named():
 
     good = [row("FELB", 0.5), row("PooledBMF", 0.4), row("asso or", 0.9), row("asso or aligned", 0.1)]
     assert tables.order_holds(good) == ["- d: PooledBMF ≤ FELB ≤ every unaligned vote."]
-    bad = [row("FELB", 0.5), row("PooledBMF", 0.6), row("mebf or", 0.2)]
-    assert tables.order_holds(bad) == ["- d: PooledBMF 0.600 > FELB 0.500; mebf or 0.200 < FELB 0.500."]
+    bad = [row("FELB", 0.5), row("PooledBMF", 0.6), row("mebf or", 0.2), row("mebf or refit", 0.1)]
+    said = "- d: PooledBMF 0.600 > FELB 0.500; FELB 0.500 > mebf or 0.200, mebf or refit 0.100."
+    assert tables.order_holds(bad) == [said]
 
 
 def test_every_study_names_its_data_and_methods():

@@ -15,7 +15,7 @@ from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 
 rng = np.random.default_rng(0)
-X = rng.poisson(2.0, (30, 4)).astype(float)
+X = rng.poisson(2.0, (120, 4)).astype(float)
 
 
 def terms(names, **changes):
@@ -53,7 +53,7 @@ def test_union_and_intersection(tmp_path, kind):
     rows = X if kind == "dense" else sparse.csr_array(X)
     got, mask = arrange(rows, ["a", "b", "c", "d"], ["a", "q", "d", "b", "c"], how="union")
     got = got if kind == "dense" else got.toarray()
-    np.testing.assert_array_equal(got, np.c_[X[:, 0], np.zeros(30), X[:, 3], X[:, 1], X[:, 2]])
+    np.testing.assert_array_equal(got, np.c_[X[:, 0], np.zeros(len(X)), X[:, 3], X[:, 1], X[:, 2]])
     assert mask is None
     got, _ = arrange(rows, ["a", "b", "c", "d"], ["c", "a"], how="intersection")
     np.testing.assert_array_equal(got if kind == "dense" else got.toarray(), X[:, [2, 0]])
@@ -104,7 +104,7 @@ def test_column_weights_are_those_of_the_pooled_rows(kind):
 
 def test_too_few_rows_may_not_take_part(tmp_path):
     file = write(tmp_path / "north.csv", X[:5], ["a", "b", "c", "d"])
-    with pytest.raises(DataError, match="at least 20 are needed"):
+    with pytest.raises(DataError, match="at least 100 are needed"):
         prepare_rows(file, terms(["a", "b", "c", "d"]), "north")
     low = terms(["a", "b", "c", "d"], privacy={"minimum_rows": 0}, algorithm={"n_components": 4})
     with pytest.raises(DataError, match="needed"):

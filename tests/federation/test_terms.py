@@ -40,7 +40,7 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
     assert Terms.read(tmp_path / "other.toml").fingerprint == terms.fingerprint
     for old, new in (
         ("rounds = 20", "rounds = 21"),
-        ("minimum_rows = 20", "minimum_rows = 2"),
+        ("minimum_rows = 100", "minimum_rows = 2"),
         ('"PooledNMF"', '"FNMF"'),
     ):
         (tmp_path / "other.toml").write_text(text.replace(old, new))

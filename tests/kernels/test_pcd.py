@@ -66,6 +66,10 @@ def test_matching_keeps_the_product_and_finds_the_order():
     common = rng.random((4, 9))
     order, scale = rng.permutation(4), rng.random(4) + 0.5
     U, V = rng.random((5, 4)), scale[:, None] * common[order]
-    U2, V2 = match_common(U, V, common)
+    U2, V2 = match_common(U, V, common, 2.0)
     np.testing.assert_allclose(U2 @ V2, U @ V)
-    np.testing.assert_allclose(V2, common)
+    np.testing.assert_allclose(V2, 2 * common / np.linalg.norm(common, axis=1, keepdims=True))
+    U[:, 1], V[2] = 0, 0
+    U2, V2 = match_common(U, V, common, 2.0)
+    np.testing.assert_allclose(U2 @ V2, U @ V)
+    assert np.isfinite(U2).all()

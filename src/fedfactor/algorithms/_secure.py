@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +37,11 @@ class Local:
 def first_common(k: int, meta: Meta, at: Round, init: Start) -> Array:
     """Draw the V that all parties start from; every party can draw it for itself."""
     return (SPREAD[init] * at.shared_rng("V").random((k, meta.n_features))).astype(meta.dtype)
+
+
+def row_length(n_features: int, init: Start) -> float:
+    """Return the length that rows of V have at the start, and that parties give theirs before they send them."""
+    return SPREAD[init] * math.sqrt(n_features / 3)  # the mean square of uniform numbers on [0, 1] is 1/3
 
 
 def first_local(k: int, shard: Shard, meta: Meta, at: Round, init: Start) -> Local:

@@ -15,6 +15,7 @@ from fedfactor.algorithms._secure import (
     measure,
     private_rows,
     refit,
+    row_length,
 )
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
@@ -125,7 +126,7 @@ def _client_step(
         V = inner.common(X, U, V, t, rows)
         U = inner.private(X, U, V, t)
     if algorithm.align:
-        U, V = match_common(U, V, common)
+        U, V = match_common(U, V, common, row_length(shard.n_features, algorithm.init))
     new = Local(U, V, state.steps + algorithm.local_steps, state.total, state.weight)
     figures = np.float64(sse), state.total
     if algorithm.server == "history":

@@ -16,6 +16,7 @@ from fedfactor.algorithms._secure import (
     measure,
     private_rows,
     refit,
+    row_length,
 )
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
@@ -109,8 +110,8 @@ class SynSD(Algorithm):
 
     .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c \tfrac12\|X_c - U_c V\|^2
 
-    Each party takes ``local_steps`` alternating proximal steps on its own part, puts its components into the order and
-    the lengths of the common ones, and sends its V; the mean goes back. The published method is stated for parties
+    Each party takes ``local_steps`` alternating proximal steps on its own part, puts its components into the order of
+    the common ones and to one length, and sends its V; the mean goes back. The published method is stated for parties
     that hold *columns* of M and share U: with :math:`X_c = M_{:J_c}^\top` it is this one.
 
     Parameters
@@ -201,7 +202,7 @@ class SynSD(Algorithm):
             V = inner.common(X, U, V, t)
             U = inner.private(X, U, V, t)
         if self.align:
-            U, V = match_common(U, V, common)
+            U, V = match_common(U, V, common, row_length(shard.n_features, self.init))
         state = Local(U, V, state.steps + self.local_steps, state.total)
         return state, Own(V, np.float64(1), np.float64(sse), state.total)
 
@@ -339,7 +340,8 @@ class SynSSD(Algorithm):
         moved = inner.common(X, U, V, t, self._private(shard.n_rows, at))
         if self.sketch == "v" or (t + 1) % self.local_steps == 0:
             sse = squared_error(float(state.total), sums(U, X), gram(U), V)
-            U, V = match_common(U, moved, common) if self.align else (U, moved)
+            length = row_length(shard.n_features, self.init)
+            U, V = match_common(U, moved, common, length) if self.align else (U, moved)
             return Between(U, V, common, state.total), Own(V, np.float64(1), np.float64(sse), state.total)
         B = sketch_block(moved, self._shared(shard.n_features, at, at.index))
         return Between(U, moved, common, state.total), OwnSketch(B, np.float64(1))

@@ -41,7 +41,7 @@ class FNMF(FederatedTransformer):
         Share of the last move that iPALM adds before a step.
     align_every : int, default=10
         Local steps between two plans for the pull.
-    alpha : float, default=0.05
+    alpha : float, default=1e-3
         Level of the test of correlations (``*_rho``); lower it to leave more components to single owners.
     epsilon : float, default=0.05
         Softness of the transport (``sinkhorn*``).
@@ -123,7 +123,7 @@ class FNMF(FederatedTransformer):
         local_solver: Literal["ipalm", "hals"] = "ipalm",
         inertia: float = 0.0,
         align_every: int = 10,
-        alpha: float = 0.05,
+        alpha: float = 1e-3,
         epsilon: float = 0.05,
         neighbours: int = 1,
         start: Literal["own", "common"] = "own",

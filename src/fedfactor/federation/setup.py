@@ -113,7 +113,7 @@ def invent(folder: Path, parties: Sequence[str] = ("north", "south", "west"), se
     patterns = rng.gamma(0.6, 1.0, (4, 12))
     files: dict[str, Path] = {}
     for name in parties:
-        counts = rng.poisson(3 * rng.gamma(0.5, 1.0, (60, 4)) @ patterns)
+        counts = rng.poisson(3 * rng.gamma(0.5, 1.0, (120, 4)) @ patterns)
         files[name] = folder / f"{name}.csv"
         head = ",".join(f"feature {j}" for j in range(12))
         files[name].write_text("\n".join([head, *(",".join(map(str, row)) for row in counts)]) + "\n")

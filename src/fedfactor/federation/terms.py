@@ -31,7 +31,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60},
     "privacy": {
         "protect": "none",
-        "minimum_rows": 20,
+        "minimum_rows": 100,
         "column_rows": 5,
         "column_parties": 2,
         "report_error": True,

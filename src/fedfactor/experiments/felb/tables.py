@@ -85,6 +85,7 @@ def order_holds(rows: list[dict[str, Any]]) -> list[str]:
         unaligned = {m: v for m, v in loss.items() if m.split()[0].islower() and not m.endswith("aligned")}
         felb, pooled = loss["FELB"], loss["PooledBMF"]
         odd = [f"PooledBMF {pooled:.3f} > FELB {felb:.3f}"] if pooled > felb else []
-        odd += [f"{method} {value:.3f} < FELB {felb:.3f}" for method, value in unaligned.items() if value < felb]
+        below = [f"{method} {value:.3f}" for method, value in unaligned.items() if value < felb]
+        odd += [f"FELB {felb:.3f} > {', '.join(below)}"] if below else []
         said.append(f"- {data}: " + ("; ".join(odd) if odd else "PooledBMF ≤ FELB ≤ every unaligned vote") + ".")
     return said
