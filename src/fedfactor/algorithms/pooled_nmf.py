@@ -330,7 +330,8 @@ class PooledNMF(Algorithm):
         k, V = self.n_components, as_like(down.V, shard.X)
         # With a clip, U is in units of scaled rows and no start for these.
         start = state.U if state.U.shape[1] == k + self.n_private and self.row_clip is None else None
-        U = self._solve(start, shard.X, stacked(V, state.Q), shard.mask, self._pay(shard, state, V))
+        both = stacked(V, state.Q)
+        U = self._solve(start, shard.X, both, shard.mask, self._pay(shard, state, V, both.shape[0]))
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
@@ -338,9 +339,9 @@ class PooledNMF(Algorithm):
         V = as_like(stacked(factors.V, factors.V_private), X)
         return self._solve(None, X, V, mask, pay_of_U(self, X.shape[1], V.shape[0]))
 
-    def _pay(self, shard: Shard, state: Local, V: Array) -> Penalty:
+    def _pay(self, shard: Shard, state: Local, V: Array, width: int | None = None) -> Penalty:
         """Say what U pays; where others have missing cells, rows without any pay as if they lay beside them."""
-        pay = pay_of_U(self, shard.n_features)
+        pay = pay_of_U(self, shard.n_features, width)
         alike = bool(state.masked) and shard.mask is None and state.Q is None and not self._counts
         return pay.complete(V) if alike else pay
 
