@@ -32,17 +32,27 @@ def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) 
         raise ClientUnavailable(f"{at.client} diverged on its own ratings and sends nothing.")
     U, V, sent, item = model.U, model.V, model.V, model.item
     if at is not None and not settings.masked:
-        rated = enough_raters(R, settings.min_raters)
-        sent = fill_unrated(V, rated, settings.unrated, at.rng("unrated"))
-        item = fill_unrated(item[None], rated, settings.unrated, at.rng("unrated bias"))[0]
+        sent = _cover(settings, R, V, at.rng("unrated"))
+        item = _cover(settings, R, item[None], at.rng("unrated bias"))[0]
     if settings.unit_rows:
         size = row_rms(sent)
         U, V, sent = U * size.T, V / size, sent / size
+    if at is not None and settings.masked:  # what the mask leaves out is not read, and so need not be shown
+        rated = enough_raters(R, settings.min_raters)
+        sent, item = sent * rated, item * rated
     chosen = at is None or _gives(settings, R, mu, start, len(V), at)
     return replace(
         state, U=U, V=V, user=model.user, item=model.item, mu=np.float64(mu), sent=sent, sent_item=item,
         fitted=np.bool_(True), chosen=np.bool_(chosen),
     )  # fmt: skip
+
+
+def _cover(settings: Any, R: Array, V: Array, rng: np.random.Generator) -> np.ndarray:
+    """Replace the factors of items of too few raters; ``unrated="keep"`` is about items of none, which tell nothing."""
+    rated = enough_raters(R, settings.min_raters)
+    if settings.unrated != "keep":
+        return fill_unrated(V, rated, settings.unrated, rng)
+    return np.where(item_counts(R) > 0, fill_unrated(V, rated, "draw", rng), V)
 
 
 def _gives(settings: Any, R: Array, mu: float, item: Array, k: int, at: Round) -> bool:
