@@ -17,7 +17,7 @@ from fedfactor.engines.callbacks import watcher
 from fedfactor.engines.launch import engine_of, run
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._recommender import FederatedRecommender
-from fedfactor.estimators._users import UserTable, new_ratings
+from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
 from fedfactor.kernels import dmf
 from fedfactor.kernels.ranking import best_by_blocks
 
@@ -62,8 +62,8 @@ class DeepTable(UserTable):
 
     def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Return columns of the best items, and their scores; a few users' scores exist at a time."""
-        seen = self.seen[rows]
-        return best_by_blocks(lambda some: self.scores(rows[some]), seen, self._number(n), skip_seen=exclude_seen)
+        seen, n = self.seen[rows], number_of_items(n, self.V.shape[1])
+        return best_by_blocks(lambda some: self.scores(rows[some]), seen, n, skip_seen=exclude_seen)
 
 
 class FedDMF(FederatedRecommender):
@@ -288,7 +288,7 @@ class FedDMF(FederatedRecommender):
         R.data[:] = 1
         return DeepTable(table.factors, self.run_.algorithm.fold_in(R, table.factors), R, users, self.items_)
 
-    def score(self, ratings: Any, y: Any = None) -> float:
+    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
         """Return F1 at one half, over pairs of known users and items whose ``rating`` is 0 (no interaction) or not.
 
         Parameters
@@ -296,9 +296,11 @@ class FedDMF(FederatedRecommender):
         ratings : data frame with user, item and rating
         y : None
             Ignored.
+        client : str, optional
+            The users' owner; needed only where two owners use one id.
         """
-        true = np.asarray(ratings["rating"], dtype=float) != 0
-        guess = self.predict(ratings["user"], ratings["item"]) > 0.5
+        ratings, found = self._compared(ratings, client)
+        true, guess = ratings != 0, found > 0.5
         return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
 
     def _keep(self, result: Any, found: Interactions) -> None:
