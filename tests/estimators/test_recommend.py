@@ -90,6 +90,8 @@ def test_users_are_dealt_to_owners():
     model = FedSPLIT(n_components=2, n_clients=4, random_state=0).fit(pd.DataFrame(columns))
     assert sorted(model.users_) == ["0", "1", "2", "3"]
     assert sum(map(len, model.users_.values())) == 24
+    model = PooledCF(n_components=2, n_clients=4, rounds=2, random_state=0).fit({"shop": pd.DataFrame(columns)})
+    assert list(model.users_) == ["shop"]
 
 
 def test_predictions_stay_on_the_scale():

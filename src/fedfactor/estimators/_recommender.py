@@ -54,7 +54,7 @@ class FederatedRecommender(BaseEstimator):
             _inputs.check_whole(name, getattr(self, name))
         _check_scale(self.scale)
         found = ratings_of(ratings, groups)
-        if groups is None and self.n_clients > 1 and len(found.owners) == 1:
+        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
             found = _deal(found, self.n_clients, seed)
         if not found.n_ratings:
             raise DataError("There are no ratings at all.")
@@ -232,6 +232,11 @@ def _as_list(ids: Any) -> list[Any]:
     if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
         return [ids]
     return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+
+
+def nobody_owns(ratings: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
+    """Tell whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
+    return groups is None and not isinstance(ratings, Mapping) and list(owners) == ["0"]
 
 
 def _deal(found: Ratings, n_clients: int, seed: int) -> Ratings:
