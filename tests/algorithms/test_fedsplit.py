@@ -363,6 +363,10 @@ def test_overrides_stay_with_their_owner(data):
         {"select": "best"},
         {"min_raters": 0},
         {"scale": (5, 1)},
+        {"local_components": 1.5},
+        {"gamma": -1.0},
+        {"eta_user": float("nan")},
+        {"overrides": (("03", (("masked", True),)),)},
     ],
 )
 def test_bad_settings_are_refused(bad, data):

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedfactor.algorithms.fedsplit_messages import JointSums, Local
-from fedfactor.core.errors import ClientUnavailable
+from fedfactor.core.errors import ClientUnavailable, DataError
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import Array
-from fedfactor.kernels.cnmf import cnmf
+from fedfactor.kernels.cnmf import Penalty, cnmf
 from fedfactor.kernels.masked import masked_sums, solve_rows_masked
 from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.rating_stats import own_error
 from fedfactor.kernels.ratings import item_counts
 from fedfactor.kernels.stacked import fill_unrated, row_rms
 
-__all__ = ["enough_raters", "fit_own", "joint_sums"]
+__all__ = ["check_overrides", "enough_raters", "fit_own", "joint_sums"]
+
+OWN = ("local_components", "iterations", "start_scale", *Penalty._fields)
+"""What an owner may set for itself: all else is part of what owners agreed on."""
+
+
+def check_overrides(overrides: tuple[Any, ...], clients: Sequence[str]) -> None:
+    """Refuse settings of strangers, and settings that are no owner's own affair."""
+    for name, own in overrides:
+        if str(name) not in clients:
+            raise DataError(f"overrides names {str(name)!r}, which is no client of this federation.")
+        foreign = [setting for setting in dict(own) if setting not in OWN]
+        if foreign:
+            raise ValueError(f"overrides of {name} sets {foreign[0]!r}. An owner may set {', '.join(OWN)}.")
+        Penalty(**{setting: value for setting, value in dict(own).items() if setting in Penalty._fields}).check()
 
 
 def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) -> Local:
