@@ -246,8 +246,9 @@ def test_missing_torch_is_told_before_any_work(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "words"),
     [({"epochs": 0}, "epochs=0"), ({"swap": 1.5}, "swap=1.5"), ({"negatives": 0}, "negatives=0"),
-     ({"share": "all"}, "share='all'"), ({"device": "abacus"}, "device='abacus'"),
-     ({"learning_rate": 0.0}, "learning_rate"), ({"dropout": 1.0}, "dropout"), ({"smooth": 1.0}, "smooth=1.0")],
+     ({"negatives": 2.5}, "negatives=2.5"), ({"share": "all"}, "share='all'"),
+     ({"device": "abacus"}, "device='abacus'"), ({"learning_rate": 0.0}, "learning_rate"),
+     ({"dropout": 1.0}, "dropout"), ({"smooth": 1.0}, "smooth=1.0")],
 )  # fmt: skip
 def test_settings_that_cannot_work_are_refused(change, words):
     with pytest.raises(ValueError, match=words):

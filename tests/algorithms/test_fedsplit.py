@@ -242,6 +242,23 @@ def test_items_of_few_raters_are_drawn(data):
     assert not np.isclose(ratio[:, few], ratio[:, ~few][:, :1]).all()
 
 
+@pytest.mark.parametrize("form", [{"masked": True}, {"unrated": "keep"}], ids=str)
+@pytest.mark.parametrize("item_bias", ["pooled", "mean"])
+def test_items_of_few_raters_stay_home_in_every_form(data, form, item_bias):
+    R, _, owners = data
+    rows = {name: np.where(X > 0, X, np.nan) for name, X in ((k, R[v].toarray()) for k, v in owners.items())}
+    form = {**form, "item_bias": item_bias, "unit_rows": False}
+    shy, open_ = (drive(FedSPLIT(4, min_raters=n, **form), rows, rounds=2).ups[1]["03"] for n in (4, 1))
+    raters = (rows["03"] > 0).sum(axis=0)
+    few, many = (raters > 0) & (raters < 4), raters >= 4
+    np.testing.assert_array_equal(shy.V[:, many], open_.V[:, many])
+    moved = shy.V[:, few] != open_.V[:, few]
+    assert moved[open_.V[:, few] > 1e-3].all()
+    assert moved.any()
+    if item_bias == "mean":
+        assert (shy.item[few] != open_.item[few]).all()
+
+
 def test_an_owner_without_an_item_of_many_raters_sends_no_factors(data):
     R, test, owners = data
     owners = {**owners, "tiny": np.arange(3)}
@@ -346,6 +363,10 @@ def test_overrides_stay_with_their_owner(data):
         {"select": "best"},
         {"min_raters": 0},
         {"scale": (5, 1)},
+        {"local_components": 1.5},
+        {"gamma": -1.0},
+        {"eta_user": float("nan")},
+        {"overrides": (("03", (("masked", True),)),)},
     ],
 )
 def test_bad_settings_are_refused(bad, data):

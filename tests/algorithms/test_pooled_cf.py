@@ -84,10 +84,12 @@ def test_implicit_feedback_ranks_better_than_popularity(algorithm):
     assert np.mean(hits) > 1.5 * ranking_scores(popular, later).ndcg
 
 
-@pytest.mark.parametrize("bad", [PooledCF(2, feedback="clicks"), FCF(2, lam=0.0), FedMF(2, momentum=1.0)])
+@pytest.mark.parametrize(
+    "bad", [PooledCF(2, feedback="clicks"), PooledCF(2, delta=-1.0), FCF(2, lam=0.0), FedMF(2, momentum=1.0)]
+)
 def test_bad_settings_are_refused(bad, data):
     R, _, owners = data
-    with pytest.raises(ValueError, match=r"feedback|lam|momentum"):
+    with pytest.raises(ValueError, match=r"feedback|delta=-1.0|lam|momentum"):
         fedfactor.run(bad, federation(R, owners), seed=0)
 
 

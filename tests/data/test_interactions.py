@@ -55,6 +55,17 @@ def test_bad_tables_are_refused(make, words):
         interactions_of(make())
 
 
+def test_what_is_withheld_by_a_numbered_owner_is_found_and_a_misspelt_owner_refused():
+    found = interactions_of({0: NORTH, 1: SOUTH}, withheld={1: ["jam"]})
+    assert {name: found.items[columns].tolist() for name, columns in found.withheld.items()} == {
+        "0": ["ink"],
+        "1": ["jam"],
+    }
+    assert not len(found.common)
+    with pytest.raises(DataError, match="No owner is called 'nroth'"):
+        interactions_of({"north": NORTH, "south": SOUTH}, withheld={"nroth": ["tea"]})
+
+
 def test_touching_what_the_catalogue_does_not_list_is_refused():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"user": [1], "item": ["b"], "rating": [5.0], "owner": ["n"]})

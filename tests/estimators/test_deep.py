@@ -51,6 +51,24 @@ def test_an_item_that_its_owner_withholds_is_neither_foretold_nor_recommended_el
     assert np.isfinite(scores[items != "a"]).all()
 
 
+def test_dealing_users_to_owners_keeps_what_is_withheld():
+    pandas = pytest.importorskip("pandas")
+    cells = [(user, item) for user in range(12) for item in "abcd" if (user + ord(item)) % 3]
+    frame = pandas.DataFrame(cells, columns=["user", "item"]).assign(rating=1.0)
+    model = fedfactor.FedDMF(2, hidden=4, epochs=1, n_clients=3, random_state=0).fit(frame, withheld={"0": ["b"]})
+    assert sorted(model.users_) == ["0", "1", "2"]
+    whole = fedfactor.FedDMF(2, hidden=4, epochs=1, n_clients=3, random_state=0).fit(frame)
+    assert model.run_.bytes_up < whole.run_.bytes_up  # b is no common item any more, and no vector of it is sent
+
+
+def test_a_run_that_ends_early_says_why_items_of_others_are_unknown():
+    X = np.ones((4, 3)) - np.eye(4, 3)
+    shops = {name: ItemTable(X, range(4), items) for name, items in {"n": "abc", "s": "bcd"}.items()}
+    model = fedfactor.FedDMF(2, hidden=4, epochs=3, rounds=2, random_state=0).fit(shops)
+    with pytest.raises(DataError, match=r"item 'd'.*before its last exchange"):
+        model.predict_proba("n", 0, "d")
+
+
 def test_parameters_are_the_fields_of_the_algorithm():
     parameters = inspect.signature(fedfactor.FedDMF).parameters
     for field in fields(algorithms.FedDMF):

@@ -79,6 +79,10 @@ def test_two_owners_with_one_user_id():
     with pytest.raises(DataError, match="client="):
         model.predict(1, 1)
     assert model.predict(1, 1, client="b").shape == (1,)
+    with pytest.raises(DataError, match="client="):
+        model.score(part)
+    error = np.sqrt(np.mean((model.predict(part["user"], part["item"], client="b") - part["rating"]) ** 2))
+    assert model.score(part, client="b") == pytest.approx(-error)
 
 
 def test_users_are_dealt_to_owners():
@@ -86,6 +90,8 @@ def test_users_are_dealt_to_owners():
     model = FedSPLIT(n_components=2, n_clients=4, random_state=0).fit(pd.DataFrame(columns))
     assert sorted(model.users_) == ["0", "1", "2", "3"]
     assert sum(map(len, model.users_.values())) == 24
+    model = PooledCF(n_components=2, n_clients=4, rounds=2, random_state=0).fit({"shop": pd.DataFrame(columns)})
+    assert list(model.users_) == ["shop"]
 
 
 def test_predictions_stay_on_the_scale():
@@ -94,6 +100,28 @@ def test_predictions_stay_on_the_scale():
     found = model.predict(columns["user"], columns["item"])
     assert found.min() >= 2
     assert found.max() <= 4
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("scale", [(5, 1), (3, 3), (1, 2, 3), (float("nan"), 5), "stars", 5])
+def test_a_scale_that_cannot_clip_is_refused(face, scale):
+    with pytest.raises(ValueError, match="lowest and the highest"):
+        face(n_components=2, scale=scale).fit(pd.DataFrame(small_ratings()), groups="owner")
+
+
+def test_odd_questions_are_refused_in_words():
+    frame = pd.DataFrame(small_ratings())
+    model = FCF(n_components=2, rounds=2, random_state=0).fit(frame, groups="owner")
+    for users in (None, frame["user"][:2]):
+        for n in (0, -1, 2.5, "3", True, 10_000):
+            with pytest.raises(DataError, match="whole number from 1"):
+                model.recommend(users, n=n)
+    with pytest.raises(DataError, match="not finite"):
+        model.fold_in(sparse.csr_array(np.full((1, len(model.items_)), np.nan)))
+    with pytest.raises(DataError, match="no column 'user'"):
+        model.score(sparse.csr_array(np.ones((2, 2))))
+    with pytest.raises(DataError, match="no ratings"):
+        model.score(frame[:0])
 
 
 def test_an_owner_left_out_is_reported():

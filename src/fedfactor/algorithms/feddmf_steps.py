@@ -50,8 +50,8 @@ def check_settings(settings: FedDMF) -> None:
         value = getattr(settings, name)
         if value != int(value) or value < least:
             raise ValueError(f"{name}={value} must be a whole number of at least {least}.")
-    if settings.negatives is not None and settings.negatives < 1:
-        raise ValueError(f"negatives={settings.negatives} must be at least 1, or None for all zeros.")
+    if settings.negatives is not None and (settings.negatives != int(settings.negatives) or settings.negatives < 1):
+        raise ValueError(f"negatives={settings.negatives} must be a whole number of at least 1, or None for all zeros.")
     for name in ("learning_rate", "init_scale"):
         if not getattr(settings, name) > 0:
             raise ValueError(f"{name}={getattr(settings, name)} must be above 0.")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.algorithms.fedsplit_home import enough_raters, fit_own, joint_sums
+from fedfactor.algorithms.fedsplit_home import check_overrides, enough_raters, fit_own, joint_sums
 from fedfactor.algorithms.fedsplit_messages import (
     Basis,
     Begin,
@@ -23,7 +23,7 @@ from fedfactor.algorithms.fedsplit_messages import (
 )
 from fedfactor.algorithms.fedsplit_server import as_joint, check_stats, doubtful_stats
 from fedfactor.core.checks import check_rank
-from fedfactor.core.errors import ClientUnavailable, DataError
+from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.tree import Array
@@ -95,8 +95,8 @@ class FedSPLIT(Algorithm):
         Regularisation of U, V, user and item biases, learning rates of both biases, and whether the first two are
         multiplied by numbers of ratings; see :class:`~fedfactor.kernels.cnmf.Penalty`.
     overrides : tuple of (client, ((setting, value), ...))
-        An owner's own values of ``local_components`` and of the last nine settings, as tuning finds them. They stay
-        with the owner.
+        An owner's own values of ``local_components`` and of the last nine settings, as tuning finds them, for its own
+        factorization (``refine`` takes the common ones). They stay with the owner.
 
     Notes
     -----
@@ -178,16 +178,15 @@ class FedSPLIT(Algorithm):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
         for name in ("local_components", "iterations", "joint_rounds", "refine", "min_raters"):
-            least = 0 if name == "refine" else 1
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
+            least, value = 0 if name == "refine" else 1, getattr(self, name)
+            if value != int(value) or value < least:
+                raise ValueError(f"{name}={value} must be a whole number of at least {least}.")
         if self.outlier <= 1 or self.start_scale <= 0:
             raise ValueError(f"outlier={self.outlier} must exceed 1 and start_scale={self.start_scale} 0.")
         if self.scale is not None and not (len(self.scale) == 2 and self.scale[0] < self.scale[1]):
             raise ValueError(f"scale={self.scale} must be the lowest and the highest rating.")
-        strangers = sorted({str(name) for name, _ in self.overrides} - set(meta.clients))
-        if strangers:
-            raise DataError(f"overrides names {strangers[0]!r}, which is no client of this federation.")
+        self.penalty.check()
+        check_overrides(self.overrides, meta.clients)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Announce only what this configuration sends."""

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedfactor.algorithms.fedsplit_messages import JointSums, Local
-from fedfactor.core.errors import ClientUnavailable
+from fedfactor.core.errors import ClientUnavailable, DataError
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import Array
-from fedfactor.kernels.cnmf import cnmf
+from fedfactor.kernels.cnmf import Penalty, cnmf
 from fedfactor.kernels.masked import masked_sums, solve_rows_masked
 from fedfactor.kernels.nmf import solve_rows
 from fedfactor.kernels.rating_stats import own_error
 from fedfactor.kernels.ratings import item_counts
 from fedfactor.kernels.stacked import fill_unrated, row_rms
 
-__all__ = ["enough_raters", "fit_own", "joint_sums"]
+__all__ = ["check_overrides", "enough_raters", "fit_own", "joint_sums"]
+
+OWN = ("local_components", "iterations", "start_scale", *Penalty._fields)
+"""What an owner may set for itself: all else is part of what owners agreed on."""
+
+
+def check_overrides(overrides: tuple[Any, ...], clients: Sequence[str]) -> None:
+    """Refuse settings of strangers, and settings that are no owner's own affair."""
+    for name, own in overrides:
+        if str(name) not in clients:
+            raise DataError(f"overrides names {str(name)!r}, which is no client of this federation.")
+        foreign = [setting for setting in dict(own) if setting not in OWN]
+        if foreign:
+            raise ValueError(f"overrides of {name} sets {foreign[0]!r}. An owner may set {', '.join(OWN)}.")
+        Penalty(**{setting: value for setting, value in dict(own).items() if setting in Penalty._fields}).check()
 
 
 def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) -> Local:
@@ -32,17 +47,27 @@ def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) 
         raise ClientUnavailable(f"{at.client} diverged on its own ratings and sends nothing.")
     U, V, sent, item = model.U, model.V, model.V, model.item
     if at is not None and not settings.masked:
-        rated = enough_raters(R, settings.min_raters)
-        sent = fill_unrated(V, rated, settings.unrated, at.rng("unrated"))
-        item = fill_unrated(item[None], rated, settings.unrated, at.rng("unrated bias"))[0]
+        sent = _cover(settings, R, V, at.rng("unrated"))
+        item = _cover(settings, R, item[None], at.rng("unrated bias"))[0]
     if settings.unit_rows:
         size = row_rms(sent)
         U, V, sent = U * size.T, V / size, sent / size
+    if at is not None and settings.masked:  # what the mask leaves out is not read, and so need not be shown
+        rated = enough_raters(R, settings.min_raters)
+        sent, item = sent * rated, item * rated
     chosen = at is None or _gives(settings, R, mu, start, len(V), at)
     return replace(
         state, U=U, V=V, user=model.user, item=model.item, mu=np.float64(mu), sent=sent, sent_item=item,
         fitted=np.bool_(True), chosen=np.bool_(chosen),
     )  # fmt: skip
+
+
+def _cover(settings: Any, R: Array, V: Array, rng: np.random.Generator) -> np.ndarray:
+    """Replace the factors of items of too few raters; ``unrated="keep"`` is about items of none, which tell nothing."""
+    rated = enough_raters(R, settings.min_raters)
+    if settings.unrated != "keep":
+        return fill_unrated(V, rated, settings.unrated, rng)
+    return np.where(item_counts(R) > 0, fill_unrated(V, rated, "draw", rng), V)
 
 
 def _gives(settings: Any, R: Array, mu: float, item: Array, k: int, at: Round) -> bool:

@@ -190,6 +190,7 @@ class PooledCF(Algorithm):
             raise ValueError(f"feedback={self.feedback!r} is not known. Use 'explicit' or 'implicit'.")
         if self.start_scale <= 0 or self.weight <= 0:
             raise ValueError(f"start_scale={self.start_scale} and weight={self.weight} must exceed 0.")
+        self._penalty.check()
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Counts once, then sums; down always the whole model of the items."""

@@ -138,6 +138,8 @@ def interactions_of(
 def _of_tables(tables: Mapping[str, ItemTable], withheld: Mapping[str, Any]) -> Interactions:
     ids = {name: _ids(table.items, f"items of owner {name!r}") for name, table in tables.items()}
     items = np.unique(np.concatenate(list(ids.values())))
+    _check_owners(withheld, tables)
+    withheld = {str(name): hidden for name, hidden in withheld.items()}
     owners, users, held, secret = {}, {}, {}, {}
     for name in sorted(tables):
         X = sparse.coo_array(tables[name].X)
@@ -158,9 +160,7 @@ def _of_tables(tables: Mapping[str, ItemTable], withheld: Mapping[str, Any]) -> 
 
 
 def _of_ratings(found: Ratings, catalogues: Mapping[str, Any] | None, withheld: Mapping[str, Any]) -> Interactions:
-    unknown = sorted((set(map(str, catalogues or {})) | set(map(str, withheld))) - set(found.owners))
-    if unknown:
-        raise DataError(f"No owner is called {unknown[0]!r}; the owners are {', '.join(found.owners)}.")
+    _check_owners({**(catalogues or {}), **withheld}, found.owners)
     owners = {name: _ones(R) for name, R in sorted(found.owners.items())}
     items, held = found.items, {}
     if catalogues is not None:
@@ -178,6 +178,13 @@ def _of_ratings(found: Ratings, catalogues: Mapping[str, Any] | None, withheld: 
                 raise DataError(f"Users of {name!r} touched {items[strange[0]]!r}, which its catalogue does not list.")
     secret = {str(name): _columns(ids, items, f"items withheld by {name!r}") for name, ids in withheld.items()}
     return Interactions(owners, found.users, items, held, secret)
+
+
+def _check_owners(named: Mapping[Any, Any], owners: Mapping[str, Any]) -> None:
+    """Refuse names that are no owner's: what a misspelt one withholds would be sent."""
+    unknown = sorted(set(map(str, named)) - set(owners))
+    if unknown:
+        raise DataError(f"No owner is called {unknown[0]!r}; the owners are {', '.join(owners)}.")
 
 
 def _ones(R: Any) -> sparse.csr_array:

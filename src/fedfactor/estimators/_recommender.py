@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from fedfactor.data.ratings import Ratings, ratings_of
 from fedfactor.engines.callbacks import watcher
 from fedfactor.engines.launch import engine_of, run
 from fedfactor.estimators import _inputs
-from fedfactor.estimators._users import UserTable, new_ratings
+from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
 
 
 class FederatedRecommender(BaseEstimator):
@@ -51,8 +52,9 @@ class FederatedRecommender(BaseEstimator):
         engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
         for name in ("n_components", "n_clients"):
             _inputs.check_whole(name, getattr(self, name))
+        _check_scale(self.scale)
         found = ratings_of(ratings, groups)
-        if groups is None and self.n_clients > 1 and len(found.owners) == 1:
+        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
             found = _deal(found, self.n_clients, seed)
         if not found.n_ratings:
             raise DataError("There are no ratings at all.")
@@ -111,6 +113,7 @@ class FederatedRecommender(BaseEstimator):
         Scores of a few users exist at a time: memory is that of the answer.
         """
         check_is_fitted(self)
+        n = number_of_items(n, len(self.items_))
         if users is None:
             names = [client] if client is not None else list(self.tables_)
             parts = [self._table(name).recommend(n=n, exclude_seen=exclude_seen) for name in names]
@@ -143,7 +146,7 @@ class FederatedRecommender(BaseEstimator):
         U = self.run_.algorithm.fold_in(R, LocalFactors(table.U, table.V), "stored")
         return UserTable(U, table.V, R, users, self.items_, self.scale_)
 
-    def score(self, ratings: Any, y: Any = None) -> float:
+    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
         """Return minus the root mean square error on ratings of known users and items: higher is better.
 
         Parameters
@@ -151,9 +154,23 @@ class FederatedRecommender(BaseEstimator):
         ratings : data frame with user, item and rating
         y : None
             Ignored.
+        client : str, optional
+            The users' owner; needed only where two owners use one id.
         """
+        true, found = self._compared(ratings, client)
+        return -float(np.sqrt(np.mean(np.square(found - true))))
+
+    def _compared(self, ratings: Any, client: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return ratings and what is predicted for them."""
+        check_is_fitted(self)
+        columns = getattr(ratings, "columns", ratings if isinstance(ratings, Mapping) else ())
+        absent = [name for name in ("user", "item", "rating") if name not in columns]
+        if absent:
+            raise DataError(f"score takes a data frame with user, item and rating; here is no column {absent[0]!r}.")
         true = np.asarray(ratings["rating"], dtype=float)
-        return -float(np.sqrt(np.mean(np.square(self.predict(ratings["user"], ratings["item"]) - true))))
+        if not len(true):
+            raise DataError("There are no ratings to compare with.")
+        return true, self.predict(ratings["user"], ratings["item"], client=client)
 
     def _keep(self, result: Run, found: Ratings) -> None:
         self.run_ = result
@@ -201,10 +218,25 @@ class FederatedRecommender(BaseEstimator):
         return places
 
 
+def _check_scale(scale: Any) -> None:
+    """Refuse what cannot clip; the other way round it would make every prediction the same."""
+    try:
+        low, high = (None, None) if scale is None else map(float, scale)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if low is not None and not low < high:
+        raise ValueError(f"scale={scale!r} must be the lowest and the highest rating.")
+
+
 def _as_list(ids: Any) -> list[Any]:
     if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
         return [ids]
     return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+
+
+def nobody_owns(ratings: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
+    """Tell whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
+    return groups is None and not isinstance(ratings, Mapping) and list(owners) == ["0"]
 
 
 def _deal(found: Ratings, n_clients: int, seed: int) -> Ratings:

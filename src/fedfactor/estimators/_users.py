@@ -82,13 +82,15 @@ class UserTable:
 
     def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Return columns of the best items, and their scores."""
-        return best_items(self.U[rows], self.V, self.seen[rows], self._number(n), skip_seen=exclude_seen)
+        n = number_of_items(n, self.V.shape[1])
+        return best_items(self.U[rows], self.V, self.seen[rows], n, skip_seen=exclude_seen)
 
-    def _number(self, n: Any) -> int:
-        m = self.V.shape[1]
-        if not isinstance(n, (int, np.integer)) or not 1 <= n <= m:
-            raise DataError(f"n={n!r} must be a whole number from 1 to {m}, the number of items.")
-        return int(n)
+
+def number_of_items(n: Any, m: int) -> int:
+    """Refuse what is no length of a list of m items at most."""
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n <= m:
+        raise DataError(f"n={n!r} must be a whole number from 1 to {m}, the number of items.")
+    return int(n)
 
 
 def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.ndarray]:
@@ -98,6 +100,7 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
         R = sparse.csr_array(ratings).astype(kind)
         if R.shape[1] != m:
             raise DataError(f"The new ratings have {R.shape[1]} columns, but there are {m} items.")
+        _check_finite(R.data)
         return R, np.arange(R.shape[0])
     if hasattr(ratings, "columns"):
         from fedfactor.data.ratings import ratings_of
@@ -109,10 +112,14 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
     if isinstance(ratings, dict):
         columns = table.columns(list(ratings))
         values = np.asarray(list(ratings.values()), dtype=kind)
-        if not np.isfinite(values).all():
-            raise DataError("Some of the new ratings are not finite. Leave them out.")
+        _check_finite(values)
         return sparse.csr_array((values, (np.zeros(len(columns), int), columns)), shape=(1, m)), np.arange(1)
     raise DataError("New ratings come as {item: rating} of one user, a data frame, or a sparse matrix.")
+
+
+def _check_finite(values: np.ndarray) -> None:
+    if not np.isfinite(values).all():
+        raise DataError("Some of the new ratings are not finite. Leave them out.")
 
 
 def _plain(value: Any) -> Any:

@@ -16,8 +16,8 @@ from fedfactor.engines.base import Engine
 from fedfactor.engines.callbacks import watcher
 from fedfactor.engines.launch import engine_of, run
 from fedfactor.estimators import _inputs
-from fedfactor.estimators._recommender import FederatedRecommender
-from fedfactor.estimators._users import UserTable, new_ratings
+from fedfactor.estimators._recommender import FederatedRecommender, nobody_owns
+from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
 from fedfactor.kernels import dmf
 from fedfactor.kernels.ranking import best_by_blocks
 
@@ -45,7 +45,10 @@ class DeepTable(UserTable):
         found = super().columns(items)
         lost = found[~np.asarray(self.factors.known)[found]]
         if len(lost):
-            raise DataError(f"Nobody published a vector of item {self.items[lost[0]]!r}: its owners withhold it.")
+            raise DataError(
+                f"Nobody published a vector of item {self.items[lost].tolist()[0]!r}: its owners withhold it, or the "
+                "run ended before its last exchange."
+            )
         return found
 
     def at(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -62,8 +65,8 @@ class DeepTable(UserTable):
 
     def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Return columns of the best items, and their scores; a few users' scores exist at a time."""
-        seen = self.seen[rows]
-        return best_by_blocks(lambda some: self.scores(rows[some]), seen, self._number(n), skip_seen=exclude_seen)
+        seen, n = self.seen[rows], number_of_items(n, self.V.shape[1])
+        return best_by_blocks(lambda some: self.scores(rows[some]), seen, n, skip_seen=exclude_seen)
 
 
 class FedDMF(FederatedRecommender):
@@ -244,7 +247,7 @@ class FedDMF(FederatedRecommender):
         for name in ("n_components", "n_clients"):
             _inputs.check_whole(name, getattr(self, name))
         found = interactions_of(ratings, groups, catalogues=catalogues, withheld=withheld)
-        if groups is None and self.n_clients > 1 and len(found.owners) == 1:
+        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
             found = _deal(found, self.n_clients, seed)
         algorithm = self._method(**{field.name: getattr(self, field.name) for field in fields(self._method)})
         watch = watcher(self.verbose, type(self).__name__)
@@ -288,7 +291,7 @@ class FedDMF(FederatedRecommender):
         R.data[:] = 1
         return DeepTable(table.factors, self.run_.algorithm.fold_in(R, table.factors), R, users, self.items_)
 
-    def score(self, ratings: Any, y: Any = None) -> float:
+    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
         """Return F1 at one half, over pairs of known users and items whose ``rating`` is 0 (no interaction) or not.
 
         Parameters
@@ -296,9 +299,11 @@ class FedDMF(FederatedRecommender):
         ratings : data frame with user, item and rating
         y : None
             Ignored.
+        client : str, optional
+            The users' owner; needed only where two owners use one id.
         """
-        true = np.asarray(ratings["rating"], dtype=float) != 0
-        guess = self.predict(ratings["user"], ratings["item"]) > 0.5
+        ratings, found = self._compared(ratings, client)
+        true, guess = ratings != 0, found > 0.5
         return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
 
     def _keep(self, result: Any, found: Interactions) -> None:
@@ -321,4 +326,5 @@ def _deal(found: Interactions, n_clients: int, seed: int) -> Interactions:
     labels = np.asarray(split_evenly(X.shape[0], n_clients, seed)).astype(str)
     rows = {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
     owners, held = {k: X[v] for k, v in rows.items()}, {k: found.held["0"] for k in rows}
-    return Interactions(owners, {k: users[v] for k, v in rows.items()}, found.items, held)
+    hidden = {k: found.withheld["0"] for k in rows} if "0" in found.withheld else {}
+    return Interactions(owners, {k: users[v] for k, v in rows.items()}, found.items, held, hidden)

@@ -70,7 +70,7 @@ class FedSPLIT(FederatedRecommender):
     by_count : bool, default=True
         Multiply the first two regularisations by numbers of ratings.
     overrides : tuple, default=()
-        Owners' own values of ``local_components`` and of the settings above: (client, ((setting, value), ...)).
+        Owners' own values of ``local_components`` and of the nine settings above: (client, ((setting, value), ...)).
     rounds : int, optional
         Exchanges at most; by default as many as the method needs.
     n_clients : int, default=1
@@ -232,7 +232,8 @@ class PooledCF(FederatedRecommender):
     by_count : bool, default=True
         Multiply the first two regularisations by numbers of ratings.
     rounds : int, optional
-        Exchanges at most; by default as many as the method needs.
+        Exchanges at most, two for an iteration (implicit feedback: one); by default 121. With ``tol=0`` all are used,
+        whether or not more would help.
     n_clients : int, default=1
         Owners to whom users are dealt at random when neither the ratings nor ``groups`` say who owns them.
     engine : str or Engine, default="local"

@@ -27,7 +27,7 @@ class FCF(FederatedRecommender):
     learning_rate : float, default=0.05
         Of gradient steps.
     rounds : int, optional
-        Exchanges at most; by default as many as the method needs.
+        Exchanges; by default 100.
     n_clients : int, default=1
         Owners to whom users are dealt at random when neither the ratings nor ``groups`` say who owns them.
     engine : str or Engine, default="local"
@@ -124,7 +124,7 @@ class FedMF(FederatedRecommender):
     local_steps : int, default=2
         Steps on user factors before item gradients are taken.
     rounds : int, optional
-        Exchanges at most; by default as many as the method needs.
+        Exchanges; by default 101.
     n_clients : int, default=1
         Owners to whom users are dealt at random when neither the ratings nor ``groups`` say who owns them.
     engine : str or Engine, default="local"

@@ -30,6 +30,12 @@ class Penalty(NamedTuple):
     eta_item: float = 0.005
     by_count: bool = True
 
+    def check(self) -> None:
+        """Refuse what would push factors or biases away from zero, or from the ratings."""
+        for name in self._fields[:-1]:
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be a number of at least 0.")
+
 
 PLAIN = Penalty()
 

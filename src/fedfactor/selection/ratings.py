@@ -212,7 +212,7 @@ def choose_recommender(
     named = dict(candidates) if isinstance(candidates, Mapping) else dict(enumerate(candidates))
     errors: dict[Any, list[float]] = {label: [] for label in named}
     for fold in range(folds):
-        # A stream of its own for each owner, in name order: the split does not depend on who else is there.
+        # A stream of its own for each owner, by its place in name order: all candidates see the same split.
         parts = {
             name: hold_out(R, 0.2, np.random.default_rng([22, seed, fold, place]), keep_items=False)
             for place, (name, R) in enumerate(sorted(owners.items()))
