@@ -47,6 +47,14 @@ def test_restarts_keep_the_one_with_the_least_summed_loss(data):
         FELB(n_init=0).fit(data.X)
 
 
+def test_a_budget_is_for_one_start(data):
+    budget = fedfactor.dp(epsilon=1, delta=1e-6, unit="row")
+    for privacy in (budget, (budget, fedfactor.privacy.Minimums())):
+        with pytest.raises(fedfactor.IncompatibleError, match=r"n_init=3 makes 3 runs, but dp\(epsilon=1\)"):
+            PooledBMF(n_components=3, rounds=2, n_init=3, privacy=privacy).fit(data.X, groups=data.labels)
+    PooledBMF(n_components=3, rounds=2, privacy=budget).fit(data.X, groups=data.labels)
+
+
 @pytest.mark.parametrize("face", [PooledBMF, ASSO])
 def test_binarize_is_a_threshold_at_the_owner(face):
     X = np.kron(np.eye(2), np.ones((8, 5))) * 7.0

@@ -22,6 +22,7 @@ from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.kernels.boolean import boolean_product
 from fedfactor.kernels.products import as_like
 from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
+from fedfactor.privacy.dp import refuse_repeats
 
 
 class BooleanTransformer(FederatedTransformer):
@@ -94,6 +95,7 @@ class BooleanTransformer(FederatedTransformer):
 
     def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
         """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
+        refuse_repeats(options["privacy"], self.n_init, f"n_init={self.n_init}")
         seed, best = options.pop("seed"), None
         for start in range(self.n_init):
             found = run(algorithm, federation, seed=_restart(seed, start), **options)

@@ -56,7 +56,7 @@ class FELB(BooleanTransformer):
         Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
         is refused.
     n_init : int, default=1
-        Starts; the one with the least summed error is kept.
+        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
     rounds : int, optional
         Rounds at most; by default 100.
     n_clients : int, default=1
@@ -226,7 +226,7 @@ class FALB(BooleanTransformer):
         Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
         is refused.
     n_init : int, default=1
-        Starts; the one with the least summed error is kept.
+        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
     rounds : int, optional
         Rounds at most; by default 100.
     n_clients : int, default=1

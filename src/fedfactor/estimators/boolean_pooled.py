@@ -51,7 +51,7 @@ class PooledBMF(BooleanTransformer):
         Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
         is refused.
     n_init : int, default=1
-        Starts; the one with the least summed error is kept.
+        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
     rounds : int, optional
         Rounds at most; by default 100.
     n_clients : int, default=1
@@ -179,7 +179,7 @@ class BooleanVotes(BooleanTransformer):
         Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
         is refused.
     n_init : int, default=1
-        Starts; the one with the least summed error is kept.
+        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
     rounds : int, optional
         Rounds at most; by default 1.
     n_clients : int, default=1
