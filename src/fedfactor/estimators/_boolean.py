@@ -106,10 +106,10 @@ class BooleanTransformer(FederatedTransformer):
 
     def _keep(self, result: Run, federation: Federation) -> None:
         super()._keep(result, federation)
-        # On an engine of many processes each holds only its own owners' factors, and measures those.
+        # On an engine of many processes each holds only its own owners' factors, and measures those; scores are of all.
         rows = {name: federation.shard(name).X for name in federation.names if name in self.client_factors_}
         self.metrics_ = boolean_metrics(rows, self.client_factors_, result.V)
-        self.loss_ = self.metrics_.pooled.loss
+        self.loss_ = float(result.score.sse) / max(1.0, float(result.score.total))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

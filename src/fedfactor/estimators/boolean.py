@@ -81,7 +81,7 @@ class FELB(BooleanTransformer):
     loss_ : float
         Wrong cells over ones, of all owners together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled.
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     n_iter_ : int
@@ -251,7 +251,7 @@ class FALB(BooleanTransformer):
     loss_ : float
         Wrong cells over ones, of all owners together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled.
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     n_iter_ : int

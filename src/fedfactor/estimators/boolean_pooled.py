@@ -76,7 +76,7 @@ class PooledBMF(BooleanTransformer):
     loss_ : float
         Wrong cells over ones, of all owners together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled.
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     n_iter_ : int
@@ -204,7 +204,7 @@ class BooleanVotes(BooleanTransformer):
     loss_ : float
         Wrong cells over ones, of all owners together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled.
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     n_iter_ : int
