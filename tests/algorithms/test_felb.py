@@ -124,7 +124,7 @@ def test_bad_settings(settings, message):
 def test_falb_settings_and_values_other_than_zero_and_one():
     with pytest.raises(ValueError, match=r"gamma=0\.0 must be positive"):
         fedfactor.run(FALB(2, gamma=0.0), {"a": np.eye(4)}, rounds=1, seed=0)
-    with pytest.raises(ValueError, match=r"values other than 0 and 1 \(up to 2\)"):
+    with pytest.raises(ValueError, match=r"values other than 0 and 1 \(up to 2\).*binarize"):
         fedfactor.run(FELB(2), {"a": 2 * np.eye(4)}, rounds=1, seed=0)
     federation = Federation({"a": np.array([[1.0, np.nan], [0.0, 1.0]])}, missing_values=np.nan)
     with pytest.raises(IncompatibleError, match="needs complete rows"):

@@ -115,6 +115,20 @@ class TestVirtualEngine:
             fedfactor.run(AsynSD(3), EVEN, engine=VirtualEngine(durations={"0": 1.0}), rounds=2, seed=0)
 
 
+@pytest.mark.parametrize("method", [SynSD, SynSSD, AsynSD, AsynSSD])
+def test_schedules_that_go_backwards_are_refused(method):
+    for settings in ({"start": -1.0}, {"growth": -0.1}, {"solver": "gradient", "start": 0.0}):
+        with pytest.raises(ValueError, match="must not be negative"):
+            fedfactor.run(method(3, **settings), EVEN, rounds=1, seed=0)
+
+
+def test_without_a_clock_nobody_is_ahead():
+    rounds = {method: fedfactor.run(method(3), EVEN, rounds=3, seed=0).V for method in (SynSD, AsynSD)}
+    np.testing.assert_allclose(rounds[AsynSD], rounds[SynSD], atol=1e-9)
+    uneven = VirtualEngine(durations={name: 1.0 + place for place, name in enumerate(EVEN)})
+    assert not np.allclose(fedfactor.run(AsynSD(3), EVEN, engine=uneven, rounds=3, seed=0).V, rounds[SynSD], atol=1e-3)
+
+
 @pytest.mark.parametrize("solver", ["hals", "mu", "bpp"])
 def test_baselines_reach_the_floor(solver):
     slack = 1.25 if solver == "mu" else 1.01  # multiplicative updates are slow at the end

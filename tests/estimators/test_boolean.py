@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor import ASSO, ELBMF, FALB, FELB, MEBF, PRIMP, BooleanVotes, DataError, GreConD, PooledBMF, ZhangBMF
+from fedfactor.core.federation import Federation
 from fedfactor.data import planted_boolean
+from fedfactor.data.partition import split_rows
 
 FEDERATED = [FELB, FALB, PooledBMF, BooleanVotes]
 LOCAL = [ASSO, ELBMF, GreConD, MEBF, PRIMP, ZhangBMF]
@@ -45,6 +48,24 @@ def test_restarts_keep_the_one_with_the_least_summed_loss(data):
     np.testing.assert_array_equal(again.components_, five.components_)
     with pytest.raises(ValueError, match="n_init=0 must be a whole number"):
         FELB(n_init=0).fit(data.X)
+
+
+def test_the_loss_is_of_all_owners_where_a_process_holds_some(data):
+    model = PooledBMF(n_components=3, rounds=10, random_state=0).fit(data.X, groups=data.labels)
+    whole = model.loss_
+    part = replace(model.run_, factors={name: model.run_.factors[name] for name in "01"})
+    model._keep(part, Federation(split_rows(data.X, data.labels)))
+    assert set(model.metrics_.by_client) == {"0", "1"}
+    assert model.metrics_.pooled.loss != whole
+    assert model.loss_ == whole
+
+
+def test_a_budget_is_for_one_start(data):
+    budget = fedfactor.dp(epsilon=1, delta=1e-6, unit="row")
+    for privacy in (budget, (budget, fedfactor.privacy.Minimums())):
+        with pytest.raises(fedfactor.IncompatibleError, match=r"n_init=3 makes 3 runs, but dp\(epsilon=1\)"):
+            PooledBMF(n_components=3, rounds=2, n_init=3, privacy=privacy).fit(data.X, groups=data.labels)
+    PooledBMF(n_components=3, rounds=2, privacy=budget).fit(data.X, groups=data.labels)
 
 
 @pytest.mark.parametrize("face", [PooledBMF, ASSO])

@@ -97,6 +97,14 @@ def test_score_is_minus_the_relative_error(X):
     assert model.score(np.zeros((2, 6))) == 0.0
 
 
+def test_score_of_counts_is_by_their_divergence(X):
+    counts = np.random.default_rng(0).poisson(4 * X).astype(float)
+    model = PooledNMF(n_components=3, loss="kullback-leibler", n_clients=3, tol=0, random_state=0).fit(counts)
+    np.testing.assert_allclose(model.score(counts), -model.relative_error_, rtol=1e-2)
+    squared = np.linalg.norm(counts - model.inverse_transform(model.transform(counts))) / np.linalg.norm(counts)
+    assert abs(model.score(counts) + squared) > 0.05
+
+
 @pytest.mark.parametrize("face", FACES)
 def test_running_out_of_rounds_is_a_warning_that_says_what_to_do(face, X):
     with pytest.warns(ConvergenceWarning, match=r"used all 2 rounds .* Raise rounds, raise tol, or set tol=0"):

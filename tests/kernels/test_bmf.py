@@ -14,6 +14,7 @@ from fedfactor.kernels.bmf_mebf import mebf
 from fedfactor.kernels.bmf_primp import primp
 from fedfactor.kernels.bmf_threshold import GRID, code_length, search_thresholds, wrong_cells
 from fedfactor.kernels.boolean import boolean_product
+from fedfactor.kernels.prox import Pull
 
 
 def noisy(n, m, seed, density=0.3):
@@ -207,6 +208,30 @@ def test_unknown_words():
         asso(np.eye(2), 1, tau=1.5)
     with pytest.raises(ValueError, match="cost='love' is not known"):
         primp(np.eye(2), 1, rng=np.random.default_rng(0), cost="love")
+
+
+@pytest.mark.parametrize(
+    ("solver", "options", "message"),
+    [
+        ("elbmf", {"pull": Pull(kappa=-1.0)}, "must not be negative"),
+        ("elbmf", {"pull": Pull(beta=0.5)}, r"beta=0\.5 must lie in"),
+        ("elbmf", {"rate": 0.9}, r"rate=0\.9 must be at least 1"),
+        ("mebf", {"leave": 1.0}, r"leave=1\.0 must lie in"),
+        ("asso", {"reward": 0.0}, r"reward=0\.0 must be positive"),
+        ("asso", {"penalty": -1.0}, r"penalty=-1\.0 must not be negative"),
+        ("primp", {"weight": -0.1}, r"weight=-0\.1 must not be negative"),
+        ("zhang", {"lam": -1.0}, r"lam=-1\.0 must not be negative"),
+        ("zhang", {"growth": 0.0}, r"growth=0\.0 must be positive"),
+    ],
+)
+def test_weights_out_of_range(solver, options, message):
+    with pytest.raises(ValueError, match=message):
+        factor(np.eye(3), 2, solver, rng=np.random.default_rng(0), **options)
+
+
+def test_elbmf_with_a_fast_rate_takes_all_steps():
+    found = factor(np.eye(3), 2, "elbmf", rng=np.random.default_rng(0), rate=3.0, tol=0.0, max_iter=700)
+    assert found.n_iter == 700  # 3 ** 700 is more than a float can hold
 
 
 def test_thresholds_full_grid_is_the_naive_minimum():

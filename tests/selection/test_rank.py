@@ -113,11 +113,35 @@ def test_recommend_takes_the_smallest_of_equals():
         ({"ranks": [2], "share": 1.0}, "must lie between 0 and 1"),
         ({"ranks": [2], "repeats": 0}, "at least 1"),
         ({"ranks": [2], "algorithm": FedAvgNMF(2)}, "needs complete rows"),
+        ({"ranks": [1.7, 2]}, "whole numbers from 1"),
+        ({"ranks": [2], "algorithm": fedfactor.PooledNMF(2)}, "takes an algorithm with its settings"),
     ],
 )
 def test_odd_settings(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, fedfactor.IncompatibleError), match=message):
         fedfactor.select_rank(planted(0), **options)
+
+
+def test_a_budget_is_for_one_run():
+    budget = fedfactor.dp(epsilon=1, delta=1e-6, unit="client", clip=1.0)
+    with pytest.raises(fedfactor.IncompatibleError, match="2 ranks with repeats=3 makes 6 runs"):
+        fedfactor.select_rank(planted(0), [2, 3], rounds=2, privacy=budget)
+
+
+def test_a_rank_too_high_is_told_before_the_first_run():
+    seen = []
+    with pytest.raises(fedfactor.DataError, match="n_components=50"):
+        fedfactor.select_rank(planted(0), [2, 50], rounds=2, progress=lambda *figures: seen.append(figures))
+    assert not seen
+
+
+def test_a_missing_folder_is_told_before_the_first_run(tmp_path):
+    np.save(tmp_path / "a.npy", planted(0)["owner 0"])
+    asked = ["rank", str(tmp_path / "a.npy"), "-k", "2", "--rounds", "2", "-o", str(tmp_path / "no" / "curve.json")]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 2
+    assert "there is no folder" in result.output
+    assert "run 1" not in result.output
 
 
 def test_command_line(tmp_path):

@@ -13,7 +13,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import LocalFactors, Meta, Round, Score
 from fedfactor.core.tree import Array, record
 from fedfactor.kernels.factors import reconstruction, refit_rows
-from fedfactor.kernels.pcd import RULES, SOLVERS, inexact_step, schedule
+from fedfactor.kernels.pcd import RULES, SOLVERS, check_schedule, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
 from fedfactor.kernels.sketch import KINDS, Sketch, draw_sketch, sketch_columns, sketch_width
 
@@ -99,6 +99,7 @@ def check_inner(algorithm: object, meta: Meta) -> None:
         raise ValueError(f"local_steps={steps} must be at least 1.")
     if not 0 < (ratio := getattr(algorithm, "ratio", 1.0)) <= 1:
         raise ValueError(f"ratio={ratio} must lie in (0, 1]: it is the width of a sketch as a share.")
+    check_schedule(algorithm.solver, algorithm.start, algorithm.growth)  # type: ignore[attr-defined]
 
 
 def refit(shard: Shard, U: Array, V: Array) -> LocalFactors:

@@ -99,8 +99,8 @@ class BooleanVotes(Algorithm):
     -----
     Defaults are sound; ``BooleanVotes.paper(k, solver)`` is the published rule. Without alignment the server needs
     only counts, a sum that a secure sum can hide (a vote by OR then still shows the counts); with it the server must
-    see each V. Up: k m bits with alignment, k m numbers without. Down: k m bits. One round; further rounds only hear
-    clients that had not come.
+    see each V. Up: k m bits with alignment, k m numbers without. Down: k m bits. One round; when somebody was missing,
+    a further round is a vote of its own, of those who come to it: the last one counts, not all together.
 
     References
     ----------

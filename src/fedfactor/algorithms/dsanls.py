@@ -16,7 +16,7 @@ from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.exposure import Exposure, effective_support
 from fedfactor.kernels.factors import reconstruction, refit_rows
-from fedfactor.kernels.pcd import RULES, SOLVERS, inexact_step, schedule
+from fedfactor.kernels.pcd import RULES, SOLVERS, check_schedule, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram_rows, squared_norm, total
 from fedfactor.kernels.sketch import (
     KINDS,
@@ -217,6 +217,7 @@ class DSANLS(Algorithm):
         for name, known in {**choices, "leak": ("warn", "refuse", "ignore")}.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
+        check_schedule(self.solver, self.start, self.growth)
 
     def _widths(self, m: int, n: int | None) -> tuple[int, int]:
         """Return the widths d of sketches of columns, and d' of sketches of rows."""

@@ -42,6 +42,8 @@ def rank(
     from fedfactor.selection import select_rank
 
     with polite(debug):
+        if out is not None and not out.parent.is_dir():  # told before the runs, not after
+            raise ValueError(f"-o {out}: there is no folder {out.parent}. Make it first.")
         candidates = parse_ranks(ranks)
         method = build(algorithm, {"n_components": candidates[0]}, settings or ())
         federation = open_files(data_files(files), missing_values=missing(missing_values))

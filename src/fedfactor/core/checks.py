@@ -171,7 +171,10 @@ def check_values(name: str, X: Any, mask: Any, domain: Domain) -> float:
             "clip the data, or take a method for real data."
         )
     if domain == "binary" and not _is_binary(values):
-        raise DataError(f"Owner {name!r} has values other than 0 and 1 (up to {high:g}). Threshold the data first.")
+        raise DataError(
+            f"Owner {name!r} has values other than 0 and 1 (up to {high:g}). Threshold the data first; estimators do "
+            "so with binarize=0.5 or the like."
+        )
     largest = max(abs(low), abs(high))
     if not _squares_fit(values, largest, dtype_name(X)):
         raise DataError(

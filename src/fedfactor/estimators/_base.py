@@ -134,6 +134,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def score(self, X: Any, y: Any = None) -> float:
         """Return minus the relative error ``‖X − UV‖ / ‖X‖`` of rows under the components: higher is better.
 
+        For counts it is measured by their divergence, as ``relative_error_`` is.
+
         Parameters
         ----------
         X : as in :meth:`transform`
@@ -149,7 +151,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
         def error(shard: Shard) -> tuple[float, int, float]:
             U = self.run_.algorithm.fold_in(shard.X, factors, shard.mask)
-            return reconstruction(shard.X, U, as_like(factors.V, U), shard.mask)
+            return self._error(shard, U, as_like(factors.V, U))
 
         found = self._each(X, error)
         parts = list(found.values()) if isinstance(found, dict) else [found]
@@ -175,6 +177,10 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
         self._keep(self._run(algorithm, federation, engine=engine, **options), federation)
         return labels
+
+    def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
+        """Let a face measure errors by its own loss."""
+        return reconstruction(shard.X, U, V, shard.mask)
 
     def _encode(self, federation: Federation) -> Federation:
         """Let a face turn the owners' rows into what its algorithm takes, each owner's alone."""

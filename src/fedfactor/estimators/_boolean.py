@@ -22,6 +22,7 @@ from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.kernels.boolean import boolean_product
 from fedfactor.kernels.products import as_like
 from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
+from fedfactor.privacy.dp import refuse_repeats
 
 
 class BooleanTransformer(FederatedTransformer):
@@ -94,6 +95,7 @@ class BooleanTransformer(FederatedTransformer):
 
     def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
         """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
+        refuse_repeats(options["privacy"], self.n_init, f"n_init={self.n_init}")
         seed, best = options.pop("seed"), None
         for start in range(self.n_init):
             found = run(algorithm, federation, seed=_restart(seed, start), **options)
@@ -104,10 +106,10 @@ class BooleanTransformer(FederatedTransformer):
 
     def _keep(self, result: Run, federation: Federation) -> None:
         super()._keep(result, federation)
-        # On an engine of many processes each holds only its own owners' factors, and measures those.
+        # On an engine of many processes each holds only its own owners' factors, and measures those; scores are of all.
         rows = {name: federation.shard(name).X for name in federation.names if name in self.client_factors_}
         self.metrics_ = boolean_metrics(rows, self.client_factors_, result.V)
-        self.loss_ = self.metrics_.pooled.loss
+        self.loss_ = float(result.score.sse) / max(1.0, float(result.score.total))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

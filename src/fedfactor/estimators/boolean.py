@@ -56,7 +56,7 @@ class FELB(BooleanTransformer):
         Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
         is refused.
     n_init : int, default=1
-        Starts; the one with the least summed error is kept.
+        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
     rounds : int, optional
         Rounds at most; by default 100.
     n_clients : int, default=1
@@ -81,7 +81,7 @@ class FELB(BooleanTransformer):
     loss_ : float
         Wrong cells over ones, of all owners together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled.
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     n_iter_ : int
@@ -226,7 +226,7 @@ class FALB(BooleanTransformer):
         Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
         is refused.
     n_init : int, default=1
-        Starts; the one with the least summed error is kept.
+        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
     rounds : int, optional
         Rounds at most; by default 100.
     n_clients : int, default=1
@@ -251,7 +251,7 @@ class FALB(BooleanTransformer):
     loss_ : float
         Wrong cells over ones, of all owners together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled.
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     n_iter_ : int

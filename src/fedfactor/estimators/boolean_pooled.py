@@ -51,7 +51,7 @@ class PooledBMF(BooleanTransformer):
         Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
         is refused.
     n_init : int, default=1
-        Starts; the one with the least summed error is kept.
+        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
     rounds : int, optional
         Rounds at most; by default 100.
     n_clients : int, default=1
@@ -76,7 +76,7 @@ class PooledBMF(BooleanTransformer):
     loss_ : float
         Wrong cells over ones, of all owners together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled.
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     n_iter_ : int
@@ -179,7 +179,7 @@ class BooleanVotes(BooleanTransformer):
         Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
         is refused.
     n_init : int, default=1
-        Starts; the one with the least summed error is kept.
+        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
     rounds : int, optional
         Rounds at most; by default 1.
     n_clients : int, default=1
@@ -204,7 +204,7 @@ class BooleanVotes(BooleanTransformer):
     loss_ : float
         Wrong cells over ones, of all owners together.
     metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled.
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
         Square root of the wrong cells, and of the loss.
     n_iter_ : int

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from fedfactor import algorithms
-from fedfactor.core.federation import Federation, Missing
+from fedfactor.core.federation import Federation, Missing, Shard
+from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.run import Run
+from fedfactor.core.tree import Array
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
 
@@ -153,6 +155,10 @@ class PooledNMF(FederatedTransformer):
         super()._keep(result, federation)
         owned = {name: kept.V_private for name, kept in result.factors.items()}
         self.components_private_ = {name: V for name, V in owned.items() if V is not None}
+
+    def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
+        score = self.run_.algorithm.score(shard, LocalFactors(U, V), self.run_.down)
+        return float(score.sse), int(score.n), float(score.total)
 
 
 class FedAvgNMF(FederatedTransformer):

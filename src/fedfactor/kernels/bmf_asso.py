@@ -72,6 +72,8 @@ def asso(
     taus = (tau,) if np.isscalar(tau) else tuple(tau)
     if not taus or not all(0 < t <= 1 for t in taus):
         raise ValueError(f"tau={tau} must lie in (0, 1]: it is a share of a column's ones.")
+    if not (reward > 0 and penalty >= 0):
+        raise ValueError(f"reward={reward} must be positive, and penalty={penalty} must not be negative.")
     clock, words, found, seen = Clock(time_limit), bits.pack(X), [], set()
     for t in taus:
         candidates = association_candidates(X, t)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -72,13 +73,15 @@ def elbmf(
     True
     """
     pull = Pull(lam=0.02, beta=1e-4) if pull is None else pull
+    _check(pull, rate)
+    last = 600 / math.log(rate) if rate > 1 else math.inf  # beyond it λ is at its most, and the power overflows
     clock, total, before = Clock(time_limit), squared_norm(X), np.inf
     U = as_like(rng.random((X.shape[0], k)), X)
     V = as_like(rng.random((k, X.shape[1])), X)
     U_prev, V_prev = U, V
     t = 0
     for t in range(max_iter):
-        now = replace(pull, lam=min(pull.lam * rate ** min(t, 50_000), 1e12))
+        now = replace(pull, lam=min(pull.lam * rate ** min(t, last), 1e12))
         U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, now, total)
         if abs(error - before) < tol or clock.over():
             break
@@ -94,6 +97,15 @@ def relaxed_steps(
     G, A = gram(U), sums(U, X)
     V, V_prev = prox_step(V.T, V_prev.T, G, A.T, pull).T, V
     return U, U_prev, V, V_prev, squared_error(total, A, G, V) if total is not None else np.nan
+
+
+def _check(pull: Pull, rate: float) -> None:
+    if not (pull.kappa >= 0 and pull.lam >= 0 and rate >= 1):
+        raise ValueError(
+            f"kappa={pull.kappa} and lam={pull.lam} must not be negative, and rate={rate} must be at least 1."
+        )
+    if not 0 <= pull.beta < 0.5:
+        raise ValueError(f"beta={pull.beta} must lie in [0, 0.5): the step size would not be positive.")
 
 
 def _bytes(A: Array) -> np.ndarray:

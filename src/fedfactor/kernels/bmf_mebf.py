@@ -60,6 +60,8 @@ def mebf(
     shares = (share,) if np.isscalar(share) else tuple(share)
     if not shares or not all(0 < s <= 1 for s in shares):
         raise ValueError(f"share={share} must lie in (0, 1].")
+    if not 0 <= leave < 1:
+        raise ValueError(f"leave={leave} must lie in [0, 1): it is a share of the ones.")
     clock, words, found = Clock(time_limit), bits.pack(X), []
     for s in shares:
         found.append(_cut_out(words.copy(), X.shape[1], k, float(s), leave, clock))

@@ -82,6 +82,8 @@ def primp(
     """
     if cost not in _COSTS:
         raise ValueError(f"cost={cost!r} is not known. Use 'mdl' or 'error'.")
+    if not weight >= 0:
+        raise ValueError(f"weight={weight} must not be negative.")
     clock, total, before = Clock(time_limit), squared_norm(X), np.inf
     U, V = as_like(rng.random((X.shape[0], k)), X), as_like(rng.random((k, X.shape[1])), X)
     steps = 0

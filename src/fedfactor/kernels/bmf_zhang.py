@@ -68,6 +68,8 @@ def zhang(
     >>> bool(((found.U @ found.V > 0) == X).all())
     True
     """
+    if not (lam >= 0 and growth > 0):
+        raise ValueError(f"lam={lam} must not be negative, and growth={growth} must be positive.")
     clock = Clock(time_limit)
     U, V = rng.random((X.shape[0], k)), rng.random((k, X.shape[1]))
     top_U, top_V = U.max(axis=0, initial=_TINY), V.max(axis=1, initial=_TINY)

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device
 
 from fedfactor.kernels.nmf import gradient_step, lipschitz, solve_rows
 
-__all__ = ["RULES", "SOLVERS", "inexact_step", "proximal_step", "schedule"]
+__all__ = ["RULES", "SOLVERS", "check_schedule", "inexact_step", "proximal_step", "schedule"]
 
 Array = Any
 Solver = Literal["proximal", "gradient"]
@@ -76,6 +76,19 @@ def schedule(solver: Solver, start: float | None, growth: float | None, t: int) 
     first, slope = _DEFAULTS[solver]
     start, growth = (first if start is None else start), (slope if growth is None else growth)
     return start + growth * t if solver == "proximal" else start / (1 + growth * t)
+
+
+def check_schedule(solver: Solver, start: float | None, growth: float | None) -> None:
+    """Refuse a schedule whose weights or steps would not be positive; a proximal weight may begin at 0, as published.
+
+    Examples
+    --------
+    >>> check_schedule("proximal", 0.0, None)
+    """
+    if start is not None and not (start >= 0 if solver == "proximal" else start > 0):
+        raise ValueError(f"start={start} must not be negative, and a gradient step must be above 0.")
+    if growth is not None and not growth >= 0:
+        raise ValueError(f"growth={growth} must not be negative.")
 
 
 def inexact_step(W: Array, G: Array, B: Array, *, solver: Solver, rule: Rule, amount: float) -> Array:

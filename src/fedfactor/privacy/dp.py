@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.privacy.accounting import Accountant
 from fedfactor.privacy.ledger import Ledger, Unit
 
-__all__ = ["DP", "dp"]
+__all__ = ["DP", "dp", "refuse_repeats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +144,28 @@ def _check(made: DP) -> None:
         given = getattr(made, name)
         if given is not None and not 0 < given < math.inf:
             raise ValueError(f"{name}={given} must be positive and finite.")
+
+
+def refuse_repeats(privacy: Any, runs: int, why: str) -> None:
+    """Refuse to repeat a run whose budget is for one: each repeat spends all of it, and the choice among them is told.
+
+    Parameters
+    ----------
+    privacy : as in :func:`fedfactor.run`
+    runs : int
+        How many there would be.
+    why : str
+        What asks for them, for the message.
+
+    Examples
+    --------
+    >>> refuse_repeats(dp(1.0), 1, "n_init=1")
+    >>> refuse_repeats("secure-sum", 3, "n_init=3")
+    """
+    parts: Any = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
+    asked = next((part for part in parts if isinstance(part, DP)), None)
+    if asked is not None and runs > 1:
+        raise IncompatibleError(
+            f"{why} makes {runs} runs, but dp(epsilon={asked.epsilon:g}) is the budget of one: each would spend all of "
+            "it, and the errors that choose among them carry no noise. Choose on public data, then run once in private."
+        )

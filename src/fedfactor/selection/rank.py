@@ -5,15 +5,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from fedfactor.algorithms import PooledNMF
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.engines.launch import run
+from fedfactor.privacy.dp import refuse_repeats
 from fedfactor.selection.holdout import hold_out_all
 
 __all__ = ["RankSelection", "select_rank"]
@@ -97,7 +100,8 @@ def select_rank(
     seed : int, optional
         Drawn, and kept in the result, when None.
     engine, privacy
-        As in :func:`fedfactor.run`. A score is a message like any other: see what protects it there.
+        As in :func:`fedfactor.run`; but ``dp(...)`` is refused, as its budget is that of one run and scores carry no
+        noise. A score is a message like any other: see what protects it there.
     progress : function (done, of, error), optional
         Called after each run.
 
@@ -126,15 +130,17 @@ def select_rank(
     """
     algorithm = PooledNMF(1) if algorithm is None else algorithm
     candidates = _check(algorithm, ranks, share, repeats)
+    refuse_repeats(privacy, repeats * len(candidates), f"A search over {len(candidates)} ranks with repeats={repeats}")
     federation = federation if isinstance(federation, Federation) else Federation(federation)
-    federation.prepare(algorithm.domain)
+    meta = federation.prepare(algorithm.domain)
+    _with_rank(algorithm, candidates[-1]).check(meta)  # now, not after the runs of the smaller ones
     seed = secrets.randbits(63) if seed is None else int(seed)
     errors, fitted = np.zeros((2, repeats, len(candidates)))
     for repeat in range(repeats):
         speckled = hold_out_all(federation, share, seed + repeat)
         for place, rank in enumerate(candidates):
             settings: dict[str, Any] = {"rounds": rounds, "seed": seed + repeat, "engine": engine, "privacy": privacy}
-            result = run(replace(algorithm, n_components=rank), speckled, **settings)  # type: ignore[reportCallIssue]
+            result = run(_with_rank(algorithm, rank), speckled, **settings)
             errors[repeat, place] = result.relative_error
             fitted[repeat, place] = _fitted(result)
             if progress is not None:
@@ -157,15 +163,26 @@ def recommend(errors: np.ndarray) -> tuple[int, int]:
     return best, int(np.flatnonzero(behind.mean(axis=0) <= spread)[0])
 
 
+def _with_rank(algorithm: Algorithm, rank: int) -> Algorithm:
+    return replace(algorithm, n_components=rank)  # type: ignore[reportCallIssue]
+
+
 def _fitted(result: Run) -> float:
     told = [record.metrics["relative_error"] for record in result.history if "relative_error" in record.metrics]
     return told[-1] if told else float("nan")
 
 
-def _check(algorithm: Algorithm, ranks: Iterable[int], share: float, repeats: int) -> tuple[int, ...]:
-    candidates = tuple(sorted({int(rank) for rank in ranks}))
-    if not candidates or candidates[0] < 1:
-        raise ValueError("ranks must name at least one candidate, and whole numbers from 1.")
+def _check(algorithm: Any, ranks: Iterable[int], share: float, repeats: int) -> tuple[int, ...]:
+    if not isinstance(algorithm, Algorithm):
+        raise IncompatibleError(
+            f"select_rank takes an algorithm with its settings, but {algorithm!r} is not one. Use one of "
+            "fedfactor.algorithms, such as fedfactor.algorithms.PooledNMF(1)."
+        )
+    named = list(ranks)
+    whole = all(isinstance(rank, Integral) and rank >= 1 for rank in named)
+    if not named or not whole:
+        raise ValueError(f"ranks={named} must name at least one candidate, and whole numbers from 1.")
+    candidates = tuple(sorted({int(rank) for rank in named}))
     if not 0 < share < 1:
         raise ValueError(f"share={share} must lie between 0 and 1: the share of each owner's cells that is hidden.")
     if repeats < 1:
