@@ -18,6 +18,7 @@ from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
+from fedfactor.privacy.policy import Minimums
 
 
 def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tuple[Path, Path, Path] | None:
@@ -45,6 +46,7 @@ def found(
     content["server"]["address"] = address
     content["algorithm"] = {"name": algorithm, "n_components": rank}
     content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
+    content["privacy"]["minimum_rows"] = Minimums().rows_for(rank)
     host = Terms.of({**content, "parties": {}}).address[0]
     server = private_folder(folder / "server")
     if own is None:
