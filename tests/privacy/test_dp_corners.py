@@ -1,4 +1,4 @@
-"""Noise that somebody knows, and starts that noise spoils."""
+"""Noise that somebody knows, starts that noise spoils, and budgets that contradict each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import fedfactor
 from fedfactor.algorithms import PooledNMF
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.privacy import Minimums
+from fedfactor.privacy import Ledger, Minimums
 from fedfactor.privacy.noise import Gaussian
 from fedfactor.privacy.plan import make_plan
 
@@ -51,3 +51,19 @@ def test_pooled_nmf_for_whole_clients_starts_without_the_sums_that_noise_spoils(
     assert run.privacy["epsilon"] <= 1
     with pytest.raises(IncompatibleError, match="noise spoils"):
         fedfactor.run(PooledNMF(3, start="wide"), owners(), rounds=3, seed=0, privacy=privacy)
+
+
+@pytest.mark.parametrize("twice", [(Ledger(epsilon=0.1), Ledger(epsilon=9.0)), (Minimums(), Minimums(strict=True))])
+def test_of_two_budgets_neither_is_dropped_in_silence(twice):
+    with pytest.raises(IncompatibleError, match="only one could count"):
+        plan(fedfactor.dp(1.0), *twice)
+    with pytest.raises(IncompatibleError, match="two DP"):
+        plan(fedfactor.dp(1.0), fedfactor.dp(100.0))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"epsilon": 0.0}, {"epsilon": float("nan")}, {"delta": 2.0}, {"unit": "rows"}, {"accountant": "gdp"}]
+)
+def test_books_that_could_hold_nothing_are_refused_when_they_are_opened(settings):
+    with pytest.raises(ValueError, match=r"epsilon > 0|must be row"):
+        Ledger(**settings)

@@ -74,7 +74,11 @@ class _Parts:
 def _sort(privacy: Any) -> _Parts:
     """Tell the parts of a user's words apart."""
     found = _Parts(None, [], Minimums(), None)
-    for part in privacy if isinstance(privacy, (tuple, list)) else (privacy,):
+    given = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
+    for kind in (DP, Minimums, Ledger):
+        if sum(isinstance(part, kind) for part in given) > 1:
+            raise IncompatibleError(f"privacy holds two {kind.__name__}, of which only one could count. Keep one.")
+    for part in given:
         if isinstance(part, str):
             if part not in WORDS:
                 raise ValueError(f"privacy={part!r} is not known. Use {', '.join(map(repr, WORDS))}, or dp(...).")
