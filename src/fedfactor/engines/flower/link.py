@@ -85,7 +85,8 @@ def serve_gated(app: Any, **options: Any) -> None:
     """Serve behind the gate, which must see who really speaks: no header may name somebody else."""
     import uvicorn
 
-    uvicorn.run(app=Gate(app), **{**options, "proxy_headers": False})
+    options["proxy_headers"] = False
+    uvicorn.run(app=Gate(app), **options)
 
 
 def main() -> None:
