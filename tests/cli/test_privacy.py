@@ -57,6 +57,12 @@ def test_audit_ends_with_its_verdict(owners, tmp_path):
     assert "REFUTED" in result.output
 
 
+def test_audit_says_what_was_not_tried(owners, tmp_path):
+    result = call("audit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 3)
+    assert result.exit_code == 0, result.output
+    assert "Only binary rows are searched for; these are not." in result.output
+
+
 def test_words_that_are_not_known(owners, tmp_path):
     result = call("fit", owners, "-k", 3, "-o", tmp_path / "out", "--privacy", "hope")
     assert result.exit_code == 2
