@@ -152,6 +152,18 @@ def test_terms_cannot_write_over_what_they_say(content):
     assert "\x1b" not in setup.words(Terms.of(content))
 
 
+def test_a_party_is_told_what_leaves_it(content):
+    assert "UᵀU and UᵀX" in setup.words(Terms.of(content))
+    content["algorithm"]["name"] = "FNMF"
+    content["preprocess"]["steps"] = ["scale"]
+    said = setup.words(Terms.of(content))
+    assert "a client's factor as it is, and its weight" in said
+    assert "the sums of your columns" in said
+    assert "UᵀX" not in said
+    content["features"] |= {"names": [], "sha256": ""}
+    assert "once parties and columns are agreed on" in setup.words(Terms.of(content))
+
+
 def test_an_unknown_section_and_a_file_that_is_no_toml(tmp_path, content):
     with pytest.raises(TermsError, match=r"no section \[extras\]"):
         Terms.of({**content, "extras": {}})

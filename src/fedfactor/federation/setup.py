@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import secrets
 import shutil
 import time
@@ -83,6 +84,20 @@ def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
     return document.save(file, content)
 
 
+def _sent(terms: Terms) -> list[str]:
+    """Say what leaves a party, in the words of each kind of upload."""
+    if not (terms.names and terms.features):
+        return ["what the algorithm sends; told here once parties and columns are agreed on"]
+    kinds = [kind for kind in terms.algorithm().messages(terms.meta()) if hasattr(kind, "uplink")]
+    texts = (" ".join((kind.__doc__ or kind.__name__).split()).split(". ``")[0] for kind in kinds)
+    said = [re.sub(r"^Up[^:]*: ", "", text).replace("``", "").rstrip(".") for text in texts]
+    if terms.preprocess().survey:
+        said.append("before the first round, the sums of your columns")
+    if terms.secure:
+        said.append("before the first round, how many of your rows fill each column")
+    return said
+
+
 def words(terms: Terms) -> str:
     """Say what a party agrees to."""
     c = terms.content
@@ -100,7 +115,7 @@ def words(terms: Terms) -> str:
         f"Computes     {c['algorithm']['name']} ({settings}), {c['run']['rounds']} rounds, {c['run']['payload']}",
         f"Columns      {len(terms.features)} ({c['features']['how']}), fingerprint {c['features']['sha256'][:16]}",
         f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
-        f"Leaves you   sums over your rows, each round; never a row. {seen}",
+        *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
         f"Refused      who has fewer than {rows} rows",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
         f"Fingerprint  {terms.fingerprint}",
