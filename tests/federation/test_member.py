@@ -145,3 +145,16 @@ def test_results_and_status_of_a_party(trial, tmp_path):
     assert names == {"components.safetensors", "features.json", "run.json", "north.safetensors"}
     said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
     assert "already holds results" in said.output
+    said = run(app, ["info", str(tmp_path / "out")])
+    assert "relative error of north's rows" in said.output
+    assert "private U of 1 owners: north" in said.output
+    new = ["transform", str(tmp_path / "out"), str(trial.files["south"]), "-o", str(tmp_path / "new.npy")]
+    said = run(app, new)
+    assert said.exit_code == 0, said.output
+    (trial.coordinator.folder / "server.json").write_text("{}")
+    (trial.coordinator.folder / "features.json").write_text(json.dumps(list(trial.terms.features)))
+    said = run(app, ["results", str(trial.toml), "-o", str(tmp_path / "shared")])
+    assert said.exit_code == 0, said.output
+    said = run(app, ["info", str(tmp_path / "shared")])
+    assert "worst owner" in said.output
+    assert "private U of 0 owners" in said.output

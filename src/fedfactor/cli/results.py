@@ -21,10 +21,9 @@ from fedfactor.core.protocol import LocalFactors
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
-_SAID = (
-    "algorithm", "settings", "seed", "rounds", "status", "relative_error", "worst_client", "bytes_up", "bytes_down",
-    "seconds",
-)  # fmt: skip
+_SAID = ("algorithm", "settings", "seed", "rounds", "relative_error")
+_OF_ALL = ("status", "bytes_up", "bytes_down", "seconds")
+_OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
 
 
 def info(folder: Folder, debug: Debug = False) -> None:
@@ -115,7 +114,8 @@ def _record(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not there. Give a folder written by fedfactor fit.") from None
     except ValueError as error:
         raise DataError(f"{path} is not JSON ({error}). Run fedfactor fit again.") from None
-    lacking = [name for name in _SAID if not isinstance(record, dict) or name not in record]
+    known = record if isinstance(record, dict) else {}
+    lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
     if lacking:
         raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
     return record
