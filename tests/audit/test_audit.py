@@ -148,3 +148,14 @@ def test_a_build_without_composition_is_refuted_and_ours_is_not():
     broken = fedfactor.dp(1e9, noise_multiplier=once, **public)
     assert lower_bound(fedfactor.dp(1.0, **public), 0) <= 1
     assert lower_bound(broken, 0) > 1
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_sums_that_span_every_column_or_rows_that_are_not_binary_refute_nothing(binary):
+    X = np.random.default_rng(0).random((480, 6))
+    X = (X < 0.5) * 1.0 if binary else X
+    report = audit(PooledNMF(2), dict(zip("abcd", np.array_split(X, 4), strict=True)), privacy="secure-sum", rounds=3)
+    finding = found(report, "rows from the sums")
+    assert (finding.figures["recovered"], finding.figures["false"]) == (0, 0)
+    assert ("Only binary rows" in finding.note) != binary
+    assert report.verdict == "consistent"

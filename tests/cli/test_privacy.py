@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedfactor.cli import app
+from fedfactor.privacy import Ledger
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")
@@ -55,7 +57,31 @@ def test_audit_ends_with_its_verdict(owners, tmp_path):
     assert "REFUTED" in result.output
 
 
+def test_audit_says_what_was_not_tried(owners, tmp_path):
+    result = call("audit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 3)
+    assert result.exit_code == 0, result.output
+    assert "Only binary rows are searched for; these are not." in result.output
+
+
 def test_words_that_are_not_known(owners, tmp_path):
     result = call("fit", owners, "-k", 3, "-o", tmp_path / "out", "--privacy", "hope")
     assert result.exit_code == 2
     assert "'hope' is not known" in result.output
+
+
+@pytest.mark.parametrize("word", ["none", "secure-sum"])
+@pytest.mark.parametrize("option", [("--epsilon", 1), ("--delta", 1e-6), ("--unit", "row"), ("--row-bound", 3)])
+def test_a_budget_without_noise_is_refused(owners, tmp_path, word, option):
+    for command in ("fit", "audit"):
+        result = call(command, owners, "-k", 3, "-o", tmp_path / "out", "--privacy", word, *option)
+        assert result.exit_code == 2
+        assert option[0] in result.output
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_run_without_noise_is_in_the_books_too(owners, tmp_path):
+    books = tmp_path / "books.jsonl"
+    result = call("fit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 3, "--ledger", books)
+    assert result.exit_code == 0, result.output
+    assert Ledger(books).epsilon() == math.inf
+    assert len(books.read_text().splitlines()) == 3

@@ -19,7 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.flower.apps import answer
-from fedfactor.engines.flower.link import BODY, Gate
+from fedfactor.engines.flower.link import BODY, Gate, serve_gated
 from fedfactor.engines.flower.node import come_back
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import from_record, to_record
@@ -39,6 +39,32 @@ def test_control_is_for_this_machine_only():
     assert not admits("/v1/runtime/acquire-task", "10.0.0.9")
     assert admits("/v1/control/start-run", "127.0.0.1")
     assert admits("/v1/control/start-run", "10.0.0.1")
+
+
+def test_nobody_can_claim_in_a_header_to_be_this_machine(monkeypatch):
+    import uvicorn
+
+    taken = {}
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # as many a container image sets it
+    monkeypatch.setattr(uvicorn, "run", lambda **options: taken.update(options))
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    serve_gated(app, log_config=None, lifespan="off")
+    served = uvicorn.Config(**taken)
+    served.load()
+    said = []
+
+    async def send(part):
+        said.append(part.get("status"))
+
+    scope = {
+        "type": "http", "path": "/v1/control/start-run", "client": ("10.0.0.9", 1), "server": ("10.0.0.1", 8000),
+        "scheme": "https", "headers": [(b"x-forwarded-for", b"127.0.0.1")],
+    }  # fmt: skip
+    asyncio.run(served.loaded_app(scope, None, send))
+    assert said[0] == 403
 
 
 def test_long_requests_are_cut_off():

@@ -9,7 +9,7 @@ import fedfactor
 from fedfactor import algorithms
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.clerk import Clerk
+from fedfactor.engines.clerk import COLUMNS, Clerk
 from fedfactor.engines.desk import Arrival, NotEnough
 from fedfactor.engines.letters import Head, read_head, seal
 from fedfactor.engines.seat import Seat
@@ -196,6 +196,17 @@ def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
     for down in (Begin(np.float64(0)), Begin(np.float64(1)), Signatures(np.zeros((3, 64), np.uint8))):
         answer = read_head(clerk.answer(seal(Head("sum", "no run", 0, "north", TERMS, session=7), down)))
         assert answer.kind == "refusal"
+
+
+def test_a_party_that_lost_its_folder_refuses_until_columns_are_counted_again(tmp_path):
+    made = office(tmp_path)
+    made.server(dropouts="wait").run()
+    letter = next(data for name, data in made.post.letters if name == "north" and read_head(data).kind == "step")
+    for name in ("state.safetensors", COLUMNS):
+        (tmp_path / "north" / name).unlink()
+    answer = read_head(Clerk(Seat(tmp_path / "north")).answer(letter))
+    assert answer.kind == "refusal"
+    assert "the columns were never agreed on" in answer.reason
 
 
 def test_rare_columns_are_left_out_by_everybody(tmp_path):

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
+from fedfactor.engines.clerk import COLUMNS
 from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.member import Member
 from fedfactor.federation.terms import TermsError
@@ -47,8 +48,10 @@ def test_signing_up_again_keeps_the_state_and_other_terms_or_rows_are_refused(tr
     with pytest.raises(TermsError, match="n_components: 3 became 4"):
         member(trial).sign_up(trial.files["north"])
     assert (seat.folder / "state.safetensors").exists()
+    (seat.folder / COLUMNS).write_bytes(b"of other terms")
     member(trial).sign_up(trial.files["north"], accept_changes=True)
     assert not (seat.folder / "state.safetensors").exists()
+    assert not (seat.folder / COLUMNS).exists()
 
 
 def test_privacy_terms_that_changed_are_refused_too(trial):
@@ -114,6 +117,9 @@ def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
     said = run(app, ["start", "study/federation.toml"])
     assert said.exit_code == 2
     assert "fedfactor serve" in said.output
+    said = run(app, ["stop", "study/federation.toml"])
+    assert said.exit_code == 2
+    assert "no run to stop" in said.output
 
 
 def test_results_and_status_of_a_party(trial, tmp_path):
@@ -125,6 +131,12 @@ def test_results_and_status_of_a_party(trial, tmp_path):
     trial.coordinator.prepare = lambda: None
     post = Mailroom({name: Clerk(seat) for name, seat in seats.items()})
     Server(trial.coordinator.folder, trial.terms.agreement(), trial.terms.policy(), post).run()
+    with pytest.raises(DataError, match="no run to stop"):
+        trial.coordinator.stop()
+    (trial.coordinator.folder / "agreement.json").write_bytes(trial.terms.agreement().to_json())
+    with pytest.raises(DataError, match="the run is finished"):
+        trial.coordinator.stop()
+    assert not (trial.coordinator.folder / "stop").exists()
     said = run(app, ["status", str(trial.folder("north"))])
     assert "answered end" in said.output
     said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
@@ -133,3 +145,16 @@ def test_results_and_status_of_a_party(trial, tmp_path):
     assert names == {"components.safetensors", "features.json", "run.json", "north.safetensors"}
     said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
     assert "already holds results" in said.output
+    said = run(app, ["info", str(tmp_path / "out")])
+    assert "relative error of north's rows" in said.output
+    assert "private U of 1 owners: north" in said.output
+    new = ["transform", str(tmp_path / "out"), str(trial.files["south"]), "-o", str(tmp_path / "new.npy")]
+    said = run(app, new)
+    assert said.exit_code == 0, said.output
+    (trial.coordinator.folder / "server.json").write_text("{}")
+    (trial.coordinator.folder / "features.json").write_text(json.dumps(list(trial.terms.features)))
+    said = run(app, ["results", str(trial.toml), "-o", str(tmp_path / "shared")])
+    assert said.exit_code == 0, said.output
+    said = run(app, ["info", str(tmp_path / "shared")])
+    assert "worst owner" in said.output
+    assert "private U of 0 owners" in said.output

@@ -73,6 +73,11 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
         ("run", "seed", -1, "seed"),
         ("privacy", "minimum_rows", "many", "minimum_rows"),
         ("features", "absent", "nan", "absent"),
+        ("privacy", "report_error", "false", "report_error"),
+        ("privacy", "minimum_rows", True, "minimum_rows"),
+        ("run", "rounds", True, "rounds"),
+        ("policy", "deadline", True, "deadline"),
+        ("server", "address", "host:70000", "host:port"),
     ],
 )
 def test_mistakes_are_told(tmp_path, content, section, entry, value, said):
@@ -87,6 +92,33 @@ def test_a_party_cannot_be_called_like_a_way_out(content, name):
     content["parties"][name] = content["parties"]["north"]
     with pytest.raises(TermsError, match="cannot be a party's name"):
         Terms.of(content)
+
+
+@pytest.mark.parametrize(("section", "value"), [("run", 3), ("privacy", ["none"]), ("parties", "north")])
+def test_a_value_is_no_section(content, section, value):
+    with pytest.raises(TermsError, match="must be a section"):
+        Terms.of({**content, section: value})
+    content["parties"]["north"] = "ecdsa"
+    with pytest.raises(TermsError, match=r"parties\.north = \"ecdsa\" must be a section"):
+        Terms.of(content)
+
+
+@pytest.mark.parametrize("entry", ["key", "sign"])
+def test_no_two_parties_are_one(content, entry):
+    for party in content["parties"].values():
+        party[entry] = "the same"
+    with pytest.raises(TermsError, match=f"'north' and 'south' have the same {entry}"):
+        Terms.of(content)
+    content["parties"]["north"][entry] = 3
+    with pytest.raises(TermsError, match="must be a text"):
+        Terms.of(content)
+
+
+def test_a_higher_rank_asks_for_more_rows(tmp_path):
+    words = {"address": "a:1", "algorithm": "pooled-nmf", "rounds": 3, "name": "", "purpose": "", "contact": ""}
+    for rank, rows in ((5, 100), (20, 200)):
+        file = setup.found(tmp_path / str(rank), rank=rank, own=None, **words)
+        assert Terms.read(file).content["privacy"]["minimum_rows"] == rows
 
 
 def test_a_secure_sum_is_refused_where_it_cannot_be(tmp_path, content):
@@ -118,6 +150,18 @@ def test_a_secure_sum_is_refused_where_it_cannot_be(tmp_path, content):
 def test_terms_cannot_write_over_what_they_say(content):
     content["federation"]["purpose"] = "good\x1b[1A\x1b[2Khidden"
     assert "\x1b" not in setup.words(Terms.of(content))
+
+
+def test_a_party_is_told_what_leaves_it(content):
+    assert "UᵀU and UᵀX" in setup.words(Terms.of(content))
+    content["algorithm"]["name"] = "FNMF"
+    content["preprocess"]["steps"] = ["scale"]
+    said = setup.words(Terms.of(content))
+    assert "a client's factor as it is, and its weight" in said
+    assert "the sums of your columns" in said
+    assert "UᵀX" not in said
+    content["features"] |= {"names": [], "sha256": ""}
+    assert "once parties and columns are agreed on" in setup.words(Terms.of(content))
 
 
 def test_an_unknown_section_and_a_file_that_is_no_toml(tmp_path, content):

@@ -30,7 +30,8 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
     Notes
     -----
     A vector in an r-dimensional space is fixed by r well-chosen entries, so all 2^r patterns of those are tried. A
-    space of more than 18 dimensions is left alone, which is what enough rows, or noise, make of it.
+    space of more than 18 dimensions is left alone, which is what enough rows, or noise, make of it; so is one of as
+    many dimensions as there are columns, which holds every row, whoever sent it.
 
     Examples
     --------
@@ -42,7 +43,8 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
     stacked = np.vstack(blocks)
     _, sizes, right = np.linalg.svd(stacked, full_matrices=False)
     rank = int((sizes > sizes[0] * 1e-9).sum()) if sizes.size and sizes[0] > 0 else 0
-    if not 0 < rank <= MOST_RANK:
+    # Vectors that span all columns in which they are not zero "contain" every row there is, and so tell nothing.
+    if not 0 < rank <= MOST_RANK or rank >= np.count_nonzero(stacked.any(axis=0)):
         return np.zeros((0, stacked.shape[1]), np.int8)
     basis = right[:rank]
     pivots = qr(basis, pivoting=True, mode="r")[1][:rank]

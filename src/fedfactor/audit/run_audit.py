@@ -249,6 +249,8 @@ def _sum_reconstruction(heard: Listener, members: dict[str, Shard]) -> Finding:
     """Try the same on every sum that the server was handed."""
     X = np.concatenate([_dense(shard.X) for shard in members.values()])
     total = {"rows": len(X), "recovered": 0, "false": 0, "sums": len(heard.rounds)}
+    if not _is_binary(X):
+        return Finding("rows from the sums", SERVER, ROWS, "consistent", total, _unsearched(False, 0))
     wide = [blocks for _, up, _ in heard.rounds if (blocks := _wide(up, X.shape[1]))]
     for blocks in wide[:10]:
         rate = reconstruction_rate(X, binary_rows_in_span(*blocks))

@@ -19,9 +19,9 @@ def audit(
     settings: Set = None,
     missing_values: Missing = None,
     privacy: Privacy = "none",
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-5,
-    unit: Unit = "row",
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: Unit = None,
     clip: Clip = None,
     row_bound: RowBound = None,
     allow: Allow = None,
@@ -47,7 +47,8 @@ def audit(
         report.write(out)
     screen = console()
     for finding in report.findings:
-        screen.print(f"{finding.verdict:10} {finding.attack}: {finding.figures}", soft_wrap=True, markup=False)
+        text = f"{finding.verdict:10} {finding.attack}: {finding.figures} {finding.note}".rstrip()
+        screen.print(text, soft_wrap=True, markup=False)  # with the note: an attack that was not tried says so there
     screen.print(f"{report.verdict}. The page is {out / 'audit.html'}", soft_wrap=True, markup=False)
     if report.verdict == "REFUTED":
         raise typer.Exit(1)

@@ -13,9 +13,21 @@ Privacy = Annotated[
         "--privacy", help="none, secure-sum, dp, median, trimmed-mean or group-median: what protects the uploads."
     ),
 ]
-Epsilon = Annotated[float, typer.Option(help="With --privacy dp: ε of the whole run.")]
-Delta = Annotated[float, typer.Option(help="With --privacy dp: δ, well below one over the number of units.")]
-Unit = Annotated[str, typer.Option(help="With --privacy dp: whom it protects, row, client or subject.")]
+Epsilon = Annotated[
+    float | None, typer.Option(help="With --privacy dp: ε of the whole run; by default 1.", show_default=False)
+]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        help="With --privacy dp: δ, well below one over the number of units; by default 1e-05.", show_default=False
+    ),
+]
+Unit = Annotated[
+    str | None,
+    typer.Option(
+        help="With --privacy dp: whom it protects, row, client or subject; by default row.", show_default=False
+    ),
+]
 Clip = Annotated[
     float | None, typer.Option("--clip", help="With --unit client: largest norm of an upload.", show_default=False)
 ]
@@ -41,9 +53,9 @@ Allow = Annotated[
 def privacy_of(
     word: str,
     *,
-    epsilon: float = 1.0,
-    delta: float = 1e-5,
-    unit: str = "row",
+    epsilon: float | None = None,
+    delta: float | None = None,
+    unit: str | None = None,
     clip: float | None = None,
     row_bound: float | None = None,
     subject: str | None = None,
@@ -65,9 +77,13 @@ def privacy_of(
     from fedfactor.privacy.ledger import Ledger
     from fedfactor.privacy.policy import Minimums
 
-    if word == "none":
+    if word != "dp":
+        alone = delta if ledger is None else None  # a ledger tells its ε at a δ, whatever enters it
+        _refuse_noise(word, epsilon=epsilon, delta=alone, unit=unit, clip=clip, row_bound=row_bound, subject=subject)
+    if word == "none" and ledger is None:
         return None
     minimums = Minimums(allow=tuple(allow or ()))  # type: ignore[arg-type]
+    epsilon, delta, unit = 1.0 if epsilon is None else epsilon, 1e-5 if delta is None else delta, unit or "row"
     if word == "dp":
         wanted = dp(
             epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,  # type: ignore[arg-type]
@@ -75,4 +91,12 @@ def privacy_of(
         )  # fmt: skip
         return wanted, minimums
     books = () if ledger is None else (Ledger(ledger, delta=delta),)
-    return word, minimums, *books
+    return minimums, *books, *(() if word == "none" else (word,))
+
+
+def _refuse_noise(word: str, **given: Any) -> None:
+    """Refuse a budget that nothing would keep to: somebody who names an ε expects noise."""
+    for name, value in given.items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} speaks of noise, but --privacy is {word}. Say --privacy dp, or leave it out.")

@@ -21,9 +21,9 @@ from fedfactor.core.protocol import LocalFactors
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
-# What every record says, and what was sent: by all, or by one party of a federation.
-_SAID = ("algorithm", "settings", "seed", "rounds")
-_BY_ALL, _BY_ONE = ("bytes_up", "bytes_down", "seconds"), ("bytes_sent", "letters")
+_SAID = ("algorithm", "settings", "seed", "rounds", "relative_error")
+_OF_ALL = ("status", "bytes_up", "bytes_down", "seconds")
+_OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
 
 
 def info(folder: Folder, debug: Debug = False) -> None:
@@ -115,7 +115,7 @@ def _record(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{path} is not JSON ({error}). Run fedfactor fit again.") from None
     known = record if isinstance(record, dict) else {}
-    lacking = [name for name in (*_SAID, *(_BY_ONE if "party" in known else _BY_ALL)) if name not in known]
+    lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
     if lacking:
         raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
     return record

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.engines.clerk import Clerk
+from fedfactor.engines.clerk import COLUMNS, Clerk
 from fedfactor.engines.seat import Seat
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
@@ -89,7 +89,8 @@ class Member:
                 return Seat(self.folder)
         shard = prepare_rows(data, self.terms, self.name)
         private_folder(self.folder)
-        (self.folder / "state.safetensors").unlink(missing_ok=True)
+        for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
+            (self.folder / old).unlink(missing_ok=True)
         agreement = self.terms.agreement(self.name)
         if agreement.protect != "none":
             secret = identity_secret(self.key)

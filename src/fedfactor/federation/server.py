@@ -200,6 +200,11 @@ class Coordinator:
 
     def stop(self) -> None:
         """Ask the run to end after the present round; every client then keeps what was reached."""
+        if not (self.folder / "agreement.json").exists():
+            raise DataError(f"Nothing is served from {self.folder}, so there is no run to stop.")
+        state = self.status().get("state")
+        if state in ("finished", "paused", "failed"):
+            raise DataError(f"No round goes on that could be the last one: the run is {state}.")
         write_atomic(self.folder / "stop", b"")
 
     def status(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import secrets
 import shutil
 import time
@@ -18,6 +19,7 @@ from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
+from fedfactor.privacy.policy import Minimums
 
 
 def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tuple[Path, Path, Path] | None:
@@ -45,6 +47,7 @@ def found(
     content["server"]["address"] = address
     content["algorithm"] = {"name": algorithm, "n_components": rank}
     content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
+    content["privacy"]["minimum_rows"] = Minimums().rows_for(rank)
     host = Terms.of({**content, "parties": {}}).address[0]
     server = private_folder(folder / "server")
     if own is None:
@@ -81,6 +84,20 @@ def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
     return document.save(file, content)
 
 
+def _sent(terms: Terms) -> list[str]:
+    """Say what leaves a party, in the words of each kind of upload."""
+    if not (terms.names and terms.features):
+        return ["what the algorithm sends; told here once parties and columns are agreed on"]
+    kinds = [kind for kind in terms.algorithm().messages(terms.meta()) if hasattr(kind, "uplink")]
+    texts = (" ".join((kind.__doc__ or kind.__name__).split()).split(". ``")[0] for kind in kinds)
+    said = [re.sub(r"^Up[^:]*: ", "", text).replace("``", "").rstrip(".") for text in texts]
+    if terms.preprocess().survey:
+        said.append("before the first round, the sums of your columns")
+    if terms.secure:
+        said.append("before the first round, how many of your rows fill each column")
+    return said
+
+
 def words(terms: Terms) -> str:
     """Say what a party agrees to."""
     c = terms.content
@@ -98,7 +115,7 @@ def words(terms: Terms) -> str:
         f"Computes     {c['algorithm']['name']} ({settings}), {c['run']['rounds']} rounds, {c['run']['payload']}",
         f"Columns      {len(terms.features)} ({c['features']['how']}), fingerprint {c['features']['sha256'][:16]}",
         f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
-        f"Leaves you   sums over your rows, each round; never a row. {seen}",
+        *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
         f"Refused      who has fewer than {rows} rows",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
         f"Fingerprint  {terms.fingerprint}",

@@ -78,6 +78,7 @@ class Terms:
         odd = sorted(set(raw) - set(DEFAULTS) - {"parties"})
         if odd:
             raise TermsError(f"there is no section [{odd[0]}]. The sections are {', '.join(DEFAULTS)} and parties.")
+        _check_tables(raw)
         content: dict[str, Any] = {}
         for section, known in DEFAULTS.items():
             given = dict(raw.get(section, {}))
@@ -99,7 +100,7 @@ class Terms:
         if c["run"]["dtype"] not in ("float32", "float64"):
             raise TermsError("[run] dtype must be 'float32' or 'float64'.")
         for entry in ("rounds", "threads"):
-            if not isinstance(c["run"][entry], int) or c["run"][entry] < 1:
+            if type(c["run"][entry]) is not int or c["run"][entry] < 1:
                 raise TermsError(f"[run] {entry} = {c['run'][entry]!r} must be a whole number of at least 1.")
         if c["policy"]["dropouts"] not in ("continue", "wait"):
             raise TermsError("[policy] dropouts must be 'continue' or 'wait'.")
@@ -122,17 +123,19 @@ class Terms:
 
     def _check_numbers(self) -> None:
         run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
-        if not isinstance(run["seed"], int) or run["seed"] < 0:
+        if type(run["seed"]) is not int or run["seed"] < 0:
             raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number of at least 0.")
         for entry in ("deadline", "gather", "resend"):
-            if not isinstance(policy[entry], int | float) or not 0 < policy[entry] < 1e9:
+            if type(policy[entry]) not in (int, float) or not 0 < policy[entry] < 1e9:
                 raise TermsError(f"[policy] {entry} = {policy[entry]!r} must be a number of seconds above 0.")
         most = len(self.names)
-        if not isinstance(policy["minimum"], int) or policy["minimum"] < 0 or (most and policy["minimum"] > most):
+        if type(policy["minimum"]) is not int or policy["minimum"] < 0 or (most and policy["minimum"] > most):
             raise TermsError(f"[policy] minimum = {policy['minimum']!r} must lie between 0 (all) and {most} parties.")
         for entry in ("minimum_rows", "column_rows", "column_parties"):
-            if not isinstance(privacy[entry], int) or privacy[entry] < 0:
+            if type(privacy[entry]) is not int or privacy[entry] < 0:
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be a whole number of at least 0.")
+        if not isinstance(privacy["report_error"], bool):  # the text "false" would count as yes
+            raise TermsError(f"[privacy] report_error = {privacy['report_error']!r} must be true or false.")
 
     def _check_parties(self) -> None:
         for name, party in self.content["parties"].items():
@@ -141,6 +144,13 @@ class Terms:
             # The name becomes a folder at the party: it must not lead anywhere else.
             if not 1 <= len(name) <= 64 or "/" in name or "\\" in name or name[0] in ".~" or not name.isprintable():
                 raise TermsError(f"{name!r} cannot be a party's name: letters, digits and spaces, at most 64.")
+        for entry in ("key", "sign"):
+            owner: dict[str, str] = {}
+            for name, party in self.content["parties"].items():
+                if not isinstance(party.get(entry, ""), str):
+                    raise TermsError(f"[parties.{name}] {entry} must be a text. Add the party with its .pub file.")
+                if party.get(entry) and (other := owner.setdefault(party[entry], name)) != name:
+                    raise TermsError(f"{other!r} and {name!r} have the same {entry}. Every party needs its own.")
 
     @property
     def fingerprint(self) -> str:
@@ -162,7 +172,7 @@ class Terms:
     def address(self) -> tuple[str, int]:
         """Host and port of the server."""
         host, _, port = str(self.content["server"]["address"]).rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise TermsError(f"[server] address = {self.content['server']['address']!r} must be host:port.")
         return host.strip("[]"), int(port)
 
@@ -270,6 +280,15 @@ def features_hash(names: Any) -> str:
     False
     """
     return hashlib.sha256(json.dumps(list(names), ensure_ascii=False).encode()).hexdigest()
+
+
+def _check_tables(raw: Mapping[str, Any]) -> None:
+    """Refuse a single value where a section is expected."""
+    parties: Any = raw.get("parties", {})
+    inner = {f"parties.{name}": party for name, party in parties.items()} if isinstance(parties, Mapping) else {}
+    for name, table in {**raw, **inner}.items():
+        if not isinstance(table, Mapping):
+            raise TermsError(f"{name} = {_short(table)} must be a section, [{name}], with entries of its own.")
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:

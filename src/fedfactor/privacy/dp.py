@@ -87,7 +87,9 @@ def dp(
         ``"distributed"``: each client adds a part, under a secure sum. ``"local"``: each client adds the whole noise
         itself, and nothing else is assumed of the server; √clients times noisier.
     colluding : int
-        Clients who may tell the server their noise: the others make up for it.
+        Clients who may tell the server their noise: the others make up for it. A client that only looks at V for
+        itself knows its own share of the noise too: 1 covers that. A coordinator who is a client
+        (``Minimums(coordinator_is_client=True)``) is counted beside these.
     sampling : float
         For ``unit="client"``: chance with which each client takes part in a round, by a secret coin.
     accountant : {"rdp", "pld"}

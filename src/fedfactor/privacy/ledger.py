@@ -94,6 +94,10 @@ class Ledger:
         unit: Unit = "row",
         accountant: Accountant = "rdp",
     ) -> None:
+        if not (epsilon > 0 and 0 < delta < 1):
+            raise ValueError(f"A ledger needs epsilon > 0 and 0 < delta < 1, got {epsilon}, {delta}.")
+        if unit not in _COVERED_BY or accountant not in ("rdp", "pld"):
+            raise ValueError(f"unit={unit!r} must be row, subject or client, and accountant={accountant!r} rdp or pld.")
         self.path = None if path is None else Path(path)
         self.budget, self.delta, self.unit, self.accountant = epsilon, delta, unit, accountant
         self._entries: dict[tuple[str, int, str], Entry] = {}

@@ -74,7 +74,11 @@ class _Parts:
 def _sort(privacy: Any) -> _Parts:
     """Tell the parts of a user's words apart."""
     found = _Parts(None, [], Minimums(), None)
-    for part in privacy if isinstance(privacy, (tuple, list)) else (privacy,):
+    given = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
+    for kind in (DP, Minimums, Ledger):
+        if sum(isinstance(part, kind) for part in given) > 1:
+            raise IncompatibleError(f"privacy holds two {kind.__name__}, of which only one could count. Keep one.")
+    for part in given:
         if isinstance(part, str):
             if part not in WORDS:
                 raise ValueError(f"privacy={part!r} is not known. Use {', '.join(map(repr, WORDS))}, or dp(...).")
@@ -196,11 +200,12 @@ def _private_plan(
         needed = secure.needed(meta.n_clients)
         # Each client holds the server to it: in a smaller sum there would be less noise than was paid for.
         secure = replace(secure, min_clients=needed)
-        honest = needed - asked.colluding
-        independent = meta.n_clients - asked.colluding - parts.minimums.coordinator_is_client
+        # A coordinator who is a client knows its own noise, and can take it off.
+        known = asked.colluding + parts.minimums.coordinator_is_client
+        honest, independent = needed - known, meta.n_clients - known
         if honest < 1 or independent < 2:
             raise IncompatibleError(
-                f"With {asked.colluding} colluding clients of {meta.n_clients}, nobody is left whose noise counts. Use "
+                f"With {known} colluding clients of {meta.n_clients}, nobody is left whose noise counts. Use "
                 "noise='local'."
             )
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
@@ -224,7 +229,7 @@ def _private_plan(
     books.check_first()
     work, sensitivity, about = federation, 0.0, {"survey_share": share}
     if asked.unit == "client":
-        algorithm = _equal_weights(algorithm)
+        algorithm = _random_start(_equal_weights(algorithm))
         bounds: list[Transform] = [Clip(float(asked.clip or 0))]
         sensitivity = float(asked.clip or 0)
     else:
@@ -321,6 +326,14 @@ def _equal_weights(algorithm: Algorithm) -> Algorithm:
     if getattr(algorithm, "weights", None) == "rows":
         return replace(algorithm, weights="equal")  # type: ignore[type-var]
     return algorithm
+
+
+def _random_start(algorithm: Algorithm) -> Algorithm:
+    """Begin at random where a start would be folded from sums: with noise, these are sums of squares no longer."""
+    start = getattr(algorithm, "start", None)
+    if start == "wide":
+        raise IncompatibleError("start='wide' folds exact sums, and noise spoils them. Use start='random'.")
+    return replace(algorithm, start="random") if start == "auto" else algorithm  # type: ignore[type-var]
 
 
 def _ledgers(own: Ledger | None, asked: DP | None = None) -> list[Ledger]:

@@ -106,6 +106,8 @@ def _not_covered(channel: Channel, secure: bool, noise: Any) -> list[str]:
             found.append(
                 f"more than {channel.asked.colluding if channel.asked else 0} clients who tell the server their noise"
             )
+            if channel.asked is not None and not channel.asked.colluding:
+                found.append("a client that takes its own share of the noise off what it sees (colluding=1 covers it)")
         found.append(
             "choices made by looking at the data: rank, bounds, number of rounds, unless the ledger paid for them"
         )

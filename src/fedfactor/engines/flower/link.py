@@ -81,6 +81,14 @@ async def _refuse(send: Any, status: int, why: bytes) -> None:
     await send({"type": "http.response.body", "body": why + b"\n"})
 
 
+def serve_gated(app: Any, **options: Any) -> None:
+    """Serve behind the gate, which must see who really speaks: no header may name somebody else."""
+    import uvicorn
+
+    options["proxy_headers"] = False
+    uvicorn.run(app=Gate(app), **options)
+
+
 def main() -> None:
     """Serve until the parent ends."""
     import uvicorn
@@ -89,13 +97,9 @@ def main() -> None:
     module: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
 
     start_parent_process_monitor(os.getppid())
-
-    def run(app: Any, **options: Any) -> None:
-        uvicorn.run(app=Gate(app), **options)
-
     if getattr(module, "uvicorn", None) is not uvicorn:
         raise SystemExit("This version of Flower starts its server in another way: the gate would not stand. Use 1.41.")
-    module.uvicorn = SimpleNamespace(run=run)
+    module.uvicorn = SimpleNamespace(run=serve_gated)
     module.flower_superlink()
 
 
