@@ -118,6 +118,6 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch):
     shared = {(people.folders[name] / "result" / "components.safetensors").read_bytes() for name in people.folders}
     assert len(shared) == 1
     records = {name: json.loads((people.folders[name] / "result" / "run.json").read_bytes()) for name in people.folders}
-    assert records["coordinator"]["rounds"] == 20
+    assert 3 < records["coordinator"]["rounds"] <= 20  # it may converge before
     assert records["coordinator"]["relative_error"] < 0.6
     assert all((people.folders[name] / "result" / "private" / f"{name}.safetensors").exists() for name in hospitals)
