@@ -114,7 +114,7 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch):
     finally:
         people.go()
     assert "fingerprint" in said[("coordinator", "federation")]
-    assert "never a row" in said[("south", "join")]
+    assert "Never a row" in said[("south", "join")]
     shared = {(people.folders[name] / "result" / "components.safetensors").read_bytes() for name in people.folders}
     assert len(shared) == 1
     records = {name: json.loads((people.folders[name] / "result" / "run.json").read_bytes()) for name in people.folders}
