@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -19,12 +18,12 @@ import numpy as np
 from fedfactor.algorithms import DSANLS
 from fedfactor.core.errors import MissingExtraError
 from fedfactor.core.federation import Federation
-from fedfactor.core.files import write_atomic
 from fedfactor.core.grid import grid_federation
 from fedfactor.core.run import Run
 from fedfactor.engines.launch import run
 from fedfactor.experiments.dsanls import figures, secure, tables
 from fedfactor.experiments.dsanls.datasets import load, present
+from fedfactor.experiments.kept import kept
 from fedfactor.kernels.factors import reconstruction
 
 __all__ = ["STUDIES", "reproduce"]
@@ -117,14 +116,13 @@ def _cell(study: str, cell: dict[str, Any], out: Path, say: Say) -> dict[str, An
 
 def _kept(out: Path, study: str, cell: dict[str, Any], make: Callable[[], dict[str, Any]], say: Say) -> dict[str, Any]:
     """Return a measurement, from its file when it was made before with the same settings."""
-    name = hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:16]
-    path = out / "cells" / f"{study}-{name}.json"
-    if path.exists():
-        return json.loads(path.read_bytes())
-    row = {"study": study, **cell, **make()}
-    write_atomic(path, json.dumps(row).encode(), 0o644)
-    say(f"{study}, {cell['data']}, {cell['method']}: relative error {row['final']:.4f}")
-    return row
+
+    def made() -> dict[str, Any]:
+        row = {"study": study, **cell, **make()}
+        say(f"{study}, {cell['data']}, {cell['method']}: relative error {row['final']:.4f}")
+        return row
+
+    return kept(out / "cells", cell, made, prefix=f"{study}-")
 
 
 def _measure(cell: dict[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -16,6 +13,7 @@ from fedfactor.algorithms import FedDMF
 from fedfactor.experiments.feddmf.attributes import measure_attributes
 from fedfactor.experiments.feddmf.methods import measure
 from fedfactor.experiments.feddmf.split import movies, split
+from fedfactor.experiments.kept import file_for, kept
 
 __all__ = ["ATTRIBUTES", "Task", "figure", "fill"]
 
@@ -32,11 +30,14 @@ class Task:
     method: str
     settings: dict[str, Any]
 
+    @property
+    def key(self) -> list[dict[str, Any]]:
+        """Everything that shapes the figure, the algorithm's defaults included."""
+        return [asdict(self), {name: getattr(FedDMF(), name) for name in FedDMF.__dataclass_fields__}]
+
     def path(self, folder: Path) -> Path:
-        """Name the file of the figure after everything that shapes it, the algorithm's defaults included."""
-        defaults = {name: getattr(FedDMF(), name) for name in FedDMF.__dataclass_fields__}
-        text = json.dumps([asdict(self), defaults], sort_keys=True)
-        return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        """Name the file of the figure."""
+        return file_for(folder, self.key)
 
     @property
     def cost(self) -> float:
@@ -47,17 +48,14 @@ class Task:
 
 def figure(folder: Path, task: Task) -> dict[str, Any]:
     """Read a figure, or make it."""
-    path = task.path(folder)
-    if not path.exists():
+
+    def made() -> dict[str, Any]:
         part = split(movies(task.least), seed=task.seed, **task.cut)
         if task.method == ATTRIBUTES:
-            found = measure_attributes(part, task.least, task.settings, seed=task.seed)
-        else:
-            found = measure(part, task.method, task.settings, seed=task.seed)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(found))
-        os.replace(draft, path)
-    return json.loads(path.read_text())
+            return measure_attributes(part, task.least, task.settings, seed=task.seed)
+        return measure(part, task.method, task.settings, seed=task.seed)
+
+    return kept(folder, task.key, made)
 
 
 def fill(folder: Path, tasks: Iterable[Task], jobs: int, say: Callable[[str], None]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from fedfactor.experiments.kept import kept
 
 __all__ = ["Store"]
 
@@ -21,10 +20,4 @@ class Store:
 
     def get(self, key: dict[str, Any], make: Callable[[], Any]) -> Any:
         """Return the figures under a key, from their file if it is there, else made and written at once."""
-        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-        path = self.folder / f"{name}.json"
-        if not path.exists():
-            draft = path.with_suffix(".part")
-            draft.write_text(json.dumps({"key": key, "figures": make()}))
-            os.replace(draft, path)
-        return json.loads(path.read_text())["figures"]
+        return kept(self.folder, key, lambda: {"key": key, "figures": make()})["figures"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +13,7 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round
 from fedfactor.engines.base import Inbox
 from fedfactor.engines.launch import run
+from fedfactor.experiments.kept import kept
 from fedfactor.metrics.boolean import boolean_metrics
 from fedfactor.threads import limit_threads
 
@@ -41,16 +39,7 @@ class Store:
 
     def get(self, cell: Cell, settings: Mapping[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return the figures of a cell, from its file if the settings are the same, else made and written."""
-        key = {**asdict(cell), **settings}
-        name = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:16]
-        path = self.folder / f"{name}.json"
-        if path.exists():
-            return json.loads(path.read_text())
-        figures = {**asdict(cell), **make()}
-        draft = path.with_suffix(".part")
-        draft.write_text(json.dumps(figures))
-        os.replace(draft, path)
-        return figures
+        return kept(self.folder, {**asdict(cell), **settings}, lambda: {**asdict(cell), **make()})
 
 
 class Bench:

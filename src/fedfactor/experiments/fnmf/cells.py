@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
-import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +13,7 @@ import numpy as np
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.engines.launch import run
+from fedfactor.experiments.kept import kept
 
 __all__ = ["Store", "mean_rows", "measure", "write_table"]
 
@@ -33,17 +31,13 @@ class Store:
         self, key: Mapping[str, Any], settings: Any, make: Callable[..., Mapping[str, Any]], *args: Any, **options: Any
     ) -> Row:
         """Return the key with its figures: from its file if key and settings are the same, else made and written."""
-        name = hashlib.sha256(json.dumps([key, repr(settings)], sort_keys=True).encode()).hexdigest()[:16]
-        path = self.folder / f"{name}.json"
-        if not path.exists():
-            figures = {**key, **make(*args, **options)}
-            draft = path.with_suffix(".part")
-            draft.write_text(json.dumps(figures))
-            os.replace(draft, path)
-            self.say(
-                " ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in figures.values() if np.isscalar(v))
-            )
-        return json.loads(path.read_text())
+
+        def made() -> Row:
+            row = {**key, **make(*args, **options)}
+            self.say(" ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values() if np.isscalar(v)))
+            return row
+
+        return kept(self.folder, [key, repr(settings)], made)
 
 
 def measure(algorithm: Algorithm, owners: Mapping[str, Any], *, rounds: int, seed: int, **options: Any) -> Row:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import hashlib
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedfactor.core.files import write_atomic
+from fedfactor.experiments.kept import kept
 
 __all__ = ["Store", "write_table"]
 
@@ -26,13 +24,7 @@ class Store:
 
     def get(self, key: Row, make: Callable[[], Row]) -> Row:
         """Return a figure that is there, or make and keep it."""
-        text = json.dumps(key, sort_keys=True, default=str)
-        file = self._folder / f"{key['study']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-        if file.exists():
-            return json.loads(file.read_text())
-        row = {**key, **make()}
-        write_atomic(file, json.dumps(row, default=str).encode(), mode=0o644)
-        return row
+        return kept(self._folder, key, lambda: {**key, **make()}, prefix=f"{key['study']}-")
 
 
 def write_table(out: Path, study: str, rows: list[Row]) -> None:
