@@ -24,6 +24,7 @@ from fedfactor.privacy.columns import rare_columns
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.ledger import Entry, Ledger
 from fedfactor.privacy.noise import Clip, Gaussian
+from fedfactor.privacy.noisy_sum import secure_for_noise
 from fedfactor.privacy.outbox import Outbox
 from fedfactor.privacy.paper import PaperNoise
 from fedfactor.privacy.policy import Minimums, PrivacyWarning
@@ -40,9 +41,6 @@ SURVEY_SHARE = 0.05
 
 ROW_ROUNDS, CLIENT_ROUNDS = 30, 10
 """Rounds of a private run unless the user says otherwise: each further round makes all of them noisier."""
-
-NOISY_THRESHOLD = 0.9
-"""Share of clients that a noisy sum waits for: those beyond it may drop out, and the others add noise for them."""
 
 WORDS = {
     "secure-sum": SecureSum(),
@@ -184,30 +182,8 @@ def _private_plan(
     others = [t for t in parts.transforms if not isinstance(t, SecureSum)]
     if any(t.place for t in others):
         raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
-    if asked.noise == "local" and secure is not None:
-        raise IncompatibleError("noise='local' assumes no secure sum. Use noise='distributed', or leave it out.")
-    if asked.noise == "distributed" and secure is None:
-        secure = SecureSum(threshold=NOISY_THRESHOLD)
+    secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
-    honest = 1
-    if secure is not None:
-        if meta.n_clients < 3:
-            raise IncompatibleError(
-                f"Distributed noise hides in a secure sum, which {meta.n_clients} client(s) cannot make. Use "
-                "dp(..., noise='local'): each then adds the whole noise itself."
-            )
-        secure.check(algorithm, meta, {})
-        needed = secure.needed(meta.n_clients)
-        # Each client holds the server to it: in a smaller sum there would be less noise than was paid for.
-        secure = replace(secure, min_clients=needed)
-        # A coordinator who is a client knows its own noise, and can take it off.
-        known = asked.colluding + parts.minimums.coordinator_is_client
-        honest, independent = needed - known, meta.n_clients - known
-        if honest < 1 or independent < 2:
-            raise IncompatibleError(
-                f"With {known} colluding clients of {meta.n_clients}, nobody is left whose noise counts. Use "
-                "noise='local'."
-            )
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
     share = SURVEY_SHARE if survey else 0.0
     z = asked.noise_multiplier or calibrate(
