@@ -17,9 +17,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from fedfactor.experiments.felb.tiles import even_tiles
-from fedfactor.kernels.bmf_grecond import grecond
-from fedfactor.kernels.bmf_mebf import mebf
-from fedfactor.kernels.boolean import count
+from fedfactor.kernels.boolean.grecond import grecond
+from fedfactor.kernels.boolean.mebf import mebf
+from fedfactor.kernels.boolean.product import count
 
 
 def theirs(name: str, X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

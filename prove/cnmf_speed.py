@@ -15,8 +15,8 @@ from scipy import sparse
 
 from fedfactor.data import available, load_dataset, split_ratings
 from fedfactor.experiments.fedsplit import surprise
-from fedfactor.kernels.cnmf import cnmf, starting_factors
-from fedfactor.kernels.ratings import predict_cells
+from fedfactor.kernels.ratings.cnmf import cnmf, starting_factors
+from fedfactor.kernels.ratings.model import predict_cells
 from fedfactor.threads import limit_threads, thread_limit
 
 K, EPOCHS = 15, 50

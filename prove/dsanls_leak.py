@@ -13,8 +13,8 @@ from fedfactor.algorithms import DSANLS
 from fedfactor.core.errors import SketchLeakError
 from fedfactor.core.grid import grid_federation
 from fedfactor.experiments.dsanls.datasets import planted
-from fedfactor.kernels.exposure import Exposure, effective_support, recover
-from fedfactor.kernels.sketch import draw_sketch, sketch_stream
+from fedfactor.kernels.sketch.exposure import Exposure, effective_support, recover
+from fedfactor.kernels.sketch.sketches import draw_sketch, sketch_stream
 from fedfactor.testing.drive import drive
 
 

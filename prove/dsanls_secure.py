@@ -10,7 +10,7 @@ import numpy as np
 
 import fedfactor
 from fedfactor.algorithms import AsynSD, AsynSSD, SynSD, SynSSD
-from fedfactor.engines.asynchronous import VirtualEngine
+from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.experiments.dsanls.datasets import planted
 from fedfactor.experiments.dsanls.secure import SHARES, parties
 

@@ -11,11 +11,11 @@ import time
 import numpy as np
 
 from fedfactor.algorithms import FedDMF
-from fedfactor.algorithms.feddmf_messages import Anchor
+from fedfactor.algorithms.feddmf.messages import Anchor
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import leaves
 from fedfactor.experiments.feddmf.split import movies, split
-from fedfactor.kernels.negatives import ones_of, training_cells
+from fedfactor.kernels.ratings.negatives import ones_of, training_cells
 
 
 def claim() -> dict:

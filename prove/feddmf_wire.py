@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedfactor.algorithms import FedDMF
-from fedfactor.algorithms.feddmf_messages import Done, Holdings, Published, Vectors
+from fedfactor.algorithms.feddmf.messages import Done, Holdings, Published, Vectors
 from fedfactor.core.items import open_columns
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import leaves, nbytes, tree_sum

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from fedfactor.kernels import bits
+from fedfactor.kernels.boolean import bits
 
 
 def claim() -> dict:

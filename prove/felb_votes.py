@@ -12,9 +12,9 @@ import numpy as np
 import fedfactor
 from fedfactor.algorithms import BooleanVotes
 from fedfactor.experiments.felb.tiles import even_tiles
-from fedfactor.kernels.bmf import factor
-from fedfactor.kernels.boolean import boolean_refit, count, match_rows, vote
-from fedfactor.kernels.prox import Pull
+from fedfactor.kernels.boolean.product import boolean_refit, count, match_rows, vote
+from fedfactor.kernels.boolean.prox import Pull
+from fedfactor.kernels.boolean.solvers import factor
 
 OPTIONS = {
     "asso": {"tau": (0.3, 0.5, 0.7, 0.9)},

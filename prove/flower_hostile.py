@@ -27,19 +27,19 @@ ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from fedfactor.engines import clerk
-from fedfactor.engines.letters import read_head
+from fedfactor.engines.remote import client as clerk
+from fedfactor.engines.remote.message import read_head
 from tests.engines.hostile import KINDS
 from fedfactor.federation.member import Member
 
-honest, kinds = clerk.Clerk.answer, list(KINDS.values())
+honest, kinds = clerk.RemoteClient.answer, list(KINDS.values())
 
 def answer(self, data):
     good = honest(self, data)
     head = read_head(good)
     return kinds[head.index - 1](good) if head.kind == "step" and 0 < head.index <= len(kinds) else good
 
-clerk.Clerk.answer = answer
+clerk.RemoteClient.answer = answer
 member = Member(*sys.argv[2:5])
 member.join(member.sign_up(sys.argv[5]))
 """

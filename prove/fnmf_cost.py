@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-import fedfactor.algorithms.fnmf as fnmf
+import fedfactor.algorithms.fnmf.algorithm as fnmf
 from fedfactor.algorithms import FNMF
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round

@@ -19,7 +19,7 @@ import fedfactor
 from fedfactor.algorithms import FNMF, FedProxNMF
 from fedfactor.algorithms.fedprox_nmf import Factor
 from fedfactor.algorithms.fedprox_nmf import Local as FedProxLocal
-from fedfactor.algorithms.fnmf_messages import Local, Middle
+from fedfactor.algorithms.fnmf.messages import Local, Middle
 from fedfactor.experiments.fnmf.blocks import deal_rows, dense_blocks
 
 SEEDS, K, M, CLIENTS, ROWS = 3, 6, 80, 10, 600

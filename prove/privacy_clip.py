@@ -21,8 +21,8 @@ def claim() -> dict[str, Any]:
     from fedfactor.core.protocol import Round
     from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, summation_error
     from fedfactor.privacy.channel import Site
+    from fedfactor.privacy.flat_upload import Parcel
     from fedfactor.privacy.noise import Clip, Gaussian
-    from fedfactor.privacy.parcel import Parcel
 
     rng, site = np.random.default_rng(0), Site("a", Round(0, 0), 3, None)
     uploads = rows = 0.0

@@ -8,7 +8,8 @@ import numpy as np
 from fedfactor.core.protocol import Algorithm, LocalFactors, Score
 from fedfactor.core.tree import record
 from fedfactor.core.wire import Leaf
-from fedfactor.kernels import nmf, products
+from fedfactor.kernels import products
+from fedfactor.kernels.nmf import steps as nmf
 
 
 @record

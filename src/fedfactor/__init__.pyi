@@ -10,8 +10,8 @@ from .core.errors import ProtocolError as ProtocolError
 from .core.federation import Federation as Federation
 from .core.federation import Shard as Shard
 from .core.run import Run as Run
-from .engines.launch import run as run
-from .engines.local import LocalEngine as LocalEngine
+from .engines.local.engine import LocalEngine as LocalEngine
+from .engines.run import run as run
 from .estimators.boolean import FALB as FALB
 from .estimators.boolean import FELB as FELB
 from .estimators.boolean_discrete import ASSO as ASSO

@@ -10,13 +10,13 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor import DataError, Federation, ProtocolError
-from fedfactor.algorithms.fedsplit import FedSPLIT
-from fedfactor.algorithms.fedsplit_messages import Basis, Factors, JointSums, Level, Means, Stats
+from fedfactor.algorithms.fedsplit.algorithm import FedSPLIT
+from fedfactor.algorithms.fedsplit.messages import Basis, Factors, JointSums, Level, Means, Stats
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import leaves
-from fedfactor.kernels.stacked import joint_factors
+from fedfactor.kernels.ratings.stacked import joint_factors
 from fedfactor.privacy import SecureSum
 from fedfactor.testing.drive import drive
 

@@ -14,8 +14,8 @@ from fedfactor.core.errors import ProtocolError
 from fedfactor.core.protocol import Round
 from fedfactor.data.ratings import split_ratings_by_time
 from fedfactor.estimators._users import UserTable
-from fedfactor.kernels.cnmf import cnmf
-from fedfactor.kernels.implicit import confidence, implicit_step
+from fedfactor.kernels.ratings.cnmf import cnmf
+from fedfactor.kernels.ratings.implicit import confidence, implicit_step
 from fedfactor.metrics import ranking_scores
 from tests.algorithms.test_fedsplit import errors, federation, planted
 

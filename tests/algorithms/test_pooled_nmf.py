@@ -12,7 +12,7 @@ from sklearn.decomposition import NMF
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
-from fedfactor.algorithms.pooled_start import Components, WideSums
+from fedfactor.algorithms.pooled_nmf.start import Components, WideSums
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Meta
 from fedfactor.metrics.coherence import cosine_similarity, match_components

@@ -8,7 +8,7 @@ import pytest
 import fedfactor
 from fedfactor.algorithms import AsynSD, AsynSSD, DistributedNMF, PooledNMF, SynSD, SynSSD
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.engines.asynchronous import VirtualEngine
+from fedfactor.engines.local.virtual_clock import VirtualEngine
 from tests.algorithms.test_dsanls import FLOOR, low_rank
 
 X = low_rank().T  # parties hold columns of M: rows of its transpose

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedfactor.core.federation import Federation
-from fedfactor.engines.local import LocalEngine
+from fedfactor.engines.local.engine import LocalEngine
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "median_nmf.py"
 

@@ -11,10 +11,10 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import settings_of
 from fedfactor.core.tree import type_tag
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.clerk import Clerk
-from fedfactor.engines.desk import Arrival, Policy
-from fedfactor.engines.remote import Server
-from fedfactor.engines.seat import Agreement, Seat
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
+from fedfactor.engines.remote.exchange import Arrival, WaitingRules
+from fedfactor.engines.remote.server import Server
 from fedfactor.privacy.primitives import Identity
 
 TERMS = "f" * 64
@@ -39,7 +39,9 @@ class Mailroom:
 
     forge: Callable[[str, bytes], bytes] | None = None
 
-    def __init__(self, clerks: dict[str, Clerk], tamper: Callable[[str, bytes], list[Arrival]] | None = None) -> None:
+    def __init__(
+        self, clerks: dict[str, RemoteClient], tamper: Callable[[str, bytes], list[Arrival]] | None = None
+    ) -> None:
         self.clerks, self.tamper = clerks, tamper
         self.here = dict.fromkeys(clerks, "1")
         self.box: list[Arrival] = []
@@ -75,14 +77,16 @@ class Office:
         for name in owners:
             mine = replace(self.agreement, name=name)
             if not (folder / name / "agreement.json").exists():
-                Seat.make(folder / name, mine, self.federation.shard(name))
+                ClientFolder.make(folder / name, mine, self.federation.shard(name))
                 (folder / name / "identity.key").write_bytes(secrets[name])
-        self.clerks = {name: Clerk(Seat(folder / name)) for name in owners}
+        self.clerks = {name: RemoteClient(ClientFolder(folder / name)) for name in owners}
         self.post = Mailroom(self.clerks)
         self.clock = Clock()
 
     def server(self, **policy: Any) -> Server:
-        rules = Policy(**{"minimum": len(self.clerks), "deadline": 60.0, "gather": 60.0, "resend": 20.0, **policy})
+        rules = WaitingRules(
+            **{"minimum": len(self.clerks), "deadline": 60.0, "gather": 60.0, "resend": 20.0, **policy}
+        )
         return Server(
             self.folder / "server", self.agreement, rules, self.post, clock=self.clock, sleep=self.clock.sleep
         )

@@ -17,13 +17,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedfactor.core.errors import DataError, ProtocolError
-from fedfactor.engines.clerk import Clerk
 from fedfactor.engines.flower.apps import answer
-from fedfactor.engines.flower.link import BODY, Gate, serve_gated
-from fedfactor.engines.flower.node import come_back
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import from_record, to_record
-from fedfactor.engines.letters import read_head
+from fedfactor.engines.flower.superlink import BODY, Gate, serve_gated
+from fedfactor.engines.flower.supernode import come_back
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.message import read_head
 from fedfactor.federation import children
 from fedfactor.federation.member import Member
 from fedfactor.federation.trial import Trial
@@ -124,7 +124,7 @@ def test_a_record_that_is_no_letter_is_answered_with_a_refusal(tmp_path, monkeyp
         monkeypatch.setattr(TaskIdentity, number, 1)
     message = Message(RecordDict({"odd": ConfigRecord({"x": 1})}), 7, MessageType.QUERY)
     message.metadata.__dict__["_message_id"] = "1"
-    told = read_head(from_record(answer(Clerk(seat), message).content))
+    told = read_head(from_record(answer(RemoteClient(seat), message).content))
     assert told.kind == "refusal"
     assert seat.sent()[-1]["kind"] == "refusal"
 

@@ -8,8 +8,8 @@ import pytest
 
 from fedfactor import algorithms
 from fedfactor.core.errors import ProtocolError
-from fedfactor.engines.desk import Arrival
-from fedfactor.engines.letters import read_head, unseal
+from fedfactor.engines.remote.exchange import Arrival
+from fedfactor.engines.remote.message import read_head, unseal
 from tests.engines.hostile import KINDS
 from tests.engines.mailroom import Office
 

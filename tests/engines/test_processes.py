@@ -19,7 +19,7 @@ import fedfactor
 from fedfactor import Federation, LocalEngine
 from fedfactor.algorithms import PooledNMF
 from fedfactor.core.errors import IncompatibleError, WorkerError
-from fedfactor.engines.processes import ProcessCrew
+from fedfactor.engines.local.processes import ProcessPool
 from fedfactor.testing import Probe
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import differences
@@ -54,7 +54,7 @@ def fit(algorithm, rounds=4, workers=2, owners=None, **options):
 
 
 def workers_now():
-    return [c for c in psutil.Process().children() if "fedfactor.engines.worker" in " ".join(c.cmdline())]
+    return [c for c in psutil.Process().children() if "fedfactor.engines.local.worker" in " ".join(c.cmdline())]
 
 
 class TestFailures:
@@ -210,6 +210,6 @@ def _lives(pid):
 
 def test_a_crew_can_be_closed_twice():
     federation = Federation(small_data("real"))
-    crew = ProcessCrew(Probe(), federation, federation.prepare("real"), 1, 1)
+    crew = ProcessPool(Probe(), federation, federation.prepare("real"), 1, 1)
     crew.close()
     crew.close()

@@ -12,10 +12,10 @@ from fedfactor.core.errors import CheckpointError
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import freeze, leaves
 from fedfactor.engines import client
-from fedfactor.engines.clerk import Clerk
-from fedfactor.engines.desk import Arrival, NotEnough
-from fedfactor.engines.letters import Head, read_head, seal
-from fedfactor.engines.seat import Seat
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.engines.remote.exchange import Arrival, NotEnough
+from fedfactor.engines.remote.message import Head, read_head, seal
 from tests.engines.mailroom import TERMS, Office
 
 rng = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def test_a_client_killed_between_state_and_answer_takes_no_step_twice(tmp_path):
         head = read_head(answer)
         if name == "south" and head.index == 1 and not lost:
             lost.append(answer)  # the process died after it had kept its state; a new one opens the folder
-            office.clerks["south"] = Clerk(Seat(tmp_path / "south"))
+            office.clerks["south"] = RemoteClient(ClientFolder(tmp_path / "south"))
             office.post.here["south"] = "2"
             return []
         return [Arrival(name, answer)]
@@ -118,7 +118,7 @@ def test_a_client_killed_between_state_and_answer_takes_no_step_twice(tmp_path):
     outcome = office.server().run()
     assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 3))
     assert len(outcome.history) == 3
-    again = [line for line in Seat(tmp_path / "south").sent() if line["again"]]
+    again = [line for line in ClientFolder(tmp_path / "south").sent() if line["again"]]
     assert [line["index"] for line in again] == [1]
 
 
@@ -240,7 +240,7 @@ def test_all_that_is_sent_is_logged_before_it_leaves(tmp_path):
     office.post.tamper = lambda name, answer: answers.append((name, answer)) or [Arrival(name, answer)]
     office.server().run()
     for name in OWNERS:
-        sent = Seat(tmp_path / name).sent()
+        sent = ClientFolder(tmp_path / name).sent()
         kept = [(tmp_path / name / "sent" / f"{line['sha256']}.safetensors").read_bytes() for line in sent]
         assert kept == [answer for owner, answer in answers if owner == name]
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o700

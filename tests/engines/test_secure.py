@@ -9,11 +9,11 @@ import fedfactor
 from fedfactor import algorithms
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.clerk import COLUMNS, Clerk
-from fedfactor.engines.desk import Arrival, NotEnough
-from fedfactor.engines.letters import Head, read_head, seal
-from fedfactor.engines.seat import Seat
-from fedfactor.engines.secure import Begin, Keys, Masked, Signatures
+from fedfactor.engines.remote.client import COLUMNS, RemoteClient
+from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.engines.remote.exchange import Arrival, NotEnough
+from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.secure_sum import Begin, Keys, Masked, Signatures
 from tests.engines.mailroom import TERMS, Office
 
 pytest.importorskip("cryptography")
@@ -65,7 +65,9 @@ def test_a_party_lost_in_the_middle_of_a_sum_comes_back_and_the_bits_are_the_sam
         phase = type(from_bytes(answer)) if head.kind != "refusal" else None
         if name == "south" and head.index == 1 and phase in (Keys, Masked, Signatures) and phase not in lost:
             lost.append(phase)
-            made.clerks["south"] = Clerk(Seat(tmp_path / "lost" / "south"))  # a new process, with empty memory
+            made.clerks["south"] = RemoteClient(
+                ClientFolder(tmp_path / "lost" / "south")
+            )  # a new process, with empty memory
             made.post.here["south"] = str(len(lost) + 1)
             return []
         return [Arrival(name, answer)]
@@ -172,7 +174,7 @@ def test_masks_and_keys_of_two_tries_have_nothing_in_common(tmp_path):
         first = len(said.get((0, Masked), [])) == 2  # the survey's and the first of the round
         if name == "west" and isinstance(tree, Signatures) and first and "lost" not in said:
             said["lost"] = []
-            made.clerks["west"] = Clerk(Seat(tmp_path / "west"))
+            made.clerks["west"] = RemoteClient(ClientFolder(tmp_path / "west"))
             made.post.here["west"] = "2"
             return []
         return [Arrival(name, answer)]
@@ -204,7 +206,7 @@ def test_a_party_that_lost_its_folder_refuses_until_columns_are_counted_again(tm
     letter = next(data for name, data in made.post.letters if name == "north" and read_head(data).kind == "step")
     for name in ("state.safetensors", COLUMNS):
         (tmp_path / "north" / name).unlink()
-    answer = read_head(Clerk(Seat(tmp_path / "north")).answer(letter))
+    answer = read_head(RemoteClient(ClientFolder(tmp_path / "north")).answer(letter))
     assert answer.kind == "refusal"
     assert "the columns were never agreed on" in answer.reason
 

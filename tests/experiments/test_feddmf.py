@@ -12,7 +12,7 @@ from fedfactor.experiments.feddmf.cells import Task, figure, fill
 from fedfactor.experiments.feddmf.methods import METHODS, SIMPLE, best_f1, f1, measure, settings_for, train
 from fedfactor.experiments.feddmf.split import split
 from fedfactor.experiments.feddmf.tables import markdown
-from fedfactor.kernels.dmf import probabilities
+from fedfactor.kernels.ratings.deep import probabilities
 
 pytest.importorskip("torch")
 

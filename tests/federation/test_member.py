@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
-from fedfactor.engines.clerk import COLUMNS
+from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.member import Member
 from fedfactor.federation.terms import TermsError
@@ -123,13 +123,13 @@ def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
 
 
 def test_results_and_status_of_a_party(trial, tmp_path):
-    from fedfactor.engines.clerk import Clerk
-    from fedfactor.engines.remote import Server
+    from fedfactor.engines.remote.client import RemoteClient
+    from fedfactor.engines.remote.server import Server
     from tests.engines.mailroom import Mailroom
 
     seats = {name: member(trial, name).sign_up(file) for name, file in trial.files.items()}
     trial.coordinator.prepare = lambda: None
-    post = Mailroom({name: Clerk(seat) for name, seat in seats.items()})
+    post = Mailroom({name: RemoteClient(seat) for name, seat in seats.items()})
     Server(trial.coordinator.folder, trial.terms.agreement(), trial.terms.policy(), post).run()
     with pytest.raises(DataError, match="no run to stop"):
         trial.coordinator.stop()

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.tree import tree_sum
-from fedfactor.engines.survey import column_sums, weighted
+from fedfactor.engines.remote.column_sums import column_sums, weighted
 from fedfactor.federation.features import agree, arrange, column_names, read_names, write_names
 from fedfactor.federation.preprocess import Preprocess
 from fedfactor.federation.rows import prepare_rows

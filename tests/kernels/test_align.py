@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from fedfactor.kernels.agreement import agreement, mean_similarity
-from fedfactor.kernels.align import METHODS, align_rows, apply_plan, permutation, plan, unaligned_groups
-from fedfactor.kernels.sinkhorn import transport
+from fedfactor.kernels.align.drift import agreement, mean_similarity
+from fedfactor.kernels.align.plans import METHODS, align_rows, apply_plan, permutation, plan, unaligned_groups
+from fedfactor.kernels.align.sinkhorn import transport
 
 
 def factor(k, m, seed=0, density=0.4):

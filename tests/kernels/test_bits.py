@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedfactor.kernels import bits
-from fedfactor.kernels.boolean import Cells, boolean_product, boolean_refit, count, hashed_rows, match_rows, vote
+from fedfactor.kernels.boolean import bits
+from fedfactor.kernels.boolean.product import (
+    Cells,
+    boolean_product,
+    boolean_refit,
+    count,
+    hashed_rows,
+    match_rows,
+    vote,
+)
 from tests.kernels.conftest import frozen
 
 SHAPES = [(1, 1, 1), (5, 63, 3), (7, 64, 2), (9, 65, 8), (70, 200, 6), (3, 0, 2), (0, 10, 2)]

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedfactor.kernels import bits
-from fedfactor.kernels.bmf import SOLVERS, factor
-from fedfactor.kernels.bmf_asso import asso
-from fedfactor.kernels.bmf_grecond import grecond
-from fedfactor.kernels.bmf_mebf import mebf
-from fedfactor.kernels.bmf_primp import primp
-from fedfactor.kernels.bmf_threshold import GRID, code_length, search_thresholds, wrong_cells
-from fedfactor.kernels.boolean import boolean_product
-from fedfactor.kernels.prox import Pull
+from fedfactor.kernels.boolean import bits
+from fedfactor.kernels.boolean.asso import asso
+from fedfactor.kernels.boolean.grecond import grecond
+from fedfactor.kernels.boolean.mebf import mebf
+from fedfactor.kernels.boolean.primp import primp
+from fedfactor.kernels.boolean.product import boolean_product
+from fedfactor.kernels.boolean.prox import Pull
+from fedfactor.kernels.boolean.solvers import SOLVERS, factor
+from fedfactor.kernels.boolean.thresholds import GRID, code_length, search_thresholds, wrong_cells
 
 
 def noisy(n, m, seed, density=0.3):

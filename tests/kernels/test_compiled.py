@@ -20,7 +20,7 @@ class Nowhere(caching._CacheLocator):
 caching.CacheImpl._locator_classes = [Nowhere]
 import numpy as np
 from fedfactor.kernels.compiled import kernel
-from fedfactor.kernels.nmf import solve_rows
+from fedfactor.kernels.nmf.steps import solve_rows
 assert kernel("solve_rows", np.dtype(float)) is not None
 assert solve_rows(np.zeros((1, 2)), np.eye(2), np.array([[3.0, -1.0]])).tolist() == [[3.0, 0.0]]
 """

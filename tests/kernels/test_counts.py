@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedfactor.kernels import compiled, counts
-from fedfactor.kernels.masked import Penalty, solve_rows_masked
-from fedfactor.kernels.scales import balance
+from fedfactor.kernels import compiled
+from fedfactor.kernels.nmf import counts
+from fedfactor.kernels.nmf.missing_cells import Penalty, solve_rows_masked
+from fedfactor.kernels.nmf.scales import balance
 
 
 def data(seed=0):

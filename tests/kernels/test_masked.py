@@ -8,7 +8,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfactor.kernels import compiled, masked, nmf
+from fedfactor.kernels import compiled
+from fedfactor.kernels.nmf import missing_cells as masked
+from fedfactor.kernels.nmf import steps as nmf
 from fedfactor.threads import limit_threads
 
 from .conftest import frozen, problem

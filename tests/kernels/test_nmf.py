@@ -8,7 +8,8 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfactor.kernels import compiled, nmf
+from fedfactor.kernels import compiled
+from fedfactor.kernels.nmf import steps as nmf
 from fedfactor.threads import limit_threads
 
 from .conftest import frozen, problem

@@ -5,8 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfactor.kernels.boolean.prox import (
+    Pull,
+    adaptive_rate,
+    elastic_prox,
+    integrality_gap,
+    prox_step,
+    step_size,
+    tent_prox,
+)
 from fedfactor.kernels.compiled import load_numba
-from fedfactor.kernels.prox import Pull, adaptive_rate, elastic_prox, integrality_gap, prox_step, step_size, tent_prox
 from tests.kernels.conftest import frozen
 
 CELLS = np.linspace(0, 1, 200_001)

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 from fedfactor.kernels import compiled
-from fedfactor.kernels.ranking import best_items
+from fedfactor.kernels.ratings.top_items import best_items
 
 
 @pytest.mark.parametrize("numba", [True, False])

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfactor.kernels import compiled
-from fedfactor.kernels.cnmf import Penalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
-from fedfactor.kernels.implicit import confidence, implicit_gradient, implicit_step, ridge_rows
-from fedfactor.kernels.rating_stats import hold_out, item_residuals, own_error, pooled_item_biases
-from fedfactor.kernels.ratings import bias_step, factor_step, item_counts, observed, predict_cells
+from fedfactor.kernels.ratings.cnmf import RatingPenalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
+from fedfactor.kernels.ratings.implicit import confidence, implicit_gradient, implicit_step, ridge_rows
+from fedfactor.kernels.ratings.model import bias_step, factor_step, item_counts, observed, predict_cells
+from fedfactor.kernels.ratings.statistics import hold_out, item_residuals, own_error, pooled_item_biases
 
 
 def ratings(n=30, m=20, share=0.4, seed=0, dtype=float):
@@ -46,7 +46,7 @@ def dense_cnmf(X, U, V, mu, p, iterations):
 
 @pytest.mark.parametrize("by_count", [True, False])
 def test_cnmf_is_what_full_matrices_give(by_count):
-    R, penalty = ratings(), Penalty(0.05, 0.07, 0.03, 0.01, 0.1, 0.2, by_count)
+    R, penalty = ratings(), RatingPenalty(0.05, 0.07, 0.03, 0.01, 0.1, 0.2, by_count)
     U, V = starting_factors(*R.shape, 3, np.random.default_rng(1))
     model = cnmf(R, U, V, 3.2, penalty=penalty, iterations=12)
     for ours, theirs in zip(model, dense_cnmf(R.toarray(), U, V, 3.2, penalty, 12), strict=False):
@@ -166,4 +166,4 @@ def test_pooled_item_biases_find_good_items():
     R = scipy.sparse.csr_array(np.where(rng.random(X.shape) < 0.5, X, 0))
     found = pooled_item_biases(item_residuals(R), item_counts(R))
     assert np.corrcoef(found, quality)[0, 1] > 0.98
-    assert own_error(R, 3.0, np.zeros(30), 2, Penalty(), 30, rng) < 1.2
+    assert own_error(R, 3.0, np.zeros(30), 2, RatingPenalty(), 30, rng) < 1.2

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.kernels.exposure import Exposure, effective_support, recover
-from fedfactor.kernels.sketch import KINDS, draw_sketch, sketch_block, sketch_columns, sketch_stream, sketch_width
+from fedfactor.kernels.sketch.exposure import Exposure, effective_support, recover
+from fedfactor.kernels.sketch.sketches import (
+    KINDS,
+    draw_sketch,
+    sketch_block,
+    sketch_columns,
+    sketch_stream,
+    sketch_width,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import fedfactor
 from fedfactor import LocalEngine, algorithms
-from fedfactor.engines.mpi import MPIEngine
+from fedfactor.engines.mpi.engine import MPIEngine
 from fedfactor.testing.data import federation_for, small_data
 
 SETTINGS = {

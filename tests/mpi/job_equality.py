@@ -12,7 +12,7 @@ import fedfactor
 from fedfactor import LocalEngine
 from fedfactor.algorithms import DSANLS, FELB, FNMF, DistributedNMF, FedAvgNMF, PooledNMF, SynSSD
 from fedfactor.core.grid import grid_federation
-from fedfactor.engines.mpi import MPIEngine
+from fedfactor.engines.mpi.engine import MPIEngine
 from fedfactor.testing.probe import Probe
 
 rng = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from fedfactor.algorithms import DSANLS, AsynSD, PooledNMF
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.grid import grid_federation
 from fedfactor.engines import client
-from fedfactor.engines.mpi import MPIEngine
+from fedfactor.engines.mpi.engine import MPIEngine
 
 what, folder = sys.argv[1], sys.argv[2]
 rank = MPI.COMM_WORLD.rank

@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 from fedfactor.core.protocol import Round
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, row_squares, summation_error
 from fedfactor.privacy.channel import Site
+from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.noise import Clip, Gaussian, clip_to
-from fedfactor.privacy.parcel import Parcel
 
 ANY = st.floats(allow_nan=True, allow_infinity=True, allow_subnormal=True)
 SITE = Site("a", Round(0, 0), 3, None)

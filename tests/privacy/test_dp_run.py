@@ -27,8 +27,8 @@ from fedfactor.privacy import (
 )
 from fedfactor.privacy.ledger import Entry
 from fedfactor.privacy.plan import make_plan
+from fedfactor.privacy.row_survey import SENSITIVITY, row_survey
 from fedfactor.privacy.secagg import AbortError
-from fedfactor.privacy.survey import SENSITIVITY, row_survey
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("cryptography")

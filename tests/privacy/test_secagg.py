@@ -14,7 +14,7 @@ from fedfactor.privacy.secagg import AbortError, Advert, SecureClient, SecureSer
 from fedfactor.privacy.shamir import join, split
 
 pytest.importorskip("cryptography")
-from fedfactor.privacy.primitives import Agreement, Identity
+from fedfactor.privacy.primitives import Identity, KeyAgreement
 
 SIZE, WIDE = 50, 2
 
@@ -138,7 +138,7 @@ class TestRefusals:
     def test_keys_that_somebody_replaced(self):
         room = Room(n=4, threshold=3)
         adverts = {name: client.advertise(*room.about) for name, client in room.clients.items()}
-        theirs = Agreement.fresh(Entropy())
+        theirs = KeyAgreement.fresh(Entropy())
         adverts["c02"] = Advert(theirs.public, theirs.public, adverts["c02"].signature)
         with pytest.raises(AbortError, match="not signed by 'c02'"):
             room.clients["c00"].share(adverts)

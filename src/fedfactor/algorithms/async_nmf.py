@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.algorithms._secure import (
+from fedfactor.algorithms.secure_steps import (
     Inner,
     check_inner,
     first_common,
@@ -21,9 +21,9 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.common import match_common
 from fedfactor.kernels.factors import refit_rows
-from fedfactor.kernels.nmf import squared_error
+from fedfactor.kernels.nmf.comparable import match_common
+from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, gram, sums
 
 SERVERS = ("history", "harmonic", "constant")
@@ -193,7 +193,7 @@ class AsynSD(Algorithm):
     Examples
     --------
     >>> import numpy as np, fedfactor
-    >>> from fedfactor.engines.asynchronous import VirtualEngine
+    >>> from fedfactor.engines.local.virtual_clock import VirtualEngine
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 20))
     >>> owners = {"a": X[:50], "b": X[50:]}
@@ -295,7 +295,7 @@ class AsynSSD(Algorithm):
     Examples
     --------
     >>> import numpy as np, fedfactor
-    >>> from fedfactor.engines.asynchronous import VirtualEngine
+    >>> from fedfactor.engines.local.virtual_clock import VirtualEngine
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((80, 3)) @ rng.random((3, 20))
     >>> owners = {"a": X[:50], "b": X[50:]}

@@ -14,8 +14,8 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.bmf import Solver, factor
-from fedfactor.kernels.boolean import boolean_refit, match_rows, round_half, vote
+from fedfactor.kernels.boolean.product import boolean_refit, match_rows, round_half, vote
+from fedfactor.kernels.boolean.solvers import Solver, factor
 from fedfactor.kernels.products import as_like
 
 

@@ -12,9 +12,9 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.bpp import pivot_rows
 from fedfactor.kernels.factors import reconstruction, refit_rows
-from fedfactor.kernels.nmf import multiplicative_step, solve_rows, squared_error
+from fedfactor.kernels.nmf.pivoting import pivot_rows
+from fedfactor.kernels.nmf.steps import multiplicative_step, solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
 
 SOLVERS = ("hals", "mu", "bpp")

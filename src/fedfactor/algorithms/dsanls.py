@@ -14,11 +14,11 @@ from fedfactor.core.grid import GridShard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.exposure import Exposure, effective_support
 from fedfactor.kernels.factors import reconstruction, refit_rows
-from fedfactor.kernels.pcd import RULES, SOLVERS, check_schedule, inexact_step, schedule
+from fedfactor.kernels.nmf.proximal_descent import RULES, SOLVERS, check_schedule, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram_rows, squared_norm, total
-from fedfactor.kernels.sketch import (
+from fedfactor.kernels.sketch.exposure import Exposure, effective_support
+from fedfactor.kernels.sketch.sketches import (
     KINDS,
     Sketch,
     draw_sketch,

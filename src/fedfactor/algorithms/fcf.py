@@ -12,11 +12,11 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.cnmf import bilinear
 from fedfactor.kernels.factors import reconstruction
-from fedfactor.kernels.implicit import confidence, implicit_gradient, ridge_rows, stored_residuals
 from fedfactor.kernels.products import sums
-from fedfactor.kernels.ratings import observed
+from fedfactor.kernels.ratings.cnmf import bilinear
+from fedfactor.kernels.ratings.implicit import confidence, implicit_gradient, ridge_rows, stored_residuals
+from fedfactor.kernels.ratings.model import observed
 
 BETAS = (0.9, 0.999)
 """How much of the mean gradient, and of its mean square, is kept from round to round (Adam)."""

@@ -13,7 +13,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score,
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import reconstruction, refit_rows
-from fedfactor.kernels.nmf import gradient_step, multiplicative_step, solve_rows, squared_error
+from fedfactor.kernels.nmf.steps import gradient_step, multiplicative_step, solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
 PATIENCE = 3

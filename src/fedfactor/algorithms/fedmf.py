@@ -12,11 +12,11 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.cnmf import bilinear
 from fedfactor.kernels.factors import reconstruction
-from fedfactor.kernels.implicit import stored_residuals
 from fedfactor.kernels.products import cross, sums
-from fedfactor.kernels.ratings import item_counts, observed, user_counts
+from fedfactor.kernels.ratings.cnmf import bilinear
+from fedfactor.kernels.ratings.implicit import stored_residuals
+from fedfactor.kernels.ratings.model import item_counts, observed, user_counts
 
 
 @record

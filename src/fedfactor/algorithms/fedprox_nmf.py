@@ -12,9 +12,9 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.agreement import agreement
-from fedfactor.kernels.alternate import SOLVERS, alternate
+from fedfactor.kernels.align.drift import agreement
 from fedfactor.kernels.factors import reconstruction, refit_rows, rescale
+from fedfactor.kernels.nmf.alternate import SOLVERS, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 PATIENCE = 3

@@ -13,10 +13,10 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.bmf_elbmf import relaxed_steps
-from fedfactor.kernels.boolean import boolean_refit, count, round_half
+from fedfactor.kernels.boolean.elbmf import relaxed_steps
+from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
+from fedfactor.kernels.boolean.prox import Pull, elastic_prox, integrality_gap
 from fedfactor.kernels.products import as_like, squared_norm
-from fedfactor.kernels.prox import Pull, elastic_prox, integrality_gap
 
 BINARY_GAP = 1e-4
 """Mean distance of V to {0, 1} below which it counts as Boolean."""

@@ -12,10 +12,10 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, public, record
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.align import Method, is_partial
-from fedfactor.kernels.alternate import SOLVERS, alternate
-from fedfactor.kernels.barycenter import BARYCENTERS, barycenter
+from fedfactor.kernels.align.barycenter import BARYCENTERS, barycenter
+from fedfactor.kernels.align.plans import Method, is_partial
 from fedfactor.kernels.factors import reconstruction, refit_rows
+from fedfactor.kernels.nmf.alternate import SOLVERS, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 
@@ -75,7 +75,7 @@ class OneShotNMF(Algorithm):
     n_components : int
         Rank k.
     combine : {"fixed_point", "progressive", "hierarchical", "mean"}
-        A barycenter, see :func:`~fedfactor.kernels.barycenter.barycenter`, or the plain mean (a sum).
+        A barycenter, see :func:`~fedfactor.kernels.align.barycenter.barycenter`, or the plain mean (a sum).
     alignment : {"lap", "sinkhorn", "knn"}
         How components are aligned for the barycenter.
     local_steps : int

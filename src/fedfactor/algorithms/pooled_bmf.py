@@ -13,12 +13,12 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
 from fedfactor.core.tree import Array, record, telemetry, tree_map
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.boolean import boolean_refit, hashed_rows, round_half
+from fedfactor.kernels.boolean.product import boolean_refit, hashed_rows, round_half
+from fedfactor.kernels.boolean.prox import Pull, integrality_gap, prox_step
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, split_rows, summation_error
 from fedfactor.kernels.factors import unit_rows
-from fedfactor.kernels.nmf import squared_error
+from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
-from fedfactor.kernels.prox import Pull, integrality_gap, prox_step
 
 
 @record

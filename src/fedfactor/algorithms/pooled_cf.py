@@ -12,10 +12,10 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.cnmf import Penalty, bilinear, fold_bilinear, fold_users
 from fedfactor.kernels.factors import reconstruction
-from fedfactor.kernels.implicit import confidence, implicit_step
-from fedfactor.kernels.ratings import (
+from fedfactor.kernels.ratings.cnmf import RatingPenalty, bilinear, fold_bilinear, fold_users
+from fedfactor.kernels.ratings.implicit import confidence, implicit_step
+from fedfactor.kernels.ratings.model import (
     FLOOR,
     bias_step,
     factor_step,
@@ -132,7 +132,7 @@ class PooledCF(Algorithm):
         Converged when three iterations in a row lower the squared error by less than this share; 0 uses all rounds.
     alpha, beta, gamma, delta, eta_user, eta_item, by_count
         Regularisation of U, V, user and item biases, learning rates of both biases, and whether the first two are
-        multiplied by numbers of ratings; see :class:`~fedfactor.kernels.cnmf.Penalty`.
+        multiplied by numbers of ratings; see :class:`~fedfactor.kernels.ratings.cnmf.RatingPenalty`.
 
     Notes
     -----
@@ -180,8 +180,8 @@ class PooledCF(Algorithm):
         return self.feedback == "explicit"
 
     @property
-    def _penalty(self) -> Penalty:
-        return Penalty(*(getattr(self, name) for name in Penalty._fields))
+    def _penalty(self) -> RatingPenalty:
+        return RatingPenalty(*(getattr(self, name) for name in RatingPenalty._fields))
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""

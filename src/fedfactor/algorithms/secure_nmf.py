@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.algorithms._secure import (
+from fedfactor.algorithms.secure_steps import (
     Inner,
     Local,
     check_inner,
@@ -22,11 +22,18 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.common import match_common
 from fedfactor.kernels.factors import refit_rows
-from fedfactor.kernels.nmf import squared_error
+from fedfactor.kernels.nmf.comparable import match_common
+from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, gram, sums
-from fedfactor.kernels.sketch import Sketch, draw_sketch, sketch_block, sketch_columns, sketch_stream, sketch_width
+from fedfactor.kernels.sketch.sketches import (
+    Sketch,
+    draw_sketch,
+    sketch_block,
+    sketch_columns,
+    sketch_stream,
+    sketch_width,
+)
 
 
 @record

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from fedfactor.algorithms.pooled_nmf import FIRST_STEPS, PooledNMF
-from fedfactor.engines.launch import run
+from fedfactor.algorithms.pooled_nmf.algorithm import FIRST_STEPS, PooledNMF
+from fedfactor.engines.run import run
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient
-from fedfactor.privacy.listen import Listener
+from fedfactor.privacy.listener import Listener
 
 __all__ = ["Canaries", "epsilon_lower_bound", "plant_canaries", "score_canaries"]
 

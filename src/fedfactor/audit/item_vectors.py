@@ -13,7 +13,7 @@ from fedfactor.audit.membership import membership_figures
 from fedfactor.core.federation import Federation
 from fedfactor.core.items import held_columns
 from fedfactor.core.protocol import Algorithm
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 
 __all__ = ["fit_scores", "item_vector_membership"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fedfactor.algorithms.pooled_nmf import PooledNMF
+from fedfactor.algorithms.pooled_nmf.algorithm import PooledNMF
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.findings import Finding
 from fedfactor.audit.item_vectors import item_vector_membership
@@ -25,11 +25,11 @@ from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, Round, download_for
 from fedfactor.core.tree import leaves, to_numpy
 from fedfactor.engines import client
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.privacy.dp import DP
-from fedfactor.privacy.listen import Listener
-from fedfactor.privacy.paper import PaperNoise
-from fedfactor.privacy.policy import Minimums, PrivacyWarning, RefusedError
+from fedfactor.privacy.listener import Listener
+from fedfactor.privacy.minimums import Minimums, PrivacyWarning, RefusedError
+from fedfactor.privacy.paper_noise import PaperNoise
 from fedfactor.privacy.secure_sum import SecureSum
 
 __all__ = ["audit"]

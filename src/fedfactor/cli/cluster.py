@@ -24,8 +24,8 @@ from fedfactor.core.run import Run
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.data.results import write_factors, write_private
 from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.launch import run as run_on
-from fedfactor.engines.world import LAUNCHERS, World
+from fedfactor.engines.mpi.collectives import LAUNCHERS, Collectives
+from fedfactor.engines.run import run as run_on
 
 
 def fit_on_ranks(
@@ -44,10 +44,10 @@ def fit_on_ranks(
     """Run this rank's part of the command, or start the ranks when no launcher has."""
     if ranks is not None and ranks > 1 and not any(name in os.environ for name in LAUNCHERS):
         _start(ranks, place)
-    from fedfactor.engines.mpi import MPIEngine, load_mpi
+    from fedfactor.engines.mpi.engine import MPIEngine, load_mpi
 
     MPI = load_mpi()
-    world = World(MPI, MPI.COMM_WORLD)
+    world = Collectives(MPI, MPI.COMM_WORLD)
     world.check_size(ranks)
     quiet = quiet or world.rank != 0
     saved = _on_root(world, lambda: _ready(place, overwrite))
@@ -79,7 +79,7 @@ def _ready(place: Place, overwrite: bool) -> tuple[int, int] | None:
     return place.saved()
 
 
-def _on_root(world: World, work: Callable[[], Any]) -> Any:
+def _on_root(world: Collectives, work: Callable[[], Any]) -> Any:
     """Do something on rank 0 alone; a mistake there is told once and ends every rank."""
     found: Any = None
     mistake = ""
@@ -96,7 +96,7 @@ def _on_root(world: World, work: Callable[[], Any]) -> Any:
     return found
 
 
-def _everywhere(world: World, work: Callable[[], Any]) -> Any:
+def _everywhere(world: Collectives, work: Callable[[], Any]) -> Any:
     """Do something on every rank; when it fails on one, say so once and end all, for the others would wait for ever."""
     found: Any = None
     mistake = ""
@@ -118,7 +118,7 @@ def _everywhere(world: World, work: Callable[[], Any]) -> Any:
     raise typer.Exit(2)
 
 
-def _write(world: World, place: Place, run: Run, asked: Mapping[str, Any]) -> None:
+def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any]) -> None:
     """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
     private = {name: own_arrays(kept) for name, kept in run.factors.items() if name}
     _everywhere(world, lambda: write_private(place.out, private))
@@ -133,7 +133,7 @@ def _write(world: World, place: Place, run: Run, asked: Mapping[str, Any]) -> No
     _on_root(world, shared)
 
 
-def _components(world: World, run: Run) -> Any:
+def _components(world: Collectives, run: Run) -> Any:
     """Return V on rank 0; put it together from the ranks' columns where no rank has all of it."""
     kept = next(iter(run.factors.values()))
     if kept.columns is None:

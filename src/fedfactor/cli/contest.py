@@ -89,7 +89,7 @@ def alone(owners: Owners, rank: int) -> list[Entry]:
 
 def federated(label: str, owners: Owners, algorithm: Any, **options: Any) -> Entry:
     """Run a federated algorithm."""
-    from fedfactor.engines.launch import run
+    from fedfactor.engines.run import run
 
     result = run(algorithm, owners, **options)
     name, worst = result.worst_client
@@ -111,7 +111,7 @@ def federated(label: str, owners: Owners, algorithm: Any, **options: Any) -> Ent
 def contest(owners: Owners, *, rank: int, rounds: int, seed: int, watch: Callable[[str], Any]) -> list[Entry]:
     """Try all ways, in the order of the table."""
     from fedfactor.algorithms import FedAvgNMF, PooledNMF
-    from fedfactor.engines.launch import run
+    from fedfactor.engines.run import run
 
     methods = {
         AVERAGED: FedAvgNMF(rank, local_steps=10),

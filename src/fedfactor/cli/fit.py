@@ -184,7 +184,7 @@ def _open(files: list[Path], missing_values: float | str | None, method: Any) ->
 
 
 def _engine(backend: Backend, workers: int | None) -> Any:
-    from fedfactor.engines.local import LocalEngine
+    from fedfactor.engines.local.engine import LocalEngine
 
     return LocalEngine(backend=backend.value, workers=workers)
 
@@ -193,7 +193,7 @@ def _run(place: Place, method: Any, federation: Any, *, seed: int | None, quiet:
     """Run, from the checkpoint if there is one; an interrupted run says how it is taken up again."""
     from fedfactor.core.errors import CheckpointError
     from fedfactor.engines.callbacks import watcher
-    from fedfactor.engines.launch import run
+    from fedfactor.engines.run import run
 
     saved = place.saved()
     if saved:

@@ -16,7 +16,7 @@ from fedfactor.core.run import Run
 from fedfactor.core.wire import read_header
 from fedfactor.data.results import owner_to_file, write_factors
 from fedfactor.engines.checkpoint import Checkpoint
-from fedfactor.engines.generations import progress
+from fedfactor.engines.mpi.checkpoints import progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def privacy_of(
     """
     from fedfactor.privacy.dp import dp
     from fedfactor.privacy.ledger import Ledger
-    from fedfactor.privacy.policy import Minimums
+    from fedfactor.privacy.minimums import Minimums
 
     if word != "dp":
         alone = delta if ledger is None else None  # a ledger tells its ε at a δ, whatever enters it

@@ -12,7 +12,7 @@ from scipy import sparse
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.data.streams import stream
-from fedfactor.kernels.rating_stats import hold_out
+from fedfactor.kernels.ratings.statistics import hold_out
 
 __all__ = ["Ratings", "deal_groups", "filter_ratings", "ratings_of", "split_ratings", "split_ratings_by_time"]
 

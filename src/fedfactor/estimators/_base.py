@@ -22,7 +22,7 @@ from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
 from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.launch import engine_of, run
+from fedfactor.engines.run import engine_of, run
 from fedfactor.estimators import _inputs
 from fedfactor.kernels.factors import reconstruction
 from fedfactor.kernels.products import as_like

@@ -16,10 +16,10 @@ from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._base import FederatedTransformer
-from fedfactor.kernels.boolean import boolean_product
+from fedfactor.kernels.boolean.product import boolean_product
 from fedfactor.kernels.products import as_like
 from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
 from fedfactor.privacy.dp import refuse_repeats

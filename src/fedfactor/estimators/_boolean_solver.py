@@ -14,8 +14,8 @@ from fedfactor.core.protocol import Meta
 from fedfactor.core.tree import Array
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._boolean import binarized, boolean_rows
-from fedfactor.kernels.bmf import RANDOM, factor
-from fedfactor.kernels.boolean import boolean_product, boolean_refit, count
+from fedfactor.kernels.boolean.product import boolean_product, boolean_refit, count
+from fedfactor.kernels.boolean.solvers import RANDOM, factor
 from fedfactor.kernels.products import as_like
 
 

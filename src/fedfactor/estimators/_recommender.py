@@ -18,7 +18,7 @@ from fedfactor.core.run import Run
 from fedfactor.data.partition import split_evenly
 from fedfactor.data.ratings import Ratings, ratings_of
 from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.launch import engine_of, run
+from fedfactor.engines.run import engine_of, run
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
-from fedfactor.kernels.ranking import best_items
+from fedfactor.kernels.ratings.top_items import best_items
 
 
 class UserTable:

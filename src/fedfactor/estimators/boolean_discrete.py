@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfactor.estimators._boolean_solver import BooleanSolver
-from fedfactor.kernels.bmf_asso import TAUS
+from fedfactor.kernels.boolean.asso import TAUS
 
 
 class ASSO(BooleanSolver):
-    """Boolean factorization from associations between columns; see :func:`fedfactor.kernels.bmf_asso.asso`.
+    """Boolean factorization from associations between columns; see :func:`fedfactor.kernels.boolean.asso.asso`.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class ASSO(BooleanSolver):
 
 
 class GreConD(BooleanSolver):
-    """Boolean factorization from below by formal concepts; see :func:`fedfactor.kernels.bmf_grecond.grecond`.
+    """Boolean factorization from below by formal concepts; see :func:`fedfactor.kernels.boolean.grecond.grecond`.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class GreConD(BooleanSolver):
 
 
 class MEBF(BooleanSolver):
-    """Boolean factorization by median expansion; see :func:`fedfactor.kernels.bmf_mebf.mebf`.
+    """Boolean factorization by median expansion; see :func:`fedfactor.kernels.boolean.mebf.mebf`.
 
     Parameters
     ----------

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fedfactor.estimators._boolean_solver import BooleanSolver
-from fedfactor.kernels.prox import Pull
+from fedfactor.kernels.boolean.prox import Pull
 
 
 class ELBMF(BooleanSolver):
-    """Boolean factorization by proximal steps; see :func:`fedfactor.kernels.bmf_elbmf.elbmf`.
+    """Boolean factorization by proximal steps; see :func:`fedfactor.kernels.boolean.elbmf.elbmf`.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class ELBMF(BooleanSolver):
 
 
 class ZhangBMF(BooleanSolver):
-    """Boolean factorization by penalised NMF and thresholds; see :func:`fedfactor.kernels.bmf_zhang.zhang`.
+    """Boolean factorization by penalised NMF and thresholds; see :func:`fedfactor.kernels.boolean.zhang.zhang`.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class ZhangBMF(BooleanSolver):
 
 
 class PRIMP(BooleanSolver):
-    """Boolean factorization by proximal steps and code length; see :func:`fedfactor.kernels.bmf_primp.primp`.
+    """Boolean factorization by proximal steps and code length; see :func:`fedfactor.kernels.boolean.primp.primp`.
 
     Parameters
     ----------

@@ -14,12 +14,12 @@ from fedfactor.data.interactions import Interactions, interactions_of
 from fedfactor.data.partition import split_evenly
 from fedfactor.engines.base import Engine
 from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.launch import engine_of, run
+from fedfactor.engines.run import engine_of, run
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._recommender import FederatedRecommender, nobody_owns
 from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
-from fedfactor.kernels import dmf
-from fedfactor.kernels.ranking import best_by_blocks
+from fedfactor.kernels.ratings import deep as dmf
+from fedfactor.kernels.ratings.top_items import best_by_blocks
 
 
 class DeepTable(UserTable):

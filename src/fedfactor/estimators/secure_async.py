@@ -45,7 +45,7 @@ class AsynSD(SecureFace):
         Owners to whom rows (or columns) are dealt at random when ``groups`` does not say who owns them.
     engine : str or Engine, default="local"
         How messages travel. On ``"local"`` all parties come to every round, so that nobody is ahead of anybody;
-        :class:`~fedfactor.engines.asynchronous.VirtualEngine` and ``"mpi"`` let each come when it is done.
+        :class:`~fedfactor.engines.local.virtual_clock.VirtualEngine` and ``"mpi"`` let each come when it is done.
     privacy : str, dp(...), transform, or tuple of these, default=None
         What protects uploads on their way, see :func:`fedfactor.run`.
     random_state : int, RandomState, Generator or None, default=None
@@ -169,7 +169,7 @@ class AsynSSD(SecureFace):
         Owners to whom rows (or columns) are dealt at random when ``groups`` does not say who owns them.
     engine : str or Engine, default="local"
         How messages travel. On ``"local"`` all parties come to every round, so that nobody is ahead of anybody;
-        :class:`~fedfactor.engines.asynchronous.VirtualEngine` and ``"mpi"`` let each come when it is done.
+        :class:`~fedfactor.engines.local.virtual_clock.VirtualEngine` and ``"mpi"`` let each come when it is done.
     privacy : str, dp(...), transform, or tuple of these, default=None
         What protects uploads on their way, see :func:`fedfactor.run`.
     random_state : int, RandomState, Generator or None, default=None

@@ -18,8 +18,8 @@ from typing import Any
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.engines.clerk import COLUMNS, Clerk
-from fedfactor.engines.seat import Seat
+from fedfactor.engines.remote.client import COLUMNS, RemoteClient
+from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.keys import identity_secret, line_of_private
@@ -69,7 +69,7 @@ class Member:
         """What the SuperNode says."""
         return self.folder / "supernode.log"
 
-    def sign_up(self, data: str | Path, *, accept_changes: bool = False, replace_data: bool = False) -> Seat:
+    def sign_up(self, data: str | Path, *, accept_changes: bool = False, replace_data: bool = False) -> ClientFolder:
         """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused."""
         signed, source = self.folder / "signed.json", digest_of(data) if Path(data).is_file() else ""
         if signed.exists():
@@ -86,7 +86,7 @@ class Member:
                     "with other rows."
                 )
             if not changes and kept["source"] == source:
-                return Seat(self.folder)
+                return ClientFolder(self.folder)
         shard = prepare_rows(data, self.terms, self.name)
         private_folder(self.folder)
         for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
@@ -97,17 +97,17 @@ class Member:
             if Identity(secret).public.hex() != agreement.registry[self.name]:
                 raise TermsError(f"[parties.{self.name}] sign is not the signing key of {self.key}.")
             write_atomic(self.folder / "identity.key", secret)
-        seat = Seat.make(self.folder, agreement, shard)
+        seat = ClientFolder.make(self.folder, agreement, shard)
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source}).encode())
         return seat
 
     def join(
-        self, seat: Seat, *, poll: float = 0.5, stop: threading.Event | None = None, patience: float = 60.0
+        self, seat: ClientFolder, *, poll: float = 0.5, stop: threading.Event | None = None, patience: float = 60.0
     ) -> None:
         """Serve letters until stopped; raises with a plain reason when the server turns this party away."""
         children.need_flower()
         try:
-            from fedfactor.engines.flower.porter import Porter
+            from fedfactor.engines.flower.client_process import ClientProcess
         except ImportError as error:
             raise ChildError(f"This version of Flower keeps what we need elsewhere ({error}). Use 1.41.") from None
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
@@ -120,7 +120,7 @@ class Member:
                     self._await(port, time.monotonic() + 180.0)
                     node = self.node
                     assert node is not None
-                    if not Porter(Clerk(seat), f"127.0.0.1:{port}", secret).serve(_while(node, stop)):
+                    if not ClientProcess(RemoteClient(seat), f"127.0.0.1:{port}", secret).serve(_while(node, stop)):
                         self.close()  # it waits for an answer that will not come: begin with a fresh one
                         continue
                     if stop.is_set():
@@ -153,7 +153,7 @@ class Member:
         write_atomic(folder / "node.secret", secret)
         host, number = self.terms.address
         command = [
-            sys.executable, "-m", "fedfactor.engines.flower.node", "--superlink", f"{host}:{number}",
+            sys.executable, "-m", "fedfactor.engines.flower.supernode", "--superlink", f"{host}:{number}",
             "--root-certificates", str(folder / "ca.pem"), "--auth-supernode-private-key", str(self.key.resolve()),
             "--host", "127.0.0.1", "--port", str(port), "--isolation", "process",
             "--superexec-auth-secret-file", str(folder / "node.secret"),

@@ -11,7 +11,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.tree import leaves
 from fedfactor.core.wire import from_bytes, read_header
 from fedfactor.data.results import write_factors
-from fedfactor.engines.seat import Agreement, Seat
+from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.federation.terms import Terms
 
 
@@ -31,7 +31,7 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
 
 def client_status(folder: Path) -> dict[str, Any]:
     """Tell what one client has answered and sent so far."""
-    seat = Seat(folder)
+    seat = ClientFolder(folder)
     sent = seat.sent()
     mine = seat.agreement
     last = sent[-1] if sent else None

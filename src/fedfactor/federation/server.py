@@ -109,7 +109,7 @@ class Coordinator:
         bind = host if host in ("127.0.0.1", "localhost", "::1") else "0.0.0.0"
         folder = self.folder.resolve()
         command = [
-            sys.executable, "-m", "fedfactor.engines.flower.link",
+            sys.executable, "-m", "fedfactor.engines.flower.superlink",
             "--host", "127.0.0.1" if bind == "localhost" else bind, "--port", str(self.port),
             "--ssl-ca-certfile", f"{folder / 'ca.pem'}", "--ssl-certfile", f"{folder / 'server.pem'}",
             "--ssl-keyfile", f"{folder / 'server.key'}", "--enable-supernode-auth",

@@ -19,7 +19,7 @@ from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
-from fedfactor.privacy.policy import Minimums
+from fedfactor.privacy.minimums import Minimums
 
 
 def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tuple[Path, Path, Path] | None:

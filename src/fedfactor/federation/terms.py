@@ -16,9 +16,9 @@ from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
 from fedfactor.core.tree import type_tag
 from fedfactor.engines.base import check_fit
-from fedfactor.engines.desk import Policy
-from fedfactor.engines.seat import Agreement
-from fedfactor.engines.secure import LEAST, uploads
+from fedfactor.engines.remote.client_folder import Agreement
+from fedfactor.engines.remote.exchange import WaitingRules
+from fedfactor.engines.remote.secure_sum import LEAST, uploads
 from fedfactor.federation.preprocess import Preprocess
 
 FORMAT = 1
@@ -203,13 +203,13 @@ class Terms:
     def _absent_is_missing(self) -> bool:
         return self.content["features"]["how"] == "union" and self.content["features"]["absent"] == "missing"
 
-    def policy(self) -> Policy:
+    def policy(self) -> WaitingRules:
         """Who must take part; everybody, unless a smaller number was agreed."""
         given = dict(self.content["policy"])
         given["minimum"] = given["minimum"] or len(self.names)
         if self.secure:  # two sums of different cohorts would show what the one who left had sent
             given |= {"minimum": len(self.names), "dropouts": "wait"}
-        return Policy(**given)
+        return WaitingRules(**given)
 
     @property
     def secure(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fedfactor.kernels.nmf import solve_rows
+from fedfactor.kernels.nmf.steps import solve_rows
 from fedfactor.kernels.products import cross, gram_rows, sums
 
 __all__ = [

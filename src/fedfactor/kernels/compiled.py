@@ -1,4 +1,4 @@
-"""Compiled versions of :mod:`fedfactor.kernels.loops`, built on first use.
+"""Compiled versions of :mod:`fedfactor.kernels.loops.nmf`, built on first use.
 
 numba is imported late and may be absent, or be turned off with ``FEDFACTOR_NUMBA=0``; callers then take their NumPy
 path. Each loop is compiled for one element type and one index type with the widest array types (any strides,
@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels import loops, loops_boolean, loops_counts, loops_ratings
+from fedfactor.kernels.loops import boolean as loops_boolean
+from fedfactor.kernels.loops import counts as loops_counts
+from fedfactor.kernels.loops import nmf as loops
+from fedfactor.kernels.loops import ratings as loops_ratings
 
 __all__ = ["kernel", "load_numba"]
 

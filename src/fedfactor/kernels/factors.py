@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from fedfactor.kernels.masked import Penalty, masked_sums, observed_count, observed_squared_norm, solve_rows_masked
-from fedfactor.kernels.nmf import solve_rows, squared_error
+from fedfactor.kernels.nmf.missing_cells import (
+    Penalty,
+    masked_sums,
+    observed_count,
+    observed_squared_norm,
+    solve_rows_masked,
+)
+from fedfactor.kernels.nmf.steps import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
 __all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "rescale", "row_norms", "stacked", "unit_rows"]

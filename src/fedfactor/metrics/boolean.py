@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedfactor.kernels.boolean import Cells, count
+from fedfactor.kernels.boolean.product import Cells, count
 
 __all__ = ["BooleanMetrics", "boolean_metrics"]
 
@@ -20,8 +20,8 @@ class BooleanMetrics:
     Attributes
     ----------
     loss, recall, precision, similarity : float
-        Means over owners, each owner counting alike, of :class:`~fedfactor.kernels.boolean.Cells`: wrong cells over
-        ones, share of the ones found, share of the found that are ones, share of equal cells.
+        Means over owners, each owner counting alike, of :class:`~fedfactor.kernels.boolean.product.Cells`: wrong cells
+        over ones, share of the ones found, share of the found that are ones, share of equal cells.
     pooled : Cells
         The counts of all owners together, with the same four ratios.
     by_client : dict of str to Cells

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels.nmf import squared_error
+from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, gram, is_sparse, squared_norm, sums
 
 __all__ = ["per_client_errors", "pooled_error", "relative_error", "squared_residual", "worst_client"]

@@ -13,7 +13,7 @@ from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec, check_message
 from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.parcel import Parcel, flatten, restore
+from fedfactor.privacy.flat_upload import Parcel, flatten, restore
 
 if TYPE_CHECKING:
     from fedfactor.privacy.outbox import Outbox
@@ -138,7 +138,7 @@ def check_order(transforms: Sequence[Transform]) -> None:
         raise IncompatibleError(f"The channel ({names}) has two links that do the same. Keep one of them.")
 
 
-class Inbox:
+class ChannelInbox:
     """Combines the uploads of one round through a channel; stands where an engine's plain inbox stands."""
 
     def __init__(

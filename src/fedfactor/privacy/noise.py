@@ -14,7 +14,7 @@ from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.wire import Spec
 from fedfactor.privacy.channel import Site, Transform
 from fedfactor.privacy.discrete_gaussian import discrete_gaussian
-from fedfactor.privacy.parcel import Parcel
+from fedfactor.privacy.flat_upload import Parcel
 
 __all__ = ["Clip", "Gaussian"]
 

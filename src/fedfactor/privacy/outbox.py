@@ -14,8 +14,8 @@ from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import Round
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.privacy.channel import Site
-from fedfactor.privacy.parcel import Parcel
-from fedfactor.privacy.policy import RefusedError
+from fedfactor.privacy.flat_upload import Parcel
+from fedfactor.privacy.minimums import RefusedError
 
 __all__ = ["Outbox"]
 

@@ -20,19 +20,19 @@ from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.wire import Spec
 from fedfactor.privacy.accounting import calibrate
 from fedfactor.privacy.channel import Transform, check_order
-from fedfactor.privacy.columns import rare_columns
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.ledger import Entry, Ledger
+from fedfactor.privacy.minimums import Minimums, PrivacyWarning
 from fedfactor.privacy.noise import Clip, Gaussian
-from fedfactor.privacy.noisy_sum import secure_for_noise
+from fedfactor.privacy.noise_shares import secure_for_noise
 from fedfactor.privacy.outbox import Outbox
-from fedfactor.privacy.paper import PaperNoise
-from fedfactor.privacy.policy import Minimums, PrivacyWarning
+from fedfactor.privacy.paper_noise import PaperNoise
+from fedfactor.privacy.rare_columns import rare_columns
 from fedfactor.privacy.robust import Robust
+from fedfactor.privacy.row_survey import SENSITIVITY, row_survey
 from fedfactor.privacy.secure_sum import SecureSum
 from fedfactor.privacy.session import Books, Channel
 from fedfactor.privacy.subjects import cap_subjects
-from fedfactor.privacy.survey import SENSITIVITY, row_survey
 
 __all__ = ["Plan", "judge_clear", "make_plan"]
 

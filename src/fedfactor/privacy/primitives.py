@@ -9,7 +9,7 @@ import numpy as np
 from fedfactor.core.errors import MissingExtraError, ProtocolError
 from fedfactor.privacy.entropy import Entropy
 
-__all__ = ["Agreement", "Identity", "mask_words", "open_sealed", "seal", "verify"]
+__all__ = ["Identity", "KeyAgreement", "mask_words", "open_sealed", "seal", "verify"]
 
 
 def _need(module: str) -> Any:
@@ -21,7 +21,7 @@ def _need(module: str) -> Any:
         raise MissingExtraError.named("cryptography", "privacy", "A secure sum") from None
 
 
-class Agreement:
+class KeyAgreement:
     """A one-round X25519 key pair: two parties make the same secret from one's private and the other's public key."""
 
     def __init__(self, secret: bytes) -> None:
@@ -32,7 +32,7 @@ class Agreement:
         self.public: bytes = self._key.public_key().public_bytes_raw()
 
     @classmethod
-    def fresh(cls, entropy: Entropy) -> Agreement:
+    def fresh(cls, entropy: Entropy) -> KeyAgreement:
         """Make a new key pair."""
         return cls(entropy.take(32))
 

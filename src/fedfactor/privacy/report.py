@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedfactor.privacy.leak import sum_account
 from fedfactor.privacy.noise import Gaussian
-from fedfactor.privacy.paper import PaperNoise
+from fedfactor.privacy.paper_noise import PaperNoise
 from fedfactor.privacy.robust import Robust
 from fedfactor.privacy.secure_sum import SecureSum
 

@@ -13,7 +13,7 @@ from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree, leaves, to_numpy
 from fedfactor.core.wire import Spec
 from fedfactor.privacy.channel import Transform
-from fedfactor.privacy.parcel import Layout, Parcel
+from fedfactor.privacy.flat_upload import Layout, Parcel
 
 __all__ = ["Robust"]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedfactor.core.errors import ProtocolError
 from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.primitives import Agreement, Identity, mask_words, open_sealed, seal, verify
+from fedfactor.privacy.primitives import Identity, KeyAgreement, mask_words, open_sealed, seal, verify
 from fedfactor.privacy.ring import add, subtract
 from fedfactor.privacy.shamir import SHARE_BYTES, join, split
 
@@ -103,7 +103,7 @@ class SecureClient:
         self._check_minimum(len(names), threshold)
         self._names, self._threshold, (self._size, self._wide) = tuple(names), threshold, size
         self._session = session_of(run, index, names, threshold, size)
-        self._seal, self._mask = Agreement.fresh(self._entropy), Agreement.fresh(self._entropy)
+        self._seal, self._mask = KeyAgreement.fresh(self._entropy), KeyAgreement.fresh(self._entropy)
         bare = Advert(self._seal.public, self._mask.public, b"")
         signature = self._identity.sign(bare.signed(self.name, self._session))
         self._mine = Advert(bare.seal_key, bare.mask_key, signature)
@@ -254,7 +254,7 @@ class SecureServer:
             total = subtract(total, mask_words(seed, self.size), self.wide)
         for gone in self.dropped:
             found = {n: a.keys[gone] for n, a in answers.items() if gone in a.keys}
-            agreement = Agreement(self._restore(found))
+            agreement = KeyAgreement(self._restore(found))
             if agreement.public != self._adverts[gone].mask_key:
                 raise ProtocolError(f"The shares of {gone!r}'s key do not restore it: some client sent a false share.")
             for name in self.survivors:
@@ -269,7 +269,7 @@ class SecureServer:
         return join({self.names.index(name) + 1: shares[name] for name in chosen})
 
 
-def _mask_key(mine: Agreement, public: bytes, session: bytes) -> bytes:
+def _mask_key(mine: KeyAgreement, public: bytes, session: bytes) -> bytes:
     return mine.key_with(public, b"mask" + session)
 
 

@@ -15,7 +15,7 @@ from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec
 from fedfactor.privacy.channel import Transform
 from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.parcel import Layout, Parcel
+from fedfactor.privacy.flat_upload import Layout, Parcel
 from fedfactor.privacy.primitives import Identity
 from fedfactor.privacy.ring import from_wide, join, quantise
 from fedfactor.privacy.secagg import SecureClient, SecureServer, least_threshold

@@ -10,11 +10,11 @@ from typing import Any
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec
-from fedfactor.privacy.channel import Inbox, Transform
+from fedfactor.privacy.channel import ChannelInbox, Transform
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.ledger import BudgetError, Entry, Ledger
+from fedfactor.privacy.minimums import Minimums
 from fedfactor.privacy.outbox import Outbox
-from fedfactor.privacy.policy import Minimums
 from fedfactor.privacy.report import privacy_report
 from fedfactor.privacy.secure_sum import SecureSum
 
@@ -78,16 +78,16 @@ class Channel:
         """Tell whether the budget allows one more round."""
         return self.books.affords(index)
 
-    def open(self, expected: dict[type, Spec], names: Sequence[str], at: Round, down: Tree) -> Inbox:
+    def open(self, expected: dict[type, Spec], names: Sequence[str], at: Round, down: Tree) -> ChannelInbox:
         """Write the round into the books, then receive its uploads."""
         self.books.debit(at.index)
         self._names, self._at = tuple(names), at
-        return Inbox(
+        return ChannelInbox(
             self.transforms, expected, names, at, algorithm=self.algorithm, down=down, run=self.run.encode(),
             noise_seed=None if self.asked is None else self.asked.noise_seed, outbox=self._outbox,
         )  # fmt: skip
 
-    def close(self, inbox: Inbox) -> Tree:
+    def close(self, inbox: ChannelInbox) -> Tree:
         """Return the combination of a round, unless a changed cohort would give single uploads away."""
         self.rejected += len(inbox.rejected)
         present = tuple(sorted(inbox.present))

@@ -15,7 +15,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.privacy.dp import refuse_repeats
 from fedfactor.selection.holdout import hold_out_all
 

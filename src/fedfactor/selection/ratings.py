@@ -14,10 +14,10 @@ from scipy import sparse
 from fedfactor.core.errors import DataError, FedfactorError, MissingExtraError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
-from fedfactor.engines.launch import run
-from fedfactor.kernels.cnmf import Penalty, cnmf, starting_factors
-from fedfactor.kernels.rating_stats import hold_out
-from fedfactor.kernels.ratings import predict_cells
+from fedfactor.engines.run import run
+from fedfactor.kernels.ratings.cnmf import RatingPenalty, cnmf, starting_factors
+from fedfactor.kernels.ratings.model import predict_cells
+from fedfactor.kernels.ratings.statistics import hold_out
 
 __all__ = ["RANGES", "Tuned", "choose_recommender", "rating_folds", "tune_cnmf", "tune_owners", "tune_recommender"]
 
@@ -112,11 +112,13 @@ def tune_cnmf(
     def objective(trial: Any) -> float:
         found = {name: trial.suggest_float(name, *ends, log=True) for name, ends in RANGES.items()}
         k = trial.suggest_int("n_components", min(2, most_components), most_components)
-        return float(np.mean([_error(kept, held, k, mu, Penalty(**found), iterations, scale) for kept, held in parts]))
+        return float(
+            np.mean([_error(kept, held, k, mu, RatingPenalty(**found), iterations, scale) for kept, held in parts])
+        )
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    first = {name: getattr(Penalty(), name) for name in RANGES}
+    first = {name: getattr(RatingPenalty(), name) for name in RANGES}
     study.enqueue_trial({**first, "n_components": min(6, most_components)})
     study.optimize(objective, n_trials=trials, timeout=seconds, show_progress_bar=progress)
     return Tuned(dict(study.best_params), float(study.best_value), len(study.trials))
@@ -302,7 +304,7 @@ def _owners_error(factors: Mapping[str, Any], held: Mapping[str, Any], scale: tu
     return float(np.mean(found))
 
 
-def _error(kept: Any, held: Any, k: int, mu: float, penalty: Penalty, iterations: int, scale: Any) -> float:
+def _error(kept: Any, held: Any, k: int, mu: float, penalty: RatingPenalty, iterations: int, scale: Any) -> float:
     U, V = starting_factors(*kept.shape, k, np.random.default_rng(23), dtype=kept.dtype)
     model = cnmf(kept, U, V, mu, penalty=penalty, iterations=iterations)
     T = held.tocoo()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels.stacked import joint_factors
+from fedfactor.kernels.ratings.stacked import joint_factors
 
 __all__ = ["tune_joint_rank"]
 

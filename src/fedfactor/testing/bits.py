@@ -15,7 +15,7 @@ from fedfactor.core.protocol import Algorithm, Round
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, to_bytes
-from fedfactor.engines.local import LocalEngine
+from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import federation_for, small_data, variants
 from fedfactor.testing.drive import combine, differences, drive, freeze_down
 

@@ -13,7 +13,7 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Round
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.engines.base import Callback, Engine
-from fedfactor.engines.local import LocalEngine
+from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import small_data, variants
 from fedfactor.testing.drive import apart, differences
 from fedfactor.testing.probe import Probe

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
-from fedfactor.engines.local import LocalEngine
+from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import federation_for, partitions, small_data, variants, with_holes
 from fedfactor.testing.drive import apart, differences, drive
 

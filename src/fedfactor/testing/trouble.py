@@ -10,7 +10,7 @@ import numpy as np
 from fedfactor.core.protocol import Algorithm, Round, download_for
 from fedfactor.core.tree import freeze, leaves, tree_sum
 from fedfactor.core.wire import check_message
-from fedfactor.engines.local import LocalEngine
+from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import empty_shard, federation_for, small_data
 from fedfactor.testing.drive import Trace, combine, drive, freeze_down, read_only
 from fedfactor.testing.flaky import Flaky

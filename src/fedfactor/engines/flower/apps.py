@@ -13,13 +13,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from fedfactor.core.errors import DataError, ProtocolError
-from fedfactor.engines.clerk import Clerk
-from fedfactor.engines.desk import Policy
 from fedfactor.engines.flower.objects import wait_for_pieces
-from fedfactor.engines.flower.post import GridPost
 from fedfactor.engines.flower.records import from_record, to_record
-from fedfactor.engines.remote import Server
-from fedfactor.engines.seat import Agreement, Seat
+from fedfactor.engines.flower.transport import FlowerTransport
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
+from fedfactor.engines.remote.exchange import WaitingRules
+from fedfactor.engines.remote.server import Server
 
 SERVER_FOLDER = "FEDFACTOR_SERVER"
 """Environment variable that names the server's folder."""
@@ -37,10 +37,10 @@ def _serve(grid: Any, context: Context) -> None:
     folder = Path(os.environ[SERVER_FOLDER])
     about: dict[str, Any] = json.loads((folder / "server.json").read_bytes())
     agreement = Agreement.of((folder / "agreement.json").read_bytes())
-    policy = Policy(**about["policy"])
+    policy = WaitingRules(**about["policy"])
     wait_for_pieces(policy.deadline / 4)
     keys = {name: key.encode() for name, key in about["keys"].items()}
-    Server(folder, agreement, policy, GridPost(grid, keys, ttl=max(3600.0, 2 * policy.deadline))).run()
+    Server(folder, agreement, policy, FlowerTransport(grid, keys, ttl=max(3600.0, 2 * policy.deadline))).run()
 
 
 @client_app.query()
@@ -49,16 +49,16 @@ def _answer(message: Message, context: Context) -> Message:
     folder = context.node_config.get(CLIENT_FOLDER)
     if not isinstance(folder, str):
         raise DataError("This SuperNode names no client's folder. Start it with fedfactor join.")
-    return answer(clerk_of(folder), message)
+    return answer(client_of(folder), message)
 
 
 @cache
-def clerk_of(folder: str) -> Clerk:
+def client_of(folder: str) -> RemoteClient:
     """Open a client's folder once per process."""
-    return Clerk(Seat(folder))
+    return RemoteClient(ClientFolder(folder))
 
 
-def answer(clerk: Clerk, message: Message) -> Message:
+def answer(clerk: RemoteClient, message: Message) -> Message:
     """Let a clerk answer a Flower message."""
     try:
         data = from_record(message.content) if message.has_content() else b""

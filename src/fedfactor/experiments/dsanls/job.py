@@ -13,8 +13,8 @@ from fedfactor.algorithms import DSANLS, DistributedNMF
 from fedfactor.core.federation import Federation
 from fedfactor.core.grid import grid_federation
 from fedfactor.core.protocol import Round
-from fedfactor.engines.launch import run
-from fedfactor.engines.mpi import MPIEngine, load_mpi
+from fedfactor.engines.mpi.engine import MPIEngine, load_mpi
+from fedfactor.engines.run import run
 from fedfactor.experiments.dsanls.datasets import load
 from fedfactor.experiments.dsanls.faun import block_of, grid_nmf, grid_of
 from fedfactor.threads import limit_threads

@@ -20,7 +20,7 @@ from fedfactor.core.errors import MissingExtraError
 from fedfactor.core.federation import Federation
 from fedfactor.core.grid import grid_federation
 from fedfactor.core.run import Run
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.experiments.dsanls import figures, secure, tables
 from fedfactor.experiments.dsanls.datasets import load, present
 from fedfactor.experiments.kept import kept

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedfactor.algorithms import AsynSD, AsynSSD, SynSD, SynSSD
 from fedfactor.core.protocol import Algorithm
-from fedfactor.engines.asynchronous import VirtualEngine
-from fedfactor.engines.launch import run
+from fedfactor.engines.local.virtual_clock import VirtualEngine
+from fedfactor.engines.run import run
 from fedfactor.experiments.dsanls.datasets import load, present
 
 __all__ = ["cells", "measure", "methods", "parties"]

@@ -16,7 +16,7 @@ from fedfactor.data.fetch import data_folder, load_dataset
 from fedfactor.data.streams import stream
 from fedfactor.experiments.feddmf.methods import train
 from fedfactor.experiments.feddmf.split import Split
-from fedfactor.kernels.dmf import probabilities
+from fedfactor.kernels.ratings.deep import probabilities
 
 __all__ = ["affinity", "auc", "genres", "measure_attributes", "predicted_by_ridge"]
 

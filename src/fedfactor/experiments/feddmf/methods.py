@@ -11,9 +11,9 @@ import numpy as np
 from fedfactor.algorithms import FedDMF
 from fedfactor.core.run import Run
 from fedfactor.data.streams import stream
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.experiments.feddmf.split import Split
-from fedfactor.kernels.dmf import probabilities
+from fedfactor.kernels.ratings.deep import probabilities
 
 __all__ = ["METHODS", "SIMPLE", "VARIANTS", "best_f1", "f1", "measure", "settings_for", "train"]
 

@@ -13,13 +13,13 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.algorithms import FedSPLIT
-from fedfactor.algorithms.fedsplit_messages import Level
+from fedfactor.algorithms.fedsplit.messages import Level
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round
-from fedfactor.kernels.cnmf import Penalty, cnmf, fold_users, starting_factors
-from fedfactor.kernels.implicit import ridge_rows
-from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases
-from fedfactor.kernels.ratings import item_counts, predict_cells
+from fedfactor.kernels.ratings.cnmf import RatingPenalty, cnmf, fold_users, starting_factors
+from fedfactor.kernels.ratings.implicit import ridge_rows
+from fedfactor.kernels.ratings.model import item_counts, predict_cells
+from fedfactor.kernels.ratings.statistics import item_residuals, pooled_item_biases
 
 __all__ = ["Case", "by_raters", "cases", "describe", "measure", "summary", "support_leak"]
 
@@ -148,7 +148,7 @@ def _upload(
     """
     if case.sent == "as printed":
         start = starting_factors(*X.shape, case.k, rng)
-        model = cnmf(X, *start, mu, penalty=Penalty(), iterations=ITERATIONS)
+        model = cnmf(X, *start, mu, penalty=RatingPenalty(), iterations=ITERATIONS)
         return model.V, model.item
     nothing = np.zeros((1, X.shape[1]))
     if case.sent == "sums only":
@@ -182,7 +182,7 @@ def _part(X: Any, which: np.ndarray) -> sparse.csr_array:
 
 def _attack(seen: Any, V: np.ndarray, item: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray]:
     """Take the better, on what is known, of the paper's updates and of plain ridge regression."""
-    U, user = fold_users(seen, V, item, mu, penalty=Penalty(alpha=0.0, gamma=0.0), iterations=ITERATIONS)
+    U, user = fold_users(seen, V, item, mu, penalty=RatingPenalty(alpha=0.0, gamma=0.0), iterations=ITERATIONS)
     wide = np.concatenate([V, np.ones((1, V.shape[1]))])
     less = type(seen)((seen.data - mu - item[seen.indices], seen.indices, seen.indptr), shape=seen.shape)
     ones = type(seen)((np.ones_like(seen.data), seen.indices, seen.indptr), shape=seen.shape)

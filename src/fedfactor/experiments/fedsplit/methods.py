@@ -11,11 +11,11 @@ import numpy as np
 
 from fedfactor.algorithms import FCF, FedMF, FedSPLIT, PooledCF
 from fedfactor.core.protocol import Algorithm
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.experiments.fedsplit.protocol import SCALE, Split, group_errors
-from fedfactor.kernels.cnmf import Penalty, cnmf, starting_factors
-from fedfactor.kernels.rating_stats import item_residuals, pooled_item_biases, user_means
-from fedfactor.kernels.ratings import item_counts, predict_cells
+from fedfactor.kernels.ratings.cnmf import RatingPenalty, cnmf, starting_factors
+from fedfactor.kernels.ratings.model import item_counts, predict_cells
+from fedfactor.kernels.ratings.statistics import item_residuals, pooled_item_biases, user_means
 from fedfactor.privacy import SecureSum
 from fedfactor.selection.ratings import (
     Tuned,
@@ -70,7 +70,7 @@ def central(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, An
     k = settings.pop("n_components")
     V = np.random.default_rng([41, seed]).random((k, split.train.shape[1]))
     U = np.full((split.train.shape[0], k), 0.5)
-    model = cnmf(split.train, U, V, mu, penalty=Penalty(**settings), iterations=budget.iterations)
+    model = cnmf(split.train, U, V, mu, penalty=RatingPenalty(**settings), iterations=budget.iterations)
 
     def predict(name: str, rows: Any, columns: Any) -> np.ndarray:
         return predict_cells(model.U, model.V, model.user, model.item, mu, split.groups[name][rows], columns)
@@ -87,7 +87,7 @@ def alone(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]
         settings = dict(tuned["groups"][name].settings)
         k = settings.pop("n_components")
         U, V = starting_factors(*R.shape, k, np.random.default_rng([42, seed, place]))
-        models[name] = cnmf(R, U, V, mu, penalty=Penalty(**settings), iterations=budget.iterations)
+        models[name] = cnmf(R, U, V, mu, penalty=RatingPenalty(**settings), iterations=budget.iterations)
     return group_errors(split, lambda name, rows, columns: predict_cells(*models[name][:4], mu, rows, columns))
 
 

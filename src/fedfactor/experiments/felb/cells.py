@@ -12,7 +12,7 @@ from fedfactor.algorithms import BooleanVotes
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round
 from fedfactor.engines.base import Inbox
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.experiments.kept import kept
 from fedfactor.metrics.boolean import boolean_metrics
 from fedfactor.threads import limit_threads

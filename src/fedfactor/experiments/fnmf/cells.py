@@ -12,7 +12,7 @@ import numpy as np
 
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.experiments.kept import kept
 
 __all__ = ["Store", "mean_rows", "measure", "write_table"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfactor.algorithms import FNMF, FedProxNMF, OneShotNMF, PooledNMF
 from fedfactor.core.protocol import Algorithm
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.experiments.fnmf.blocks import deal_rows, dense_blocks, shared_and_private
 from fedfactor.experiments.fnmf.cells import Store, figures_of, mean_rows, measure
 from fedfactor.metrics.coherence import cosine_similarity, match_components

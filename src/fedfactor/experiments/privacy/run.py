@@ -15,10 +15,10 @@ from fedfactor.core.errors import FedfactorError
 from fedfactor.data.fetch import load_dataset
 from fedfactor.data.partition import split_evenly, split_rows
 from fedfactor.data.synthetic import planted_boolean, planted_nmf
-from fedfactor.engines.launch import run
+from fedfactor.engines.run import run
 from fedfactor.experiments.privacy.store import Row, Store, write_table
 from fedfactor.privacy.dp import dp
-from fedfactor.privacy.paper import PaperNoise
+from fedfactor.privacy.paper_noise import PaperNoise
 
 __all__ = ["STUDIES", "reproduce"]
 

@@ -1,0 +1,1 @@
+"""FedSPLIT: one-shot federated recommendation."""

@@ -1,0 +1,1 @@
+"""FNMF: clients factor their own rows, and components are aligned before they are averaged."""

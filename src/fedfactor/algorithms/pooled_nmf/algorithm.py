@@ -1,0 +1,396 @@
+"""PooledNMF: the iterates of NMF on pooled rows, from sums alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.algorithms.pooled_nmf import start as pooled_start
+from fedfactor.algorithms.pooled_nmf.extrapolation import Extrapolation, cohort, stand_in
+from fedfactor.algorithms.pooled_nmf.messages import (
+    CountSums,
+    Factor,
+    Local,
+    MaskedSums,
+    RowGradients,
+    Server,
+    Sums,
+    Upload,
+)
+from fedfactor.algorithms.pooled_nmf.settings import check_settings, pay_of_U, pay_of_V, weight_of
+from fedfactor.algorithms.pooled_nmf.start import FIRST_STEPS, Alone, Components, Wide, WideSums
+from fedfactor.algorithms.pooled_nmf.steps import ahead, descend, lengths
+from fedfactor.algorithms.pooled_nmf.uploads import column_lengths, divergence_sums, paid, square_sums
+from fedfactor.core.checks import check_rank
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, set_by_privacy
+from fedfactor.core.tree import Array, tree_map
+from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
+from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, row_norms, stacked, unit_rows
+from fedfactor.kernels.nmf.counts import count_error, count_rows
+from fedfactor.kernels.nmf.missing_cells import Penalty, observed_squared_norm
+from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
+from fedfactor.kernels.nmf.scales import row_sums
+from fedfactor.kernels.products import as_like, squared_norm
+
+PATIENCE = 3
+"""Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
+
+COUNT_STEPS = 100
+"""Multiplicative steps on U for a final V, when the loss is that of counts."""
+
+COUNT_QUIET = 30
+"""Rounds without extrapolation at the beginning, when the loss is that of counts: from the first it ended 2 to 3 %
+higher, in another optimum, as did a V that is far from flat."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledNMF(Algorithm):
+    r"""Non-negative factorization as if all rows lay in one place.
+
+    .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c w_c \Big(\tfrac12 \|X_c - U_c V\|^2
+        + \alpha_U m \,\mathrm{pay}(U_c)\Big) + \alpha_V n \,\mathrm{pay}(V),
+        \quad \mathrm{pay}(F) = \rho \textstyle\sum F + \tfrac{1 - \rho}{2} \|F\|^2
+
+    For a fixed V each client's :math:`U_c` is its own business; for fixed :math:`U_c` the best V depends on the data
+    only through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c U_c^\top X_c`. The server sees those sums, takes
+    the coordinate-descent step on V that pooled data would take, and extrapolates; when the loss rises it drops the
+    extrapolation. With missing cells the sums are those of a gradient, see
+    :func:`~fedfactor.kernels.nmf.missing_step.masked_step`; for counts those of a multiplicative step.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k.
+    local_steps : int
+        Sweeps over U in each round.
+    server_steps : int
+        Sweeps over V in each round (for counts there is one step).
+    momentum : bool
+        Extrapolate V, with restarts.
+    tol : float
+        The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all
+        rounds.
+    loss : {"frobenius", "kullback-leibler"}
+        Squared error, or the divergence :math:`\sum x \log(x / uv) - x + uv`, which suits counts.
+    start : {"auto", "wide", "random", "stacked"}
+        ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V
+        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a
+        gather). ``"auto"``: wide for the squared loss on complete rows, else random.
+    alpha_U, alpha_V : float, float or "same"
+        Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0``
+        the rows of V have norm 1 (scikit-learn lets them grow).
+    l1_ratio : float
+        The share ρ of L1 in the penalties; the rest is L2.
+    n_private : int
+        Components that each owner has for itself: :math:`X_c \approx U_c V + P_c Q_c`; P and Q never leave it.
+    private_penalty : float
+        λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V.
+    weights : {"rows", "equal"} or mapping of str to float
+        What a row of each owner counts: 1; so that all owners count alike; or as given.
+    ridge : float
+        For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of
+        :math:`\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up
+        elsewhere.
+    row_clip : float, optional
+        Public bound on the norm of a row. When given, clients send sums of row-wise clipped gradients instead, which
+        noise can protect, and the server takes projected gradient steps of public length; set by
+        :func:`fedfactor.dp` with ``unit="row"``, and of no privacy without its noise.
+    row_count : float, optional
+        Public (or privately estimated) number of rows of all clients, from which that step is taken.
+
+    Notes
+    -----
+    Federated = pooled: U starts at zero, so every row of U is a function of its own row of X and of the V's so far, and
+    any split of the same rows gives the same V up to rounding whenever every client takes part (not with
+    ``start="stacked"``, ``n_private`` or ``weights="equal"``, which depend on who owns what). When the participants
+    change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
+
+    Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for counts; 3k(3k + m) in the two
+    rounds of a wide start); down: k m. Time per round: two products with X. The sums hide no row by themselves: a
+    column with one non-zero cell shows that row's u.
+
+    References
+    ----------
+    .. [1] A. M. S. Ang, N. Gillis, "Accelerating nonnegative matrix factorization algorithms using extrapolation",
+       Neural Computation 31 (2019). doi:10.1162/neco_a_01157
+    .. [2] Z. Yang, G. Michailidis, "A non-negative matrix factorization method for detecting modules in heterogeneous
+       omics multi-modal data", Bioinformatics 32 (2016). doi:10.1093/bioinformatics/btv544
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> one = fedfactor.run(PooledNMF(2), {"a": X}, rounds=5, seed=0)
+    >>> two = fedfactor.run(PooledNMF(2), {"a": X[:7], "b": X[7:]}, rounds=5, seed=0)
+    >>> bool(np.allclose(one.V, two.V))
+    True
+    """
+
+    n_components: int
+    local_steps: int = 5
+    server_steps: int = 10
+    momentum: bool = True
+    tol: float = 1e-4
+    loss: Literal["frobenius", "kullback-leibler"] = "frobenius"
+    start: Literal["auto", "wide", "random", "stacked"] = "auto"
+    alpha_U: float = 0.0
+    alpha_V: float | Literal["same"] = "same"
+    l1_ratio: float = 0.0
+    n_private: int = 0
+    private_penalty: float = 0.1
+    weights: Literal["rows", "equal"] | Mapping[str, float] = "rows"
+    ridge: float = 0.03
+    row_clip: float | None = set_by_privacy()
+    row_count: float | None = set_by_privacy()
+
+    handles_missing: ClassVar[bool] = True
+
+    def check(self, meta: Meta) -> None:
+        """Refuse a rank that the data cannot carry, and settings that do not go together."""
+        check_rank(self.n_components, meta)
+        check_settings(self, meta)
+
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """One download, one upload that depends on loss and missing cells, and those of the start."""
+        k, m, kind = self.n_components, meta.n_features, meta.dtype
+        wide, square, number = Leaf(kind, (k, m)), Leaf(kind, (k, k)), Leaf("float64", ())
+        if self.row_clip is not None:
+            return {Factor: {"V": wide}, RowGradients: {"D": Leaf("float64", (k, m))}}
+        told = {"total": number} | ({"extra": number} if self._pays(meta.masked) else {})
+        if self._balanced:
+            told["lengths"] = Leaf(kind, (2, k))
+        both, start = {Factor: {"V": wide}}, pooled_start.messages(self._start(meta), k, meta)
+        if self._counts:
+            D = wide if meta.masked else Leaf(kind, (k, 1))
+            return {**both, CountSums: {"N": wide, "D": D, "sse": number, **told}, **start}
+        if meta.masked:
+            return {**both, MaskedSums: {"G": square, "N": wide, "D": wide, "sse": number, **told}, **start}
+        rest = {"rest": number} if self.n_private else {}
+        return {**both, Sums: {"G": square, "A": wide, **rest, **told}, **start}
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor | Wide | Alone]:
+        """Draw V; its scale does not matter, because U starts from zero."""
+        k, start = self.n_components, self._start(meta)
+        rng, shape = at.shared_rng("V"), (k, meta.n_features)
+        V = rng.uniform(0.99, 1.01, shape) if self._counts else rng.exponential(size=shape)
+        V = self._scaled(V).astype(meta.dtype)
+        down = Factor(V) if start == "random" else pooled_start.first_download(start, k, meta, at)
+        server = Server(
+            V=V,
+            sent=down.V,
+            up=None,
+            cohort=np.uint64(0),
+            n_clients=np.int64(meta.n_clients),
+            n_rows=np.float64(np.nan if meta.n_rows is None else meta.n_rows),
+            stream=at.shared_rng("fold").integers(2**63, dtype=np.uint64),
+            beta=np.float64(0.5),
+            beta_most=np.float64(1.0),
+            loss=np.float64(np.inf),
+            sse=np.float64(np.nan),
+            total=np.float64(np.nan),
+            flat=np.int64(0),
+        )
+        return server, down
+
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
+        """Start U at zero: anything random per client would break the equality with pooled rows."""
+        U = self._zeros(shard)
+        if self._counts:
+            total = count_error(shard.X, U[:, :1], as_like(np.zeros((1, shard.n_features)), shard.X), shard.mask)[2]
+        else:
+            total = squared_norm(shard.X) if shard.mask is None else observed_squared_norm(shard.X, shard.mask)
+        weight = np.float64(weight_of(self.weights, at.client, shard.n_rows, meta))
+        own = at.rng("private").exponential(size=(self.n_private, meta.n_features)) if self.n_private else None
+        Q = None if own is None else as_like(unit_rows(own), shard.X)
+        if self._start(meta) != "random":
+            U = U[:, :0]  # nothing yet: the first round after the start then sweeps from zero
+        return Local(U, np.float64(total), np.bool_(meta.masked), weight, Q)
+
+    def client_step(
+        self, shard: Shard, state: Local, down: Factor | Wide | Alone, at: Round
+    ) -> tuple[Local, Upload | WideSums | Components]:
+        """Sweep over U, then send what the best V depends on."""
+        V, weight = as_like(down.V, shard.X), float(state.weight)
+        if self.row_clip is not None:
+            sweeps = max(self.local_steps, FIRST_STEPS) if at.index == 0 else self.local_steps
+            U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
+            return replace(state, U=U), RowGradients(D)
+        if isinstance(down, Alone):
+            return state, _times(weight, pooled_start.own_components(shard.X, V))
+        if isinstance(down, Wide):
+            return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
+        fresh = at.index == 0 or state.U.shape[1] != self.n_components + self.n_private
+        U, pay = self._zeros(shard) if fresh else state.U, self._pay(shard, state, V)
+        sweeps = max(self.local_steps, FIRST_STEPS) if fresh else self.local_steps
+        if self._counts:
+            state = replace(state, U=count_rows(U, shard.X, V, shard.mask, sweeps=sweeps, l1=pay.l1, l2=pay.l2))
+        elif state.Q is None:
+            state = replace(state, U=fit_rows(U, shard.X, V, shard.mask, sweeps=sweeps, penalty=pay))
+        else:
+            Q = state.Q
+            if fresh and shard.mask is None and shard.n_rows:
+                Q = unexplained(shard.X, V, self.n_private, at.rng("private"))
+            U, Q = fit_with_private(U, shard.X, V, Q, shard.mask, sweeps=sweeps, penalty=pay)
+            state = replace(state, U=U, Q=Q)
+        told: dict[str, Any] = {}
+        if self._pays(bool(state.masked)):
+            told["extra"] = paid(state.U, pay, shard, stacked(V, state.Q))
+        if self._balanced:
+            told["lengths"] = column_lengths(state.U[:, : self.n_components])
+        return state, _times(weight, (divergence_sums if self._counts else square_sums)(shard, state, V, told))
+
+    def server_step(
+        self, state: Server, up: Upload | WideSums | Mapping[str, Components], at: Round
+    ) -> tuple[Server, Factor | Wide]:
+        """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""
+        if isinstance(up, Mapping):
+            state = replace(state, cohort=np.uint64(cohort(at.participants)))
+            return self._begin(state, pooled_start.fold_stack(up, self.n_components, state.stream))
+        if isinstance(up, RowGradients):
+            return self._noisy_step(state, up, at)
+        same = cohort(at.participants) == int(state.cohort)
+        share = len(at.participants) / int(state.n_clients)
+        pooled = stand_in(up, share, None if same else state.up)
+        if isinstance(pooled, WideSums):
+            return self._widen(state, pooled, at)
+        pay = pay_of_V(self, float(state.n_rows))
+        V, loss, sse = descend(as_like(state.sent, _wide_leaf(up)), up, pooled, share, self.server_steps, pay)
+        before, whole = float(state.loss) if same else np.inf, np.nan if up.total is None else float(up.total)
+        # Of double precision, also for single: there a margin of its own would hide rises that matter near the end.
+        rounding = 8 * float(np.finfo(np.float64).eps) * max(whole, loss or 0.0)
+        pace = Extrapolation(float(state.beta), float(state.beta_most), int(state.flat)).after(
+            loss, before, self.tol, rounding
+        )
+        still = not (same and self.momentum and pace.good) or (self._counts and at.index < COUNT_QUIET)
+        sent = V if still else ahead(V, as_like(state.V, V), float(state.beta), self._counts)
+        divide = lengths(sent, pooled, self._counts, pay_of_U(self, V.shape[1])[:2], pay)
+        server = replace(
+            state,
+            V=V / divide,  # one scale for V and for what is sent, so that their difference keeps its meaning
+            sent=sent / divide,
+            up=pooled,
+            cohort=np.uint64(cohort(at.participants)),
+            beta=np.float64(pace.beta),
+            beta_most=np.float64(pace.most),
+            loss=np.float64(np.inf if loss is None else loss),
+            sse=np.float64(np.nan if sse is None else sse),
+            total=np.float64(whole),
+            flat=np.int64(pace.flat),
+        )
+        return server, Factor(server.sent)
+
+    def _noisy_step(self, state: Server, up: RowGradients, at: Round) -> tuple[Server, Factor]:
+        """Take a public step along summed gradients, and keep a running mean of the iterates to end with."""
+        rows = float(self.row_count or 1) * len(at.participants) / int(state.n_clients)
+        sent, mean = noisy_round(state.sent, state.V, up.D, index=at.index, rows=rows)
+        return replace(state, V=mean, sent=sent), Factor(sent)
+
+    def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
+        """Bound what one row can change in the sum of all uploads: the clip, and the rounding of the sum."""
+        if self.row_clip is None:
+            return None
+        rounding = summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
+        return "row", ROW_CLIP + rounding
+
+    def _widen(self, state: Server, pooled: WideSums, at: Round) -> tuple[Server, Factor | Wide]:
+        """Take one step on the wide components; at their second sums, fold them."""
+        here = np.uint64(cohort(at.participants))
+        V = pooled_start.wide_step(as_like(state.sent, pooled.A), pooled, self.server_steps)
+        if state.up is None:
+            down = Wide(unit_rows(V))
+            return replace(state, sent=down.V, up=pooled, cohort=here), down
+        return self._begin(replace(state, cohort=here), pooled_start.fold(pooled, V, self.n_components, state.stream))
+
+    def _begin(self, state: Server, V: np.ndarray) -> tuple[Server, Factor]:
+        """Begin with the components that the first sums gave."""
+        V = as_like(self._scaled(V), state.sent)
+        return replace(state, V=V, sent=V, up=None), Factor(V)
+
+    def settle(self, state: Server, down: Factor | Wide | Alone) -> Factor:
+        """Take the V that was reached, not the bold guess beyond it that was to go out."""
+        if isinstance(down, Wide) and isinstance(state.up, WideSums):
+            V = pooled_start.wide_step(as_like(state.sent, state.up.A), state.up, self.server_steps)
+            return self._begin(state, pooled_start.fold(state.up, V, self.n_components, state.stream))[1]
+        return Factor(state.V if self._balanced else self._scaled(state.V))
+
+    def converged(self, state: Server) -> bool:
+        """Tell whether the last rounds brought next to nothing."""
+        return self.tol > 0 and int(state.flat) >= PATIENCE
+
+    def report(self, state: Server) -> dict[str, float]:
+        """Tell the relative error of those who took part, as far as the sums say it."""
+        sse, total = float(state.sse), float(state.total)
+        return {"relative_error": float(np.sqrt(sse / total))} if total > 0 and np.isfinite(sse) else {}
+
+    def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
+        """Solve U for the final V."""
+        k, V = self.n_components, as_like(down.V, shard.X)
+        # With a clip, U is in units of scaled rows and no start for these.
+        start = state.U if state.U.shape[1] == k + self.n_private and self.row_clip is None else None
+        both = stacked(V, state.Q)
+        U = self._solve(start, shard.X, both, shard.mask, self._pay(shard, state, V, both.shape[0]))
+        return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Solve U for new rows: of the shared components, and after them of the owner's own when they are given."""
+        V = as_like(stacked(factors.V, factors.V_private), X)
+        return self._solve(None, X, V, mask, pay_of_U(self, X.shape[1], V.shape[0]))
+
+    def _pay(self, shard: Shard, state: Local, V: Array, width: int | None = None) -> Penalty:
+        """Say what U pays; where others have missing cells, rows without any pay as if they lay beside them."""
+        pay = pay_of_U(self, shard.n_features, width)
+        alike = bool(state.masked) and shard.mask is None and state.Q is None and not self._counts
+        return pay.complete(V) if alike else pay
+
+    def _solve(self, U: Array | None, X: Array, V: Array, mask: Array | str | None, pay: Penalty) -> Array:
+        if not self._counts:
+            return refit_rows(U, X, V, mask, pay)
+        U = as_like(np.zeros((X.shape[0], V.shape[0])), X) if U is None else U
+        return count_rows(U, X, V, mask, sweeps=COUNT_STEPS, l1=pay.l1, l2=pay.l2)
+
+    def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
+        """Measure the error over all observed cells, or over those that were held out."""
+        kept = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
+        U = kept.U if kept.U_private is None else stacked(kept.U.T, kept.U_private.T).T
+        X, mask = shard.scored
+        return Score.of(*(count_error if self._counts else reconstruction)(X, U, stacked(kept.V, kept.V_private), mask))
+
+    @property
+    def _counts(self) -> bool:
+        return self.loss != "frobenius"
+
+    @property
+    def _balanced(self) -> bool:
+        """Whether penalties on both sides decide how long the rows of V are."""
+        return self.alpha_U > 0 and self.alpha_V != 0
+
+    def _pays(self, masked: bool) -> bool:
+        return self.alpha_U > 0 or self.n_private > 0 or (masked and self.ridge > 0 and not self._counts)
+
+    def _start(self, meta: Meta) -> str:
+        if self.row_clip is not None:  # a start from the data would have to be paid for
+            return "random"
+        if self.start != "auto":
+            return self.start
+        room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
+        return "wide" if room and not (meta.masked or self._counts) else "random"
+
+    def _scaled(self, V: Array) -> Array:
+        return V / (row_sums(V) if self._counts else row_norms(V))
+
+    def _zeros(self, shard: Shard) -> Array:
+        return as_like(np.zeros((shard.n_rows, self.n_components + self.n_private)), shard.X)
+
+
+def _times(weight: float, up: Any) -> Any:
+    return up if weight == 1 else tree_map(lambda leaf: weight * leaf, up)
+
+
+def _wide_leaf(up: Upload) -> Array:
+    """Return a leaf of the shape, type and library of V."""
+    return up.A if isinstance(up, Sums) else up.N

@@ -1,0 +1,113 @@
+"""What the synchronous and the asynchronous methods for parties of one matrix share: start, inner steps, measures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedfactor.core.checks import check_rank
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import LocalFactors, Meta, Round, Score
+from fedfactor.core.tree import Array, record
+from fedfactor.kernels.factors import reconstruction, refit_rows
+from fedfactor.kernels.nmf.proximal_descent import RULES, SOLVERS, check_schedule, inexact_step, schedule
+from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
+from fedfactor.kernels.sketch.sketches import KINDS, Sketch, draw_sketch, sketch_columns, sketch_width
+
+Solver = Literal["proximal", "gradient"]
+Rule = Literal["relative", "absolute"]
+Start = Literal["scaled", "unit", "small"]
+SPREAD = {"scaled": 1.0, "unit": 1.0, "small": 0.01}
+"""Upper end of the uniform draw of V; U takes the mean of the data with "scaled", and the same end otherwise."""
+
+
+@record
+class Local:
+    """Stays home: private U, the party's own V between two exchanges, steps so far, ‖X‖²."""
+
+    U: Array
+    V: Array
+    steps: Array
+    total: Array
+
+
+def first_common(k: int, meta: Meta, at: Round, init: Start) -> Array:
+    """Draw the V that all parties start from; every party can draw it for itself."""
+    return (SPREAD[init] * at.shared_rng("V").random((k, meta.n_features))).astype(meta.dtype)
+
+
+def row_length(n_features: int, init: Start) -> float:
+    """Return the length that rows of V have at the start, and that parties give theirs before they send them."""
+    return SPREAD[init] * math.sqrt(n_features / 3)  # the mean square of uniform numbers on [0, 1] is 1/3
+
+
+def first_local(k: int, shard: Shard, meta: Meta, at: Round, init: Start) -> Local:
+    """Draw U, at the scale that lets U V have the mean of the rows."""
+    mean = total(shard.X) / max(1, shard.n_rows * shard.n_features)
+    spread = 4 * mean / k if init == "scaled" else SPREAD[init]
+    U = as_like(spread * at.rng("U").random((shard.n_rows, k)), shard.X)
+    V = as_like(first_common(k, meta, at, init), shard.X)
+    return Local(U, V, np.int64(0), np.float64(squared_norm(shard.X)))
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """Inner steps on one party's rows: how each factor moves, and through which sketch."""
+
+    solver: Solver
+    rule: Rule
+    start: float | None
+    growth: float | None
+
+    def _step(self, W: Array, G: Array, B: Array, t: int) -> Array:
+        amount = schedule(self.solver, self.start, self.growth, t)
+        return inexact_step(W, G, B, solver=self.solver, rule=self.rule, amount=amount)
+
+    def common(self, X: Array, U: Array, V: Array, t: int, rows: Sketch | None = None) -> Array:
+        """Move V; with a sketch, as seen through ``Sᵀ X`` and ``Sᵀ U``, which nobody else needs to know."""
+        if rows is not None:
+            X, U = sketch_columns(X.T, rows).T, sketch_columns(U.T, rows).T
+        return self._step(V.T, gram(U), sums(U, _plain(X)).T, t).T
+
+    def private(self, X: Array, U: Array, V: Array, t: int) -> Array:
+        """Move U; ``X`` and ``V`` may both be sketched."""
+        return self._step(U, gram_rows(V), cross(_plain(X), V), t)
+
+
+def _plain(X: Array) -> Array:
+    """Bring a sketched matrix into a layout that the products know."""
+    return X.tocsr() if hasattr(X, "tocsr") and X.format not in ("csr", "csc") else X
+
+
+def private_rows(kind: str, n_rows: int, ratio: float, rank: int, at: Round, name: str) -> Sketch | None:
+    """Draw a sketch of one party's rows from its own stream; None when it has too few of them."""
+    width = sketch_width(n_rows, ratio, rank)
+    return None if width >= n_rows else draw_sketch(kind, n_rows, width, at.rng(name))  # type: ignore[arg-type]
+
+
+def check_inner(algorithm: object, meta: Meta) -> None:
+    """Refuse settings that cannot work."""
+    check_rank(algorithm.n_components, meta)  # type: ignore[attr-defined]
+    known = {"solver": SOLVERS, "rule": RULES, "init": tuple(SPREAD), "kind": KINDS}
+    for name, values in known.items():
+        if (value := getattr(algorithm, name, values[0])) not in values:
+            raise ValueError(f"{name}={value!r} is not known. Use one of {', '.join(values)}.")
+    if (steps := getattr(algorithm, "local_steps", 1)) < 1:
+        raise ValueError(f"local_steps={steps} must be at least 1.")
+    if not 0 < (ratio := getattr(algorithm, "ratio", 1.0)) <= 1:
+        raise ValueError(f"ratio={ratio} must lie in (0, 1]: it is the width of a sketch as a share.")
+    check_schedule(algorithm.solver, algorithm.start, algorithm.growth)  # type: ignore[attr-defined]
+
+
+def refit(shard: Shard, U: Array, V: Array) -> LocalFactors:
+    """Solve U for the final common V: what removes the mismatch that the last mean left."""
+    V = as_like(V, shard.X)
+    return LocalFactors(refit_rows(U, shard.X, V), V)
+
+
+def measure(shard: Shard, factors: LocalFactors) -> Score:
+    """Measure the error over all cells."""
+    return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))

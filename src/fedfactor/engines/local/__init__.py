@@ -1,0 +1,1 @@
+"""A whole federation on one machine: threads, processes, or a virtual clock."""

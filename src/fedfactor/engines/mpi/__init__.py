@@ -1,0 +1,1 @@
+"""A federation over the ranks of an MPI job."""

@@ -1,0 +1,234 @@
+"""What answers letters at a client: checks them, takes the step, keeps state and answer, writes down what is sent.
+
+The same for a process that lives for one letter and for one that stays. A letter that was answered before gets the same
+bytes again, so a server may ask as often as it likes: no step is taken twice, and no noise is drawn twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from fedfactor.core.errors import DataError, FedfactorError, ProtocolError
+from fedfactor.core.federation import Shard
+from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.protocol import LocalFactors, Round, Score
+from fedfactor.core.tree import Tree, kind_of
+from fedfactor.core.wire import Spec, check_message, from_bytes, to_bytes
+from fedfactor.engines import client
+from fedfactor.engines.base import check_fit
+from fedfactor.engines.remote.client_folder import Agreement, ClientFolder, Kept
+from fedfactor.engines.remote.column_sums import Ask, ColumnSums, column_sums, survey_messages, weighted
+from fedfactor.engines.remote.message import Head, most_bytes, read_head, seal, unseal
+from fedfactor.engines.remote.secure_sum import (
+    Begin,
+    Counts,
+    Part,
+    Ready,
+    bond_of,
+    counts_messages,
+    phase_messages,
+    uploads,
+)
+from fedfactor.privacy.primitives import Identity
+from fedfactor.privacy.rare_columns import column_counts, without_columns
+from fedfactor.threads import limit_threads
+
+logger = logging.getLogger("fedfactor")
+
+_ORDER = ("survey", "step", "end")
+COLUMNS = "columns.safetensors"
+
+
+class Refused(FedfactorError, ValueError):
+    """A client will not do what a letter asks; the reason goes back to the server."""
+
+
+class RemoteClient:
+    """Answers for one client.
+
+    Parameters
+    ----------
+    seat : ClientFolder
+        The client's folder.
+    """
+
+    def __init__(self, seat: ClientFolder) -> None:
+        self.seat = seat
+        self.agreement: Agreement = seat.agreement
+        self.algorithm = self.agreement.make()
+        self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
+        self._most = self.agreement.most_steps
+        secure = self.agreement.protect != "none"
+        meta, self._least = self.agreement.meta, self.agreement.least
+        self._surveyed = counts_messages(meta) if secure else survey_messages(meta)
+        self._part: tuple[int, Part] | None = None
+        self._kinds: list[type] = uploads(self.expected) if secure else []
+        self._phases = phase_messages(meta.n_clients)
+        self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one letter; the answer may be a refusal, and is written down before it is returned."""
+        with self.seat.locked(), limit_threads(self.agreement.threads):
+            told = Head("refusal", "", 0, self.agreement.name, self.agreement.terms)
+            try:
+                if len(data) > self._limit:
+                    raise ProtocolError(f"a letter of {len(data)} bytes came where {self._limit} can be right")
+                asked = read_head(data)
+                told = replace(told, run=asked.run, index=asked.index, since=asked.since, session=asked.session)
+                self._agree(asked)
+                answer, told = self._serve(asked, data)
+            except Exception as error:
+                told = replace(told, reason=_reason(error))
+                answer = seal(told)
+            self.seat.log(told, answer)
+            return answer
+
+    def _agree(self, asked: Head) -> None:
+        mine = self.agreement
+        if asked.terms != mine.terms:
+            raise Refused(
+                "the server's federation.toml is not the one this party signed up for "
+                f"(fingerprint {asked.terms[:12]}, here {mine.terms[:12]}). Compare the two; join again if you agree"
+            )
+        if asked.client != mine.name:
+            raise Refused(f"the letter is for {asked.client!r}, but this is {mine.name!r}")
+        if asked.kind not in (*_ORDER, "sum"):
+            raise Refused(f"a letter of kind {asked.kind!r} asks for nothing")
+        if asked.index > self._most:
+            raise Refused(f"step {asked.index} was asked for, but {self._most} were agreed")
+
+    def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
+        told = replace(asked, participants=(), reason="", scales=(), attempt=0)
+        if asked.kind == "sum":
+            return seal(told, self._sum(asked, unseal(data, asked, self._phases))), told
+        kept = self.seat.load()
+        if kept is not None and kept.head.run == asked.run:
+            last = kept.head
+            if (last.kind, last.index) == (asked.kind, asked.index):
+                return kept.answer, told  # asked again: the same bytes
+            if (_ORDER.index(asked.kind), asked.index) < (_ORDER.index(last.kind), last.index):
+                raise Refused(f"{asked.kind} {asked.index} is stale: {last.kind} {last.index} was answered already")
+        if asked.kind == "survey":
+            down = unseal(data, asked, self._surveyed)
+            return self._keep(told, None, None, self._survey(down), bond_of(asked, down))
+        down = unseal(data, asked, self.expected, self.agreement.payload)
+        base = None if kept is None else _state_after(asked, kept)
+        if base is None:
+            base = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
+        state, up = self._work(asked, base, down)
+        return self._keep(told, state, base, up, bond_of(asked, down, self._columns().get("rare")))
+
+    def _keep(self, told: Head, state: Tree, before: Tree, up: Tree, bond: np.ndarray) -> tuple[bytes, Head]:
+        """Keep everything before it is sent; where a secure sum was agreed, the upload itself waits here for it."""
+        held = self.agreement.protect != "none" and told.kind != "end" and hasattr(up, "uplink")
+        number = self._kinds.index(kind_of(up)) if held and not isinstance(up, Counts) else 0
+        sent = Ready(np.int64(number)) if held else up
+        answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
+        self.seat.save(Kept(told, answer, state, before, *((up, bond) if held else ())))
+        return answer, told
+
+    def _sum(self, asked: Head, down: Tree) -> Tree:
+        """Take the next step of a secure sum of the upload that waits here."""
+        mine = self.agreement
+        if mine.protect == "none":
+            raise Refused("a secure sum was begun, but none was agreed")
+        if isinstance(down, Begin) and (self._part is None or self._part[0] != asked.session):
+            kept, kind = self.seat.load(), "survey" if float(down.nothing) == 1.0 else "step"
+            if kept is None or kept.up is None or _place(kept.head) != (asked.run, kind, asked.index):
+                raise Refused("no upload waits here for that secure sum")
+            registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
+            identity = Identity((self.seat.folder / "identity.key").read_bytes())
+            part = Part(mine.name, mine.meta.clients, identity, registry, asked, kept.up, kept.bond)
+            self._part = (asked.session, part)
+        if self._part is None or self._part[0] != asked.session:
+            raise Refused("this party is not in that secure sum: it was restarted. Begin the sum again")
+        return self._part[1].answer(down)
+
+    def _survey(self, down: Tree) -> Tree:
+        """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
+        kind, protect = self.agreement.survey, self.agreement.protect
+        if not kind and protect == "none":
+            raise Refused("column sums were asked for, but the agreed preprocessing needs none")
+        if isinstance(down, ColumnSums | Counts):
+            if isinstance(down, Counts):
+                self._believe(down)
+            self.__dict__.pop("shard", None)
+            found = (
+                {"weights": down.weights(kind)} if isinstance(down, ColumnSums) else {"rare": down.rare(self._least)}
+            )
+            write_atomic(self.seat.folder / COLUMNS, to_bytes(found))
+            return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
+        if protect == "none":
+            return column_sums(self.seat.shard.X)
+        return self._counts()
+
+    def _counts(self) -> Counts:
+        counts = column_counts(self.seat.shard).astype(np.float64)
+        return Counts(counts, (counts > 0).astype(np.float64))
+
+    def _believe(self, told: Counts) -> None:
+        """Refuse totals that one's own part shows to be wrong; larger ones must be believed."""
+        mine, n = self._counts(), self.agreement.meta.n_clients
+        if (told.rows < mine.rows).any() or (told.clients < mine.clients).any() or (told.clients > n).any():
+            raise Refused("the counts of columns are not a sum that this party is in")
+
+    def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
+        if asked.kind == "end":
+            factors, score = client.end(self.algorithm, self.shard, state, down)
+            self._take_home(asked.run, factors, score)
+            return state, score if self.agreement.report_score else Ask(np.float64(0))
+        at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
+        new_state, up = client.step(self.algorithm, self.shard, state, down, at)
+        if up is None:
+            raise Refused("this client cannot take part in this round")
+        check_message(up, self.expected)
+        return new_state, up
+
+    def _take_home(self, run: str, factors: LocalFactors, score: Score) -> None:
+        """Keep the factors in the client's own folder; nothing of them is sent but the score."""
+        folder = private_folder(self.seat.folder / "result")
+        write_atomic(folder / "factors.safetensors", to_bytes({"factors": factors, "score": score}, {"run": run}))
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Read what the survey said about columns; nothing before it."""
+        file = self.seat.folder / COLUMNS
+        return from_bytes(file.read_bytes()) if file.exists() else {}
+
+    @cached_property
+    def shard(self) -> Shard:
+        """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
+        shard = self.seat.shard
+        if not self.agreement.survey and self.agreement.protect == "none":
+            return shard
+        found = self._columns()
+        if not found:
+            raise Refused("the columns were never agreed on: the server skipped its survey")
+        if "rare" in found:
+            return without_columns(shard, found["rare"], merge=False) if found["rare"].size else shard
+        return Shard(weighted(shard.X, found["weights"]), shard.mask, shard.features)
+
+
+def _place(head: Head) -> tuple[str, str, int]:
+    return head.run, head.kind, head.index
+
+
+def _state_after(asked: Head, kept: Kept) -> Tree:
+    """Return the state after the last step that counted: an answer that came too late never happened."""
+    last = kept.head
+    if last.run != asked.run or asked.since < 0:
+        return None
+    return kept.state if last.index == asked.since else kept.before if last.since == asked.since else None
+
+
+def _reason(error: Exception) -> str:
+    """Tell the server why, unless the reason may speak of rows: then it is told that, and the log here has the rest."""
+    if isinstance(error, Refused | ProtocolError):
+        return f"{type(error).__name__}: {error}"[:2000]
+    logger.error("A letter could not be answered.", exc_info=error)
+    if isinstance(error, DataError):
+        return "DataError: the rows do not suit the algorithm; the client's log says why"
+    return f"{type(error).__name__}: the client's log says more"

@@ -1,0 +1,242 @@
+"""A client's own folder: what it agreed to, its rows, its state, and every byte it ever sent.
+
+The folder is readable by its owner only. A process that serves one letter and ends finds everything here: rows are
+mapped, not read, and state and answer are one file that is replaced in one step, so that a kill leaves both or neither.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.checks import is_sparse
+from fedfactor.core.errors import CheckpointError, DataError
+from fedfactor.core.federation import Shard
+from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.tree import Tree, freeze
+from fedfactor.core.wire import from_bytes, read_header, to_bytes
+from fedfactor.engines.local.worker import algorithm_of
+from fedfactor.engines.remote.message import Head, Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a party signed up for, in the words of engines.
+
+    Parameters
+    ----------
+    name : str
+        The party's own name; empty at the server.
+    terms : str
+        Fingerprint of the file that all parties read.
+    algorithm : str
+        Import name of the algorithm.
+    settings : dict
+        Its fields.
+    meta : Meta
+        What is public about the data.
+    seed, rounds : int
+        Of the run.
+    payload : {"exact", "float16"}
+        How arrays travel.
+    threads : int
+        Threads per product, which is part of the bits.
+    survey : {"", "tf-idf", "scale"}
+        Column weights that are found from summed columns before round 0.
+    report_score : bool
+        Whether a client tells the server its final error.
+    protect : {"none", "secure-sum"}
+        Whether the server sees each upload, or only their sum.
+    registry : dict of str to str
+        For a secure sum: the key with which each party signs, in hexadecimal.
+    least : tuple of int
+        For a secure sum: rows and parties that must fill a column, or it is left out.
+    """
+
+    name: str
+    terms: str
+    algorithm: str
+    settings: dict[str, Any]
+    meta: Meta
+    seed: int
+    rounds: int
+    payload: Payload = "exact"
+    threads: int = 1
+    survey: str = ""
+    report_score: bool = True
+    protect: str = "none"
+    registry: dict[str, str] = field(default_factory=dict[str, str])
+    least: tuple[int, int] = (0, 0)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether clients go on without waiting for each other."""
+        return bool(getattr(type(self.make()), "asynchronous", False))
+
+    @property
+    def most_steps(self) -> int:
+        """Steps that one client can be asked for: without rounds, a fast one takes those of others too."""
+        return self.rounds * (self.meta.n_clients if self.asynchronous else 1)
+
+    def make(self) -> Algorithm:
+        """Build the algorithm."""
+        return algorithm_of(self.algorithm, self.settings)
+
+    def to_json(self) -> bytes:
+        """Write as JSON."""
+        return (json.dumps(asdict(self), indent=1) + "\n").encode()
+
+    @classmethod
+    def of(cls, data: bytes) -> Agreement:
+        """Read what :meth:`to_json` wrote."""
+        raw: dict[str, Any] = json.loads(data)
+        about: dict[str, Any] = raw.pop("meta")
+        names = tuple(about.pop("clients"))
+        raw["least"] = tuple(raw["least"])
+        return cls(**raw, meta=Meta(clients=names, **about))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a client keeps with its last answer.
+
+    The state before the step is among it, for the case that the answer comes too late and does not count; and, where a
+    secure sum sends it under masks, the upload itself, for the case that the sum must begin again, with the digest of
+    the question that it answers.
+    """
+
+    head: Head
+    answer: bytes
+    state: Tree = None
+    before: Tree = None
+    up: Tree = None
+    bond: Tree = None
+
+
+class ClientFolder:
+    """One client's folder."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """What the owner signed up for."""
+        try:
+            return Agreement.of((self.folder / "agreement.json").read_bytes())
+        except FileNotFoundError:
+            raise DataError(f"{self.folder} is no client's folder. Make one with fedfactor join.") from None
+
+    @cached_property
+    def shard(self) -> Shard:
+        """The rows, mapped from the disk."""
+        folder = self.folder / "data"
+
+        def mapped(name: str) -> Any:
+            return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+        about: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
+        if about["sparse"]:
+            from scipy.sparse import csr_array
+
+            X = csr_array((mapped("data"), mapped("indices"), mapped("indptr")), shape=tuple(about["shape"]))
+        else:
+            X = mapped("X")
+        mask = mapped("mask") if about["mask"] == "array" else about["mask"]
+        return Shard(X, mask, None)
+
+    @classmethod
+    def make(cls, folder: str | os.PathLike[str], agreement: Agreement, shard: Shard) -> ClientFolder:
+        """Set a folder up: rows first, the agreement last, so that a half-made folder is not taken for a whole one."""
+        seat = cls(private_folder(folder))
+        data = private_folder(seat.folder / "data")
+        X, mask = shard.X, shard.mask
+        parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if is_sparse(X) else {"X": X}
+        if mask is not None and not isinstance(mask, str):
+            parts["mask"] = mask
+        for name, array in parts.items():
+            _write_npy(data / f"{name}.npy", array)
+        kept = mask if mask is None or isinstance(mask, str) else "array"
+        about = {"sparse": is_sparse(X), "shape": list(X.shape), "mask": kept}
+        write_atomic(data / "about.json", json.dumps(about).encode())
+        write_atomic(seat.folder / "agreement.json", agreement.to_json())
+        return seat
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Keep other processes of this client out: a killed one may still be on its way down."""
+        handle = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def load(self) -> Kept | None:
+        """Return what was kept with the last answer; None at the start."""
+        file = self.folder / "state.safetensors"
+        if not file.exists():
+            return None
+        data = file.read_bytes()
+        try:
+            head = Head.of(read_header(data, limit=1 << 30)[1]["letter"])
+            tree = from_bytes(data)
+            answer: bytes = tree.pop("answer").tobytes()
+            return Kept(head, answer, **{name: freeze(part) for name, part in tree.items()})
+        except (ValueError, KeyError) as error:
+            raise CheckpointError(f"{file} is damaged ({error}). Restore it from a back-up, or join anew.") from None
+
+    def save(self, kept: Kept) -> None:
+        """Keep states and answer together: a crash leaves the old ones or the new ones."""
+        answer = np.frombuffer(kept.answer, np.uint8)
+        tree = {"state": kept.state, "before": kept.before, "up": kept.up, "bond": kept.bond, "answer": answer}
+        write_atomic(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(kept.head))}))
+
+    def log(self, head: Head, answer: bytes) -> None:
+        """Write down what is about to be sent: one line each, and the bytes in a file of their own."""
+        digest = hashlib.sha256(answer).hexdigest()
+        folder = private_folder(self.folder / "sent")
+        file = folder / f"{digest}.safetensors"
+        again = file.exists()
+        if not again:
+            write_atomic(file, answer)
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "run": head.run, "kind": head.kind,
+            "index": head.index, "bytes": len(answer), "sha256": digest, "again": again,
+        }  # fmt: skip
+        if head.reason:
+            line["reason"] = head.reason
+        handle = os.open(self.folder / "sent.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        try:
+            os.write(handle, (json.dumps(line) + "\n").encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def sent(self) -> list[dict[str, Any]]:
+        """List what was sent, oldest first."""
+        file = self.folder / "sent.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _write_npy(path: Path, array: Any) -> None:
+    """Save for mapping; written beside and moved into place, because the old file may be mapped right now."""
+    draft = path.with_suffix(".part")
+    handle = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)

@@ -1,0 +1,148 @@
+"""One function that runs any algorithm on any engine."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm, LocalFactors, Score
+from fedfactor.core.run import Run
+from fedfactor.core.tree import kind_of
+from fedfactor.engines.base import AnyCallback, Engine, Participation
+from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.privacy.plan import judge_clear, make_plan
+
+
+def engine_of(engine: str | Engine) -> Engine:
+    """Turn a name into an engine; engines pass through."""
+    if not isinstance(engine, str):
+        return engine
+    if engine == "local":
+        from fedfactor.engines.local.engine import LocalEngine
+
+        return LocalEngine()
+    if engine == "mpi":
+        from fedfactor.engines.mpi.engine import MPIEngine, load_mpi
+
+        load_mpi()
+        return MPIEngine()
+    raise ValueError(
+        f"engine={engine!r} is not known. Use 'local', 'mpi', or an engine object such as LocalEngine(workers=2)."
+    )
+
+
+def run(
+    algorithm: Algorithm,
+    federation: Federation | Mapping[str, Any] | Sequence[Any],
+    *,
+    engine: str | Engine = "local",
+    rounds: int | None = None,
+    seed: int | None = None,
+    privacy: Any = None,
+    participation: Participation = 1.0,
+    checkpoint: Any = None,
+    callbacks: Sequence[AnyCallback] = (),
+) -> Run:
+    """Run a federated algorithm.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        What to compute, e.g. ``fedfactor.algorithms.PooledNMF(n_components=20)``.
+    federation : Federation, mapping or list
+        Who owns which rows.
+    engine : str or Engine
+        How messages travel.
+    rounds : int, optional
+        Rounds at most; by default the algorithm's own.
+    seed : int, optional
+        Seed of every stream; drawn and kept in ``Run.seed`` when None.
+    privacy : str, dp(...), transform, or tuple of these, optional
+        What protects uploads on their way: ``"secure-sum"`` shows the server sums only, :func:`fedfactor.dp` adds noise
+        for a budget, ``"median"``, ``"trimmed-mean"`` and ``"group-median"`` withstand hostile clients. None: every
+        upload is seen in the clear.
+    participation : float or function
+        Share of clients in each round, or a rule ``(round, names) -> names``.
+    checkpoint : path or Checkpoint, optional
+        Folder in which the run is kept, and from which an interrupted run goes on.
+    callbacks : sequence
+        Objects of :class:`~fedfactor.engines.base.Callback`, or functions of a round record that return True to stop.
+
+    Returns
+    -------
+    Run
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> from fedfactor.algorithms import PooledNMF
+    >>> X = np.random.default_rng(0).random((60, 8))
+    >>> result = fedfactor.run(PooledNMF(n_components=3), {"a": X[:20], "b": X[20:]}, rounds=5, seed=0)
+    >>> result.V.shape, result.rounds
+    ((3, 8), 5)
+    """
+    _check_words(algorithm, rounds, seed)
+    if not isinstance(federation, Federation):
+        federation = Federation(federation)
+    chosen = engine_of(engine)
+    settings: dict[str, Any] = {
+        "seed": secrets.randbits(63) if seed is None else int(seed),
+        "participation": participation,
+        "checkpoint": checkpoint,
+        "callbacks": callbacks,
+    }
+    simulation = bool(getattr(chosen, "simulation", False))
+    if getattr(chosen, "apart", False):  # opening all owners here would defeat such an engine; it judges by itself
+        if privacy is not None:
+            raise IncompatibleError(
+                f"privacy={privacy!r} is not offered where each process holds its own owners only "
+                f"({type(chosen).__name__}): plain sums travel. Use the local engine to simulate it, or None."
+            )
+        return chosen.run(algorithm, federation, rounds=rounds, **settings)
+    if privacy is None:
+        if simulation:  # elsewhere no party may open the rows of another to look
+            judge_clear(algorithm, federation, simulation=True)
+        return chosen.run(algorithm, federation, rounds=rounds, **settings)
+    if not getattr(chosen, "channels", False):
+        raise IncompatibleError(
+            f"{type(chosen).__name__} carries uploads in the clear: it has no place for privacy={privacy!r}. Use "
+            "engine='local', or leave privacy out."
+        )
+    kept = Checkpoint.of(checkpoint)
+    folder = None if kept is None else Path(kept.folder)
+    plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
+    carrier: Any = chosen
+    result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
+    return result if plan.federation is federation else _at_home(result, plan.original)
+
+
+def _check_words(algorithm: Any, rounds: Any, seed: Any) -> None:
+    """Refuse what is no algorithm, above all the estimator of the same name, and numbers that are not whole."""
+    if not isinstance(algorithm, Algorithm):
+        kind = algorithm if isinstance(algorithm, type) else kind_of(algorithm)
+        name = str(getattr(kind, "__name__", kind))
+        remedy = f"Use fedfactor.algorithms.{name}(...)" if hasattr(kind, "_method") else "Make one first: Name(...)"
+        raise IncompatibleError(
+            f"fedfactor.run takes an algorithm with its settings, but {name} is not one. {remedy}, or fit an estimator."
+        )
+    for word, value in (("rounds", rounds), ("seed", seed)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise ValueError(f"{word}={value!r} must be a whole number, or None.")
+
+
+def _at_home(result: Run, federation: Federation) -> Run:
+    """Fit U to all rows and columns: what a run must not share, each owner may still use at home."""
+    factors: dict[str, LocalFactors] = {}
+    scores: dict[str, Score] = {}
+    for name in federation.names:
+        shard, kept = federation.shard(name), result.factors[name]
+        U = result.algorithm.fold_in(shard.X, kept, shard.mask)
+        factors[name] = replace(kept, U=U)
+        scores[name] = result.algorithm.score(shard, factors[name], result.down)
+    return replace(result, factors=factors, scores=scores)

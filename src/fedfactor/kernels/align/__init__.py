@@ -1,0 +1,1 @@
+"""Which component belongs with which: plans, transport, barycenters, drift."""

@@ -1,0 +1,1 @@
+"""Boolean factors: the product, packed bits, local solvers, proximal maps."""

@@ -1,0 +1,1 @@
+"""Plain loops, written to be compiled by :mod:`fedfactor.kernels.compiled`."""

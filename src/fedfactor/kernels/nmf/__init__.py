@@ -1,0 +1,1 @@
+"""Non-negative factors: steps, starts, missing cells, counts, exact solutions."""

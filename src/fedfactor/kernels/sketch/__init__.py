@@ -1,0 +1,1 @@
+"""Random sketches, and what published sketches give away."""
