@@ -11,10 +11,11 @@ import fedfactor
 
 ROOT = Path(fedfactor.__file__).parent
 OTHERS = (
-    "kernels/clipping.py", "core/wire.py", "core/tree.py", "core/files.py", "engines/secure.py", "engines/clerk.py",
-    "engines/letters.py", "engines/desk.py", "engines/remote.py", "federation/keys.py",
+    "kernels/clipping.py", "core/wire.py", "core/tree.py", "core/files.py", "federation/keys.py",
 )  # fmt: skip
-PATHS = sorted([*(ROOT / "privacy").glob("*.py"), *(ROOT / name for name in OTHERS)])
+PATHS = sorted(
+    [*(ROOT / "privacy").glob("*.py"), *(ROOT / "engines/remote").glob("*.py"), *(ROOT / name for name in OTHERS)]
+)
 BANNED_MODULES = {"random", "pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from fedfactor.algorithms.names import algorithm_class
 from fedfactor.cli.console import Debug, console, duration, polite, size
 from fedfactor.cli.place import Place
-from fedfactor.cli.settings import algorithm_class, missing
+from fedfactor.cli.settings import missing
 from fedfactor.core.checks import check_features, check_values, split_missing
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import write_atomic
