@@ -59,7 +59,7 @@ def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face)
             assert parameters[field.name].default == field.default
     assert {name: parameters[name].default for name in EVERY_RUN} == EVERY_RUN
     for name in parameters:
-        assert f"\n    {name} : " in face.__doc__
+        assert f"\n{name} : " in inspect.getdoc(face)
     assert getattr(fedfactor, face.__name__) is face
 
 

@@ -81,7 +81,7 @@ def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face)
 @pytest.mark.parametrize("face", EVERY)
 def test_every_parameter_is_documented(face):
     for name in inspect.signature(face).parameters:
-        assert f"\n    {name} : " in face.__doc__
+        assert f"\n{name} : " in inspect.getdoc(face)
 
 
 @pytest.mark.parametrize("face", EVERY)

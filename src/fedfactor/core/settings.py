@@ -37,6 +37,7 @@ class Declared:
     formerly: str | None = None
     former_values: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     check: bool = True
+    shown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Setting:
         >>> Setting("alpha", float | Literal["same"] | None, None, Declared(at_least=0)).type_words
         'float, at least 0 or "same"'
         """
+        if self.declared.shown:
+            return self.declared.shown
         parts = _parts(self.kind)
         optional = type(None) in parts and self.default is None
         named = [_kind_words(part) for part in parts if not (optional and part is type(None))]
@@ -177,6 +180,7 @@ def setting(
     formerly: str | None = None,
     former_values: Mapping[Any, Any] | None = None,
     check: bool = True,
+    shown: str = "",
 ) -> Any:
     """Declare a setting: the value of a field of a class under :func:`declares_settings`.
 
@@ -196,6 +200,8 @@ def setting(
         Choices that have a new name: old → new; still taken, with a warning.
     check : bool, default=True
         False: the owner of the setting looks at its values itself.
+    shown : str, optional
+        The type in docstrings, where that of the field says too little.
 
     Returns
     -------
@@ -214,9 +220,8 @@ def setting(
     >>> settings_of_class(Shrink)[0].heading
     'amount : float in [0, 1], default=0.5'
     """
-    declared = Declared(
-        words, at_least, above, at_most, below, because, formerly, {} if former_values is None else former_values, check
-    )
+    former = {} if former_values is None else former_values
+    declared = Declared(words, at_least, above, at_most, below, because, formerly, former, check, shown)
     return field(default=default, metadata={KEY: declared})
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
@@ -16,23 +16,40 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor.core.checks import as_matrix, check_values
 from fedfactor.core.errors import DataError, IncompatibleError, callers_level
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, user_fields
+from fedfactor.core.protocol import Algorithm, LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
 from fedfactor.engines.callbacks import watcher
 from fedfactor.engines.run import engine_of, run
 from fedfactor.estimators import _inputs
+from fedfactor.estimators._face import EveryRun, Face, MissingCells, Progress
 from fedfactor.kernels.factors import reconstruction
 from fedfactor.kernels.products import as_like
 
 
-class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A face: its parameters are the fields of one algorithm, and what every run needs.
+class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EveryRun, MissingCells, Progress, Face):
+    """An estimator over rows: its parameters are the settings of one algorithm, and those of every run.
 
-    Subclasses name the algorithm in ``_method`` and write their ``__init__`` in full, as scikit-learn wants it.
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        V, shared by all owners.
+    client_factors_ : dict of str to array of shape (n_c, n_components)
+        U of each owner. Only a simulation has them all.
+    reconstruction_err_, relative_error_ : float
+        ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells.
+    n_iter_ : int
+        Rounds that were run.
+    run_ : Run
+        History, traffic, time, errors by owner, and the seed.
+    n_components_, n_features_in_ : int
+        The shape of V.
+    feature_names_in_ : ndarray of str
+        Only when the features have names.
     """
 
+    n_components: int
     _method: ClassVar[type[Algorithm]]
     _warns_at_last_round: ClassVar[bool] = True
 
@@ -190,15 +207,12 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return run(algorithm, federation, **options)
 
     def _settings(self) -> tuple[Algorithm, Any, int]:
-        for name in ("n_components", "n_clients"):
-            _inputs.check_whole(name, getattr(self, name))
-        if self.rounds is not None:
-            _inputs.check_whole("rounds", self.rounds)
+        """Return the algorithm, the engine and the seed, once all settings are known to be such."""
+        algorithm = self._algorithm()
         _inputs.check_missing(self.missing_values)
         engine = engine_of(self.engine)
         if not hasattr(engine, "run"):
             raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
-        algorithm = self._method(**{field.name: getattr(self, field.name) for field in user_fields(self._method)})
         return algorithm, engine, _inputs.draw_seed(self.random_state)
 
     def _keep(self, result: Run, federation: Federation) -> None:

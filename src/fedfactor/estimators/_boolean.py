@@ -17,16 +17,30 @@ from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.engines.run import run
-from fedfactor.estimators import _inputs
 from fedfactor.estimators._base import FederatedTransformer
+from fedfactor.estimators._face import BooleanRows, Restarts
 from fedfactor.kernels.boolean.product import boolean_product
 from fedfactor.kernels.products import as_like
 from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
 from fedfactor.privacy.dp import refuse_repeats
 
 
-class BooleanTransformer(FederatedTransformer):
-    """A face whose rows and factors are zeros and ones."""
+class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
+    """An estimator whose rows and factors are zeros and ones.
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        V, zeros and ones, shared by all owners.
+    client_factors_ : dict of str to array of shape (n_c, n_components)
+        U of each owner, zeros and ones. Only a simulation has them all.
+    loss_ : float
+        Wrong cells over ones, of all owners together.
+    metrics_ : BooleanMetrics
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
+    reconstruction_err_, relative_error_ : float
+        Square root of the wrong cells, and of the loss.
+    """
 
     # Factors are rounded in any case: a run that ends with its last round has not failed.
     _warns_at_last_round: ClassVar[bool] = False
@@ -85,10 +99,6 @@ class BooleanTransformer(FederatedTransformer):
         found = found if isinstance(found, dict) else {"new rows": found}
         parts = ({name: pair[place] for name, pair in found.items()} for place in (0, 1))
         return boolean_metrics(*parts, factors.V, floor=floor)
-
-    def _settings(self) -> tuple[Algorithm, Any, int]:
-        _inputs.check_whole("n_init", self.n_init)
-        return super()._settings()
 
     def _encode(self, federation: Federation) -> Federation:
         return binarized(federation, self.binarize)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,18 +10,30 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.grid import grid_federation
 from fedfactor.core.run import Run
+from fedfactor.core.settings import setting
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
 from fedfactor.engines.callbacks import watcher
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._base import FederatedTransformer, _copy
+from fedfactor.estimators._face import offers_settings
 from fedfactor.kernels.products import as_like
 
 
+@offers_settings
 class SecureFace(FederatedTransformer):
-    """A face whose owners hold rows or, with ``split="columns"``, columns of X: the algorithm then sees Xᵀ."""
+    """An estimator whose owners hold rows or, with ``split="columns"``, columns of X: the algorithm then sees Xᵀ.
 
-    split: str
+    Attributes
+    ----------
+    client_factors_ : dict of str to array
+        What only that owner has: its rows of U, or with ``split="columns"`` its columns of V as rows.
+    """
+
+    split: Literal["rows", "columns"] = setting(
+        "What owners hold: rows of X, or columns of it as in the paper. ``groups`` labels the one or the other.",
+        default="rows",
+    )
 
     def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
         """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners.
@@ -41,9 +53,7 @@ class SecureFace(FederatedTransformer):
         return _copy(self._common)
 
     def _learn(self, X: Any, groups: Any) -> Any:
-        if self.split not in ("rows", "columns"):
-            raise ValueError(f"split={self.split!r} is not known. Use 'rows' or 'columns'.")
-        if self.split == "rows":
+        if self.split != "columns":
             return super()._learn(X, groups)
         if _inputs.is_owned(X):
             raise DataError("split='columns' cuts one matrix into columns, but this X comes with its owners of rows.")
@@ -74,7 +84,13 @@ class SecureFace(FederatedTransformer):
 
 
 class GridFace(FederatedTransformer):
-    """A face that cuts X into blocks for the nodes of one cluster."""
+    """An estimator that cuts X into blocks for the nodes of one cluster.
+
+    Attributes
+    ----------
+    client_factors_ : dict of str to array
+        Rows of U of each node.
+    """
 
     def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
         """Fit, and return U as :meth:`transform` finds it; ``client_factors_`` holds U as the last sketch left it.

@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Algorithm, LocalFactors
+from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.data.partition import split_evenly
 from fedfactor.data.ratings import Ratings, ratings_of
 from fedfactor.engines.callbacks import watcher
 from fedfactor.engines.run import engine_of, run
 from fedfactor.estimators import _inputs
+from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
 from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
 
 
-class FederatedRecommender(BaseEstimator):
-    """A face for ratings: its parameters are the fields of one algorithm, and what every run needs.
+class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
+    """An estimator over ratings: its parameters are the settings of one algorithm, and those of every run.
 
-    Subclasses name the algorithm in ``_method`` and write their ``__init__`` in full, as scikit-learn wants it.
+    Attributes
+    ----------
+    items_ : ndarray of shape (m,)
+        Item ids.
+    users_ : dict of str to ndarray
+        User ids of each owner.
+    components_ : array
+        Item factors of the first owner's model; where it has biases, below them a row of ones and a row of levels.
+    client_factors_ : dict of str to array
+        User factors of each owner. Only a simulation has them all.
+    scale_ : (low, high) or None
+        To which predictions are clipped.
+    n_rejected_ : int
+        Owners left out of a joint step because what they sent cannot be item factors.
+    n_iter_ : int
+        Exchanges that were run.
+    run_ : Run
+        History, traffic, time, errors by owner, and the seed.
     """
 
-    _method: ClassVar[type[Algorithm]]
+    n_components: int
 
     def fit(self, ratings: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Learn from ratings that belong to several owners.
@@ -50,15 +67,13 @@ class FederatedRecommender(BaseEstimator):
         self
         """
         engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
-        for name in ("n_components", "n_clients"):
-            _inputs.check_whole(name, getattr(self, name))
+        algorithm = self._algorithm()
         _check_scale(self.scale)
         found = ratings_of(ratings, groups)
         if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
             found = _deal(found, self.n_clients, seed)
         if not found.n_ratings:
             raise DataError("There are no ratings at all.")
-        algorithm = self._method(**{field.name: getattr(self, field.name) for field in fields(self._method)})
         watch = watcher(self.verbose, type(self).__name__)
         options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
         self._keep(run(algorithm, found.federation(), engine=engine, **options), found)
