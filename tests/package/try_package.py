@@ -24,8 +24,8 @@ PROGRAMS = {
     "deep": f"{ROWS}; import fedfactor; B = (X > .5).astype(float); "
     "fedfactor.run(fedfactor.algorithms.FedDMF(2, hidden=4, epochs=1), {'a': B[:15], 'b': B[15:]}, rounds=1, seed=0)",
     "privacy": f"{ROWS}; import fedfactor; Y = np.vstack([X] * 40); "
-    "run = fedfactor.run(fedfactor.algorithms.PooledNMF(2), {'a': Y[:600], 'b': Y[600:]}, rounds=2, seed=0, "
-    "privacy=fedfactor.dp(epsilon=8, delta=1e-5, unit='row', row_bound=3.0, rows=1200, noise_seed=0))",
+    "run = fedfactor.run(fedfactor.algorithms.PooledNMF(2), {'a': Y[:400], 'b': Y[400:800], 'c': Y[800:]}, rounds=2, "
+    "seed=0, privacy=fedfactor.dp(epsilon=8, delta=1e-5, unit='row', row_bound=3.0, rows=1200, noise_seed=0))",
     "plots": f"{FIT}; from fedfactor.plots import plot_history; plot_history(fedfactor.PooledNMF(2).fit(X).run_)",
     "data": f"{ROWS}; import pandas, fedfactor; "
     "fedfactor.PooledNMF(2).fit(pandas.DataFrame(X, columns=list('abcdef')))",
