@@ -167,15 +167,15 @@ def test_one_client_alone_shares_everything():
         (FNMF(2, alignment="magic"), "alignment='magic' is not known"),
         (FNMF(2, barycenter="mean"), "barycenter='mean' is not known"),
         (FNMF(2, gamma=-1.0), "gamma=-1.0 must be at least 0"),
-        (FNMF(2, inertia=0.5), r"inertia=0.5 must be in \[0, 0.5\)"),
+        (FNMF(2, inertia=0.5), r"inertia=0.5 must lie in \[0, 0.5\)"),
         (FNMF(2, alignment="knn", neighbours=3), "neighbours=3 must not exceed n_components=2"),
         (FNMF(2, alignment="lap_rho"), "at least 4 features, but there are 3"),
-        (FNMF(2, pull_from=-1), "pull_from=-1 must be at least 0"),
+        (FNMF(2, pull_from=-1), "pull_from=-1 must be a whole number of at least 0"),
         (FedProxNMF(2, mu=-1.0), "mu=-1.0 must not be negative"),
         (FedProxNMF(2, pull_from=-1), "pull_from=-1 must be at least 0"),
         (FedProxNMF(2, start="mine"), "start='mine' is not known"),
         (OneShotNMF(2, alignment="lap_rho"), "one exchange has only common ones"),
-        (OneShotNMF(2, local_steps=0), "local_steps=0 must be at least 1"),
+        (OneShotNMF(2, local_steps=0), "local_steps=0 must be a whole number of at least 1"),
     ],
 )
 def test_settings_that_cannot_work(method, message):

@@ -14,7 +14,7 @@ from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.drift import agreement
 from fedfactor.kernels.factors import reconstruction, refit_rows, rescale
-from fedfactor.kernels.nmf.alternate import SOLVERS, alternate
+from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 PATIENCE = 3
@@ -135,7 +135,7 @@ class FedProxNMF(Algorithm):
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
         words = {
-            "local_solver": SOLVERS,
+            "local_solver": ("hals", "ipalm", "multiplicative"),
             "start": ("common", "own"),
             "weights": ("rows", "equal"),
             "scale": ("unit", "usage", "free"),

@@ -127,14 +127,15 @@ class Setting:
         parts = _parts(self.kind)
         if not self.declared.check or any(self._fits(part, value) for part in parts):
             return None
+        reason = f": {self.declared.because}" if self.declared.because else ""
         if self.choices and isinstance(value, str) and str not in parts:
             others = [_wanted(part, self.bounds) for part in parts if get_origin(part) is not Literal]
             known = ", ".join(map(str, self.choices))
             known = f"one of {known}" if len(self.choices) > 1 else repr(known)
-            return f"{self.name}={value!r} is not known. Use {known}{''.join(f', or {o}' for o in others)}."
+            known += "".join(f", or {other}" for other in others)
+            return f"{self.name}={value!r} is not known. Use {known}{reason}."
         if any(not _simple(part) for part in parts):
             return None
-        reason = f": {self.declared.because}" if self.declared.because else ""
         if parts == (float,) and _is_number(value) and math.isfinite(float(value)):
             return f"{self.name}={value} must {_lie(self.bounds)}{reason}."
         wanted = ", or ".join(_wanted(part, self.bounds) for part in parts)
@@ -357,7 +358,13 @@ def with_parameters(doc: str, settings: list[Setting]) -> str:
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    """List the alternatives of a type, those of all literals as one."""
+    parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    words = tuple(each for part in parts if get_origin(part) is Literal for each in get_args(part))
+    others = tuple(part for part in parts if get_origin(part) is not Literal)
+    if not words:
+        return others
+    return (Literal[words], *others) if get_origin(parts[0]) is Literal else (*others, Literal[words])
 
 
 def _simple(part: Any) -> bool:
@@ -404,5 +411,7 @@ def _wanted(part: Any, bounds: str) -> str:
         return " or ".join(map(repr, get_args(part)))
     if part not in (int, float):
         return _kind_words(part) if part is type(None) else f"a {_kind_words(part)}"
-    noun = "a whole number" if part is int else "a number"
-    return f"{noun} of {bounds}" if bounds.startswith("at ") else f"{noun} {bounds}".strip()
+    noun = "whole number" if part is int else "number"
+    if bounds == "above 0":
+        return f"a positive {noun}"
+    return f"a {noun} of {bounds}" if bounds.startswith("at ") else f"a {noun} {bounds}".strip()
