@@ -20,8 +20,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
-from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.run import engine_of, run
+from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import EveryRun, Face, MissingCells, Progress
 from fedfactor.kernels.factors import reconstruction
@@ -50,7 +49,15 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
     """
 
     n_components: int
-    _method: ClassVar[type[Algorithm]]
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.random((30, 2)) @ rng.random((2, 6))
+        >>> model = {name}(n_components=2, n_clients=3, tol=0, random_state=0).fit(X)
+        >>> model.transform(X).shape, sorted(model.client_factors_)
+        ((30, 2), ['0', '1', '2'])
+        """
     _warns_at_last_round: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
@@ -72,7 +79,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
         self._learn(X, groups)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners.
 
         Parameters
@@ -189,9 +196,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
             features = getattr(self, "feature_names_in_", None)
             federation = _inputs.split(X, labels, self.missing_values, features)
         federation = self._encode(federation)
-        watch = watcher(self.verbose, type(self).__name__)
-        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        self._keep(self._run(algorithm, federation, engine=engine, **options), federation)
+        self._keep(self._run(algorithm, federation, engine, seed), federation)
         return labels
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
@@ -201,10 +206,6 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
     def _encode(self, federation: Federation) -> Federation:
         """Let a face turn the owners' rows into what its algorithm takes, each owner's alone."""
         return federation
-
-    def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
-        """Let a face run more than once."""
-        return run(algorithm, federation, **options)
 
     def _settings(self) -> tuple[Algorithm, Any, int]:
         """Return the algorithm, the engine and the seed, once all settings are known to be such."""

@@ -16,7 +16,6 @@ from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
-from fedfactor.engines.run import run
 from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.estimators._face import BooleanRows, Restarts
 from fedfactor.kernels.boolean.product import boolean_product
@@ -42,6 +41,14 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
         Square root of the wrong cells, and of the loss.
     """
 
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> X = np.kron(np.eye(2), np.ones((10, 4)))
+        >>> model = {name}(n_components=2, n_clients=2, random_state=0).fit(X)
+        >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
+        (0.0, True)
+        """
     # Factors are rounded in any case: a run that ends with its last round has not failed.
     _warns_at_last_round: ClassVar[bool] = False
 
@@ -97,18 +104,18 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
 
         found = self._each(X, rows)
         found = found if isinstance(found, dict) else {"new rows": found}
-        parts = ({name: pair[place] for name, pair in found.items()} for place in (0, 1))
-        return boolean_metrics(*parts, factors.V, floor=floor)
+        X, U = ({name: pair[place] for name, pair in found.items()} for place in (0, 1))
+        return boolean_metrics(X, U, factors.V, floor=floor)
 
     def _encode(self, federation: Federation) -> Federation:
         return binarized(federation, self.binarize)
 
-    def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
+    def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
         """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
-        refuse_repeats(options["privacy"], self.n_init, f"n_init={self.n_init}")
-        seed, best = options.pop("seed"), None
+        refuse_repeats(self.privacy, self.n_init, f"n_init={self.n_init}")
+        best = None
         for start in range(self.n_init):
-            found = run(algorithm, federation, seed=_restart(seed, start), **options)
+            found = super()._run(algorithm, federation, engine, _restart(seed, start))
             if best is None or float(found.score.sse) < float(best.score.sse):
                 best = found
         assert best is not None

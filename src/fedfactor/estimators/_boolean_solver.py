@@ -15,7 +15,7 @@ from fedfactor.core.settings import check_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._boolean import binarized, boolean_rows
-from fedfactor.estimators._face import BooleanRows, Face, offers_settings
+from fedfactor.estimators._face import BooleanRows, Face, Seeded, offers_settings
 from fedfactor.kernels.boolean.product import boolean_product, boolean_refit, count
 from fedfactor.kernels.boolean.solvers import RANDOM, factor
 from fedfactor.kernels.products import as_like
@@ -46,6 +46,13 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRo
         "Seconds; what was found by then is kept, and ``finished_`` says so.", default=None, at_least=0
     )
     _solver: ClassVar[str]
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> X = np.kron(np.eye(2), np.ones((8, 6)))
+        >>> {name}(n_components=2).fit(X).loss_
+        0.0
+        """
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find Boolean components.
@@ -64,7 +71,7 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRo
         self._solve(X)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Array:
+    def fit_transform(self, X: Any, y: Any = None) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Fit, and choose U for the components, as :meth:`transform` does.
 
         Parameters
@@ -158,3 +165,15 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRo
         tags.input_tags.positive_only = self.binarize is None
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class SeededSolver(BooleanSolver, Seeded):
+    """A local solver that starts from random factors."""
+
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> X = np.kron(np.eye(2), np.ones((8, 6)))
+        >>> {name}(n_components=2, random_state=0).fit(X).loss_
+        0.0
+        """

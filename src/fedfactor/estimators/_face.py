@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, replace
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, cleandoc
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 from sklearn.base import BaseEstimator
 
 from fedfactor.core.docstrings import join_sections, split_sections
-from fedfactor.core.federation import Missing
+from fedfactor.core.federation import Federation, Missing
 from fedfactor.core.protocol import Algorithm
+from fedfactor.core.run import Run
 from fedfactor.core.settings import (
     KEY,
     Setting,
@@ -23,6 +24,8 @@ from fedfactor.core.settings import (
     settings_of_class,
 )
 from fedfactor.engines.base import Engine
+from fedfactor.engines.callbacks import watcher
+from fedfactor.engines.run import run
 
 T = TypeVar("T", bound=type)
 
@@ -43,6 +46,7 @@ class Face(BaseEstimator):
     _method: ClassVar[type[Algorithm]]
     _declared: ClassVar[tuple[Setting, ...]] = ()
     _own: ClassVar[tuple[Setting, ...]] = ()
+    _example: ClassVar[str]
 
     def __init__(self, *given: Any, **named: Any) -> None:
         raise TypeError(f"{type(self).__name__} is no estimator by itself: put @face(...) above its class.")
@@ -91,6 +95,13 @@ class EveryRun:
         default=None,
         shown="int, RandomState, Generator or None",
     )
+    verbose: int | bool
+
+    def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
+        watch = watcher(int(self.verbose), type(self).__name__)
+        return run(
+            algorithm, federation, engine=engine, rounds=self.rounds, seed=seed, privacy=self.privacy, callbacks=watch
+        )
 
 
 @offers_settings
@@ -251,6 +262,7 @@ def _documented(cls: type, method: type[Algorithm] | None, settings: tuple[Setti
     for base in reversed([base for base in cls.__mro__ if base.__module__.startswith("fedfactor.")]):
         found |= _entries(split_sections(vars(base).get("__doc__") or "")[1].get("Attributes", ""))
     sections.pop("Attributes", None)
+    sections.setdefault("Examples", cleandoc(cls._example).replace("{name}", cls.__name__))
     return join_sections(
         head,
         {

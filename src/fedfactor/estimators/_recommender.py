@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -16,8 +16,7 @@ from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.data.partition import split_evenly
 from fedfactor.data.ratings import Ratings, ratings_of
-from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.run import engine_of, run
+from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
 from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
@@ -47,6 +46,18 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
     """
 
     n_components: int
+    _example: ClassVar[str] = """
+        >>> import pandas as pd
+        >>> from fedfactor import {name}
+        >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
+        >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
+        >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
+        >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
+        >>> model = {name}(n_components=1, random_state=0).fit(ratings, groups=owner)
+        >>> items, scores = model.recommend("ann", n=1)
+        >>> items[0].tolist(), model.predict("ann", "d").shape
+        (['d'], (1,))
+        """
 
     def fit(self, ratings: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Learn from ratings that belong to several owners.
@@ -74,9 +85,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
             found = _deal(found, self.n_clients, seed)
         if not found.n_ratings:
             raise DataError("There are no ratings at all.")
-        watch = watcher(self.verbose, type(self).__name__)
-        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        self._keep(run(algorithm, found.federation(), engine=engine, **options), found)
+        self._keep(self._run(algorithm, found.federation(), engine, seed), found)
         return self
 
     def predict(self, users: Any, items: Any, *, client: str | None = None) -> np.ndarray:
@@ -187,7 +196,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
             raise DataError("There are no ratings to compare with.")
         return true, self.predict(ratings["user"], ratings["item"], client=client)
 
-    def _keep(self, result: Run, found: Ratings) -> None:
+    def _keep(self, result: Run, found: Any) -> None:
         self.run_ = result
         self.n_iter_ = result.rounds
         self.items_ = found.items
@@ -197,7 +206,8 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         implicit = getattr(result.algorithm, "feedback", "explicit") == "implicit"
         values = [R.data for R in found.owners.values() if R.nnz]
         seen = (float(min(v.min() for v in values)), float(max(v.max() for v in values)))
-        self.scale_ = None if implicit else tuple(map(float, self.scale)) if self.scale is not None else seen
+        low, high = seen if self.scale is None else self.scale
+        self.scale_ = None if implicit else (float(low), float(high))
         self.tables_ = {
             name: UserTable(kept.U, kept.V, found.owners[name], found.users[name], found.items, self.scale_)
             for name, kept in result.factors.items()
@@ -236,10 +246,10 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
 def _check_scale(scale: Any) -> None:
     """Refuse what cannot clip; the other way round it would make every prediction the same."""
     try:
-        low, high = (None, None) if scale is None else map(float, scale)
+        low, high = (0.0, 1.0) if scale is None else map(float, scale)
     except (TypeError, ValueError):
         low = high = np.nan
-    if low is not None and not low < high:
+    if not low < high:
         raise ValueError(f"scale={scale!r} must be the lowest and the highest rating.")
 
 
@@ -254,8 +264,13 @@ def nobody_owns(ratings: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
     return groups is None and not isinstance(ratings, Mapping) and list(owners) == ["0"]
 
 
+def rows_dealt(n_rows: int, n_clients: int, seed: int) -> dict[str, np.ndarray]:
+    """Deal rows at random; return those of each owner."""
+    labels = np.asarray(split_evenly(n_rows, n_clients, seed)).astype(str)
+    return {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
+
+
 def _deal(found: Ratings, n_clients: int, seed: int) -> Ratings:
     R, users = found.owners["0"], found.users["0"]
-    labels = np.asarray(split_evenly(R.shape[0], n_clients, seed)).astype(str)
-    rows = {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
+    rows = rows_dealt(len(users), n_clients, seed)
     return replace(found, owners={k: R[v] for k, v in rows.items()}, users={k: users[v] for k, v in rows.items()})

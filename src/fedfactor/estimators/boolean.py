@@ -9,8 +9,8 @@ from fedfactor import algorithms
 from fedfactor.algorithms.felb import PAPER
 from fedfactor.core.settings import setting
 from fedfactor.estimators._boolean import BooleanTransformer
-from fedfactor.estimators._boolean_solver import BooleanSolver
-from fedfactor.estimators._face import Seeded, face
+from fedfactor.estimators._boolean_solver import BooleanSolver, SeededSolver
+from fedfactor.estimators._face import face
 from fedfactor.kernels.boolean.asso import TAUS
 from fedfactor.kernels.boolean.prox import Pull
 
@@ -39,62 +39,22 @@ class AsPrinted(BooleanTransformer):
 
 @face(algorithms.FELB)
 class FELB(AsPrinted):
-    """Federated Boolean factorization with an elastic-net regulariser around 0 and 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import FELB
-    >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> model = FELB(n_components=2, n_clients=2, random_state=0).fit(X)
-    >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
-    (0.0, True)
-    """
+    """Federated Boolean factorization with an elastic-net regulariser around 0 and 1."""
 
 
 @face(algorithms.FALB)
 class FALB(AsPrinted):
-    """FELB with a rate of its own for each cell: the closer to 0 or 1, the stronger the pull.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import FALB
-    >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> model = FALB(n_components=2, n_clients=2, random_state=0).fit(X)
-    >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
-    (0.0, True)
-    """
+    """FELB with a rate of its own for each cell: the closer to 0 or 1, the stronger the pull."""
 
 
 @face(algorithms.PooledBMF)
 class PooledBMF(BooleanTransformer):
-    """Boolean factorization as if all rows lay in one place, from sums alone.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import PooledBMF
-    >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> model = PooledBMF(n_components=2, n_clients=2, random_state=0).fit(X)
-    >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
-    (0.0, True)
-    """
+    """Boolean factorization as if all rows lay in one place, from sums alone."""
 
 
 @face(algorithms.BooleanVotes)
 class BooleanVotes(BooleanTransformer):
-    """One-shot federated Boolean factorization: local solvers, then a vote on V.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import BooleanVotes
-    >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> model = BooleanVotes(n_components=2, n_clients=2, random_state=0).fit(X)
-    >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
-    (0.0, True)
-    """
+    """One-shot federated Boolean factorization: local solvers, then a vote on V."""
 
     @classmethod
     def paper(cls, n_components: int = 2, **changes: Any) -> Self:
@@ -117,16 +77,7 @@ class BooleanVotes(BooleanTransformer):
 
 @face()
 class ASSO(BooleanSolver):
-    """Boolean factorization from associations between columns; see :func:`fedfactor.kernels.boolean.asso.asso`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor.estimators import ASSO
-    >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-    >>> ASSO(n_components=2).fit(X).loss_
-    0.0
-    """
+    """Boolean factorization from associations between columns; see :func:`fedfactor.kernels.boolean.asso.asso`."""
 
     _solver = "asso"
     tau: float | Sequence[float] = setting(
@@ -138,32 +89,14 @@ class ASSO(BooleanSolver):
 
 @face()
 class GreConD(BooleanSolver):
-    """Boolean factorization from below by formal concepts; see :func:`fedfactor.kernels.boolean.grecond.grecond`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor.estimators import GreConD
-    >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-    >>> GreConD(n_components=2).fit(X).loss_
-    0.0
-    """
+    """Boolean factorization from below by formal concepts; see :func:`fedfactor.kernels.boolean.grecond.grecond`."""
 
     _solver = "grecond"
 
 
 @face()
 class MEBF(BooleanSolver):
-    """Boolean factorization by median expansion; see :func:`fedfactor.kernels.boolean.mebf.mebf`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor.estimators import MEBF
-    >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-    >>> MEBF(n_components=2).fit(X).loss_
-    0.0
-    """
+    """Boolean factorization by median expansion; see :func:`fedfactor.kernels.boolean.mebf.mebf`."""
 
     _solver = "mebf"
     share: float | Sequence[float] = setting(
@@ -173,17 +106,8 @@ class MEBF(BooleanSolver):
 
 
 @face()
-class ELBMF(BooleanSolver, Seeded):
-    """Boolean factorization by proximal steps; see :func:`fedfactor.kernels.boolean.elbmf.elbmf`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor.estimators import ELBMF
-    >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-    >>> ELBMF(n_components=2, random_state=0).fit(X).loss_
-    0.0
-    """
+class ELBMF(SeededSolver):
+    """Boolean factorization by proximal steps; see :func:`fedfactor.kernels.boolean.elbmf.elbmf`."""
 
     _solver = "elbmf"
     kappa: float = setting("Weight κ of the regulariser.", default=0.01, at_least=0)
@@ -200,17 +124,8 @@ class ELBMF(BooleanSolver, Seeded):
 
 
 @face()
-class ZhangBMF(BooleanSolver, Seeded):
-    """Boolean factorization by penalised NMF and thresholds; see :func:`fedfactor.kernels.boolean.zhang.zhang`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor.estimators import ZhangBMF
-    >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-    >>> ZhangBMF(n_components=2, random_state=0).fit(X).loss_
-    0.0
-    """
+class ZhangBMF(SeededSolver):
+    """Boolean factorization by penalised NMF and thresholds; see :func:`fedfactor.kernels.boolean.zhang.zhang`."""
 
     _solver = "zhang"
     lam: float = setting("Penalty on numbers that are neither 0 nor 1.", default=1.0, at_least=0)
@@ -220,17 +135,8 @@ class ZhangBMF(BooleanSolver, Seeded):
 
 
 @face()
-class PRIMP(BooleanSolver, Seeded):
-    """Boolean factorization by proximal steps and code length; see :func:`fedfactor.kernels.boolean.primp.primp`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor.estimators import PRIMP
-    >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-    >>> PRIMP(n_components=2, random_state=0).fit(X).loss_
-    0.0
-    """
+class PRIMP(SeededSolver):
+    """Boolean factorization by proximal steps and code length; see :func:`fedfactor.kernels.boolean.primp.primp`."""
 
     _solver = "primp"
     weight: float = setting("Weight of the penalty.", default=0.1, at_least=0)

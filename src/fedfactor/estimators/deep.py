@@ -9,13 +9,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedfactor import algorithms
 from fedfactor.core.errors import DataError
+from fedfactor.core.run import Run
 from fedfactor.data.interactions import Interactions, interactions_of
-from fedfactor.data.partition import split_evenly
-from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.run import engine_of, run
+from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import face
-from fedfactor.estimators._recommender import FederatedRecommender, nobody_owns
+from fedfactor.estimators._recommender import FederatedRecommender, nobody_owns, rows_dealt
 from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
 from fedfactor.kernels.ratings import deep as dmf
 from fedfactor.kernels.ratings.top_items import best_by_blocks
@@ -119,9 +118,7 @@ class FedDMF(FederatedRecommender):
         found = interactions_of(ratings, groups, catalogues=catalogues, withheld=withheld)
         if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
             found = _deal(found, self.n_clients, seed)
-        watch = watcher(self.verbose, type(self).__name__)
-        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        self._keep(run(algorithm, found.federation(), engine=engine, **options), found)
+        self._keep(self._run(algorithm, found.federation(), engine, seed), found)
         return self
 
     def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
@@ -155,7 +152,7 @@ class FedDMF(FederatedRecommender):
             With ``predict(users, items)`` and ``recommend(users, n)`` of its own; the user of a dict is called 0.
         """
         check_is_fitted(self)
-        table = self._table(next(iter(self.tables_)) if client is None else client)
+        table: Any = self._table(next(iter(self.tables_)) if client is None else client)
         R, users = new_ratings(ratings, table)
         R.data[:] = 1
         return DeepTable(table.factors, self.run_.algorithm.fold_in(R, table.factors), R, users, self.items_)
@@ -175,7 +172,7 @@ class FedDMF(FederatedRecommender):
         true, guess = ratings != 0, found > 0.5
         return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
 
-    def _keep(self, result: Any, found: Interactions) -> None:
+    def _keep(self, result: Run, found: Any) -> None:
         self.run_ = result
         self.n_iter_ = result.rounds
         self.items_ = found.items
@@ -192,8 +189,7 @@ class FedDMF(FederatedRecommender):
 
 def _deal(found: Interactions, n_clients: int, seed: int) -> Interactions:
     X, users = found.owners["0"], found.users["0"]
-    labels = np.asarray(split_evenly(X.shape[0], n_clients, seed)).astype(str)
-    rows = {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
+    rows = rows_dealt(len(users), n_clients, seed)
     owners, held = {k: X[v] for k, v in rows.items()}, {k: found.held["0"] for k in rows}
     hidden = {k: found.withheld["0"] for k in rows} if "0" in found.withheld else {}
     return Interactions(owners, {k: users[v] for k, v in rows.items()}, found.items, held, hidden)

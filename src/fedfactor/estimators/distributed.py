@@ -29,34 +29,12 @@ class DSANLS(GridFace):
 
 @face(algorithms.DistributedNMF)
 class DistributedNMF(FederatedTransformer):
-    """Plain distributed NMF over blocks of rows: the rival of :class:`DSANLS`; :class:`PooledNMF` is its better form.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import DistributedNMF
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.random((30, 2)) @ rng.random((2, 6))
-    >>> model = DistributedNMF(n_components=2, solver="bpp", n_clients=3, random_state=0).fit(X)
-    >>> model.transform(X).shape, sorted(model.client_factors_)
-    ((30, 2), ['0', '1', '2'])
-    """
+    """Plain distributed NMF over blocks of rows, the rival of :class:`DSANLS`; use :class:`PooledNMF`."""
 
 
 @face(algorithms.SynSD)
 class SynSD(SecureFace):
-    """NMF of parties that take local steps and average the common factor.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import SynSD
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.random((40, 2)) @ rng.random((2, 30))
-    >>> model = SynSD(n_components=2, random_state=0).fit(X, groups=["a"] * 25 + ["b"] * 15)
-    >>> model.components_.shape, model.relative_error_ < 0.1
-    ((2, 30), True)
-    """
+    """NMF of parties that take local steps and average the common factor."""
 
 
 @face(algorithms.SynSSD)
@@ -81,16 +59,6 @@ class AsynSD(SecureFace):
 
     On ``engine="local"`` all parties come to every round, so that nobody is ahead of anybody;
     :class:`~fedfactor.engines.local.virtual_clock.VirtualEngine` and ``"mpi"`` let each come when it is done.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import AsynSD
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.random((40, 2)) @ rng.random((2, 30))
-    >>> model = AsynSD(n_components=2, random_state=0).fit(X, groups=["a"] * 25 + ["b"] * 15)
-    >>> model.components_.shape, model.relative_error_ < 0.1
-    ((2, 30), True)
     """
 
 
@@ -100,14 +68,4 @@ class AsynSSD(SecureFace):
 
     On ``engine="local"`` all parties come to every round, so that nobody is ahead of anybody;
     :class:`~fedfactor.engines.local.virtual_clock.VirtualEngine` and ``"mpi"`` let each come when it is done.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import AsynSSD
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.random((40, 2)) @ rng.random((2, 30))
-    >>> model = AsynSSD(n_components=2, random_state=0).fit(X, groups=["a"] * 25 + ["b"] * 15)
-    >>> model.components_.shape, model.relative_error_ < 0.1
-    ((2, 30), True)
     """

@@ -58,34 +58,12 @@ class PooledNMF(OwnComponents):
 
 @face(algorithms.FedAvgNMF)
 class FedAvgNMF(FederatedTransformer):
-    """Federated averaging of NMF: owners factor their own rows for a while, and the server averages V. The baseline.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import FedAvgNMF
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.random((30, 2)) @ rng.random((2, 6))
-    >>> model = FedAvgNMF(n_components=2, n_clients=3, tol=0, random_state=0).fit(X)
-    >>> model.transform(X).shape, sorted(model.client_factors_)
-    ((30, 2), ['0', '1', '2'])
-    """
+    """Federated averaging of NMF: owners factor their own rows for a while, and the server averages V. The baseline."""
 
 
 @face(algorithms.FedProxNMF)
 class FedProxNMF(FederatedTransformer):
-    """Federated averaging of NMF whose owners are held near the average.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import FedProxNMF
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.random((30, 2)) @ rng.random((2, 6))
-    >>> model = FedProxNMF(n_components=2, n_clients=3, tol=0, random_state=0).fit(X)
-    >>> model.transform(X).shape, sorted(model.client_factors_)
-    ((30, 2), ['0', '1', '2'])
-    """
+    """Federated averaging of NMF whose owners are held near the average."""
 
 
 @face(algorithms.OneShotNMF)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedfactor import algorithms
 from fedfactor.core.run import Run
-from fedfactor.data.ratings import Ratings
 from fedfactor.estimators._face import face
 from fedfactor.estimators._recommender import FederatedRecommender
 
@@ -27,7 +28,7 @@ class FedSPLIT(FederatedRecommender):
     (['d'], (1,))
     """
 
-    def _keep(self, result: Run, found: Ratings) -> None:
+    def _keep(self, result: Run, found: Any) -> None:
         super()._keep(result, found)
         if self.rounds is None and "moved" not in result.history[-1].metrics:
             self._warn(
@@ -42,55 +43,14 @@ class PooledCF(FederatedRecommender):
 
     An iteration takes two exchanges (implicit feedback: one). With ``tol=0`` all rounds are used, whether or not more
     would help.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from fedfactor import PooledCF
-    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
-    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
-    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
-    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = PooledCF(n_components=1, random_state=0).fit(ratings, groups=owner)
-    >>> items, scores = model.recommend("ann", n=1)
-    >>> items[0].tolist(), model.predict("ann", "d").shape
-    (['d'], (1,))
     """
 
 
 @face(algorithms.FCF)
 class FCF(FederatedRecommender):
-    """Federated alternating least squares with summed gradients: the iterative baseline, explicit or implicit.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from fedfactor import FCF
-    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
-    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
-    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
-    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = FCF(n_components=1, random_state=0).fit(ratings, groups=owner)
-    >>> items, scores = model.recommend("ann", n=1)
-    >>> items[0].tolist(), model.predict("ann", "d").shape
-    (['d'], (1,))
-    """
+    """Federated alternating least squares with summed gradients: the iterative baseline, explicit or implicit."""
 
 
 @face(algorithms.FedMF)
 class FedMF(FederatedRecommender):
-    """Matrix factorization with biases by federated gradient descent: an iterative baseline.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from fedfactor import FedMF
-    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
-    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
-    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
-    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = FedMF(n_components=1, random_state=0).fit(ratings, groups=owner)
-    >>> items, scores = model.recommend("ann", n=1)
-    >>> items[0].tolist(), model.predict("ann", "d").shape
-    (['d'], (1,))
-    """
+    """Matrix factorization with biases by federated gradient descent: an iterative baseline."""

@@ -13,6 +13,7 @@ from typing import Any
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
+from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.core.tree import type_tag
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement
@@ -182,6 +183,7 @@ class Terms:
             cls = algorithm_class(str(settings.pop("name")))
         except ValueError as error:
             raise TermsError(str(error)) from None
+        settings = renamed(cls.__name__, settings, settings_of_class(cls))
         known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
         odd = sorted(set(settings) - set(known))
         if odd:

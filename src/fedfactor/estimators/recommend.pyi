@@ -1,0 +1,153 @@
+# Written by `make format` from the declared settings. Change those, not this.
+from typing import Any, Literal
+
+from fedfactor.core.run import Run
+from fedfactor.engines.base import Engine
+from fedfactor.estimators._recommender import FederatedRecommender
+
+class FedSPLIT(FederatedRecommender):
+    n_components: int
+    local_components: int
+    rank_rule: Literal["third", "paper"]
+    item_bias: Literal["pooled", "count", "mean"]
+    unrated: Literal["draw", "mean", "keep"]
+    masked: bool
+    unit_rows: bool
+    joint: Literal["gather", "sum"]
+    joint_rounds: int
+    refine: int
+    min_raters: int
+    outlier: float
+    select: Literal["all", "size", "quality"]
+    min_ratings: int
+    max_error: float
+    iterations: int
+    start_scale: float
+    alpha: float
+    beta: float
+    gamma: float
+    delta: float
+    eta_user: float
+    eta_item: float
+    by_count: bool
+    overrides: tuple[Any, ...]
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        local_components: int = 6,
+        rank_rule: Literal["third", "paper"] = "third",
+        item_bias: Literal["pooled", "count", "mean"] = "pooled",
+        unrated: Literal["draw", "mean", "keep"] = "draw",
+        masked: bool = False,
+        unit_rows: bool = True,
+        joint: Literal["gather", "sum"] = "gather",
+        joint_rounds: int = 30,
+        refine: int = 20,
+        min_raters: int = 4,
+        outlier: float = 20.0,
+        select: Literal["all", "size", "quality"] = "all",
+        min_ratings: int = 100,
+        max_error: float = 1.0,
+        iterations: int = 60,
+        start_scale: float = 1.0,
+        alpha: float = 0.06,
+        beta: float = 0.06,
+        gamma: float = 0.02,
+        delta: float = 0.02,
+        eta_user: float = 0.005,
+        eta_item: float = 0.005,
+        by_count: bool = True,
+        overrides: tuple[Any, ...] = (),
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+    def _keep(self, result: Run, found: Any) -> None: ...
+
+class PooledCF(FederatedRecommender):
+    n_components: int
+    feedback: Literal["explicit", "implicit"]
+    weight: float
+    start_scale: float
+    tol: float
+    alpha: float
+    beta: float
+    gamma: float
+    delta: float
+    eta_user: float
+    eta_item: float
+    by_count: bool
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        weight: float = 10.0,
+        start_scale: float = 1.0,
+        tol: float = 0.0,
+        alpha: float = 0.06,
+        beta: float = 0.06,
+        gamma: float = 0.02,
+        delta: float = 0.02,
+        eta_user: float = 0.005,
+        eta_item: float = 0.005,
+        by_count: bool = True,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+
+class FCF(FederatedRecommender):
+    n_components: int
+    feedback: Literal["explicit", "implicit"]
+    weight: float
+    lam: float
+    learning_rate: float
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        weight: float = 10.0,
+        lam: float = 5.0,
+        learning_rate: float = 0.05,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+
+class FedMF(FederatedRecommender):
+    n_components: int
+    lam: float
+    learning_rate: float
+    momentum: float
+    local_steps: int
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        lam: float = 0.1,
+        learning_rate: float = 0.5,
+        momentum: float = 0.5,
+        local_steps: int = 2,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
