@@ -65,6 +65,9 @@ class PooledBMF(Algorithm):
         For ``"counts"``: exchanges of components that are tried side by side.
     patience : int
         For ``"counts"``: how often all of these may fail before the search ends; 0: none are tried.
+    search_rounds : int
+        For ``"counts"``: rounds after which no more exchanges are tried, so that the last descent, of up to 12 rounds,
+        ends in time.
     sample : int
         For ``"counts"``: of more rows than this, about so many take part in the search, chosen by a hash of their own
         cells; all rows take part in the last descent.
@@ -139,6 +142,7 @@ class PooledBMF(Algorithm):
     candidates: int = 1000
     trials: int = 8
     patience: int = 2
+    search_rounds: int = 80
     sample: int = 5000
     local_steps: int = 10
     server_steps: int = 10
@@ -175,7 +179,7 @@ class PooledBMF(Algorithm):
             raise ValueError(f"thresholds={self.thresholds} must be at least one share of rows, in (0, 1].")
         if not self.penalties or not all(cost == int(cost) and cost >= 1 for cost in self.penalties):
             raise ValueError(f"penalties={self.penalties} must be at least one whole number from 1.")
-        for name, least in (("candidates", 1), ("trials", 1), ("patience", 0), ("sample", 1)):
+        for name, least in (("candidates", 1), ("trials", 1), ("patience", 0), ("search_rounds", 0), ("sample", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
         if self._counts and self.row_clip is not None:
@@ -221,7 +225,7 @@ class PooledBMF(Algorithm):
         """Take in the sums and ask the next question; or step on V with the sums fixed."""
         if not self._counts:
             return proximal.step_factor(self, state, up, at)
-        return search.advance(self, search.sizes_of(self, len(state.ones)), state, up)
+        return search.advance(self, search.sizes_of(self, len(state.ones)), state, up, at.index)
 
     def settle(self, state: Any, down: Any) -> Factor:
         """Return the best V so far; or split a V that noise has blurred into zeros and ones."""

@@ -98,6 +98,7 @@ class AskVotes:
     tag: Array
     parent: Array
     keep: Array
+    thorough: Array
     share: Array
 
 

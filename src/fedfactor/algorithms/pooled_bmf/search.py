@@ -143,6 +143,7 @@ def search_messages(size: Sizes) -> dict[type, Spec]:
             "tag": tags,
             "parent": tags,
             "keep": Leaf("int32", ()),
+            "thorough": Leaf("int32", ()),
             "share": real,
         },
         Votes: {
@@ -185,8 +186,8 @@ def begin(size: Sizes, dtype: str) -> tuple[Search, AskTotals]:
     return state, AskTotals(np.int64(size.k))
 
 
-def advance(algorithm: Any, size: Sizes, state: Search, up: Any) -> tuple[Search, Any]:
-    """Take in the sums of an exchange and ask the next question."""
+def advance(algorithm: Any, size: Sizes, state: Search, up: Any, index: int) -> tuple[Search, Any]:
+    """Take in the sums of an exchange and ask the next question; `index` counts the exchanges so far."""
     match up:
         case Totals():
             return _after_totals(algorithm, size, state, up)
@@ -195,11 +196,11 @@ def advance(algorithm: Any, size: Sizes, state: Search, up: Any) -> tuple[Search
         case Gains():
             return _after_gains(size, state, up)
         case Swaps():
-            return _after_swaps(algorithm, size, state, up)
+            return _after_swaps(size, state, up)
         case Votes():
             if int(state.stage) == DESCENT:
-                return _after_descent(algorithm, size, state, up)
-            return _after_trials(algorithm, size, state, up)
+                return _after_descent(algorithm, size, state, up, index)
+            return _after_trials(algorithm, size, state, up, index)
     raise TypeError(f"{type(up).__name__} answers no question of this search.")
 
 
@@ -280,7 +281,8 @@ def _ask_votes(state: Search, V: np.ndarray, penalty: np.ndarray, parent: np.nda
     first = int(state.next_tag)
     tag = np.arange(first, first + len(V), dtype=np.int32)
     state = replace(state, V=V, penalty=penalty, tag=tag, next_tag=np.int64(first + len(V)))
-    return state, AskVotes(V, penalty, tag, parent, np.int32(state.best_tag), state.share)
+    thorough = np.int32(int(state.stage) == LAST)
+    return state, AskVotes(V, penalty, tag, parent, np.int32(state.best_tag), thorough, state.share)
 
 
 def _loss(wrong: Any, ones: Any) -> float:
@@ -295,11 +297,11 @@ def _flipped(size: Sizes, state: Search, up: Votes) -> np.ndarray:
 
 
 def _with_best(state: Search, up: Votes) -> Search:
-    """Remember the best V of those that were counted without a penalty, U chosen as it will be at the end."""
+    """Remember the best V of those that were counted without a penalty; in the last stage with U as it will be."""
     plain = np.asarray(state.penalty) == 1
     if not plain.any():
         return state
-    wrong = np.where(plain, np.asarray(up.wrong)[:, 0], np.iinfo(np.int64).max)
+    wrong = np.where(plain, np.asarray(up.wrong)[:, 0 if int(state.stage) == LAST else 1], np.iinfo(np.int64).max)
     place = int(wrong.argmin())
     if _loss(wrong[place], up.ones) >= _loss(state.best_wrong, state.best_ones):
         return state
@@ -312,7 +314,7 @@ def _with_best(state: Search, up: Votes) -> Search:
     )
 
 
-def _after_descent(algorithm: Any, size: Sizes, state: Search, up: Votes) -> tuple[Search, Any]:
+def _after_descent(algorithm: Any, size: Sizes, state: Search, up: Votes, index: int) -> tuple[Search, Any]:
     """Descend from all starts side by side; after a while only the best go on."""
     state = _with_best(state, up)
     step, before = int(state.step) + 1, np.asarray(state.V)
@@ -331,7 +333,7 @@ def _after_descent(algorithm: Any, size: Sizes, state: Search, up: Votes) -> tup
     state = replace(state, step=np.int64(step))
     if len(going) and step < SOFT + RACE + LONGEST:
         return _ask_votes(state, V[going], penalty[going], tag[going])
-    return _ask_swaps(algorithm, size, state)
+    return _ask_swaps(algorithm, state, index)
 
 
 def _pooled(rows: np.ndarray, size: Sizes) -> np.ndarray:
@@ -344,14 +346,14 @@ def _pooled(rows: np.ndarray, size: Sizes) -> np.ndarray:
     return out
 
 
-def _ask_swaps(algorithm: Any, size: Sizes, state: Search) -> tuple[Search, Any]:
-    if int(state.fails) >= algorithm.patience:
+def _ask_swaps(algorithm: Any, state: Search, index: int) -> tuple[Search, Any]:
+    if int(state.fails) >= algorithm.patience or index >= algorithm.search_rounds:
         return _ask_last(state)
     state = _at(state, SWAP, V=None, penalty=None, tag=None)
     return state, AskSwaps(state.best, state.pool, np.int32(state.best_tag), state.share)
 
 
-def _after_swaps(algorithm: Any, size: Sizes, state: Search, up: Swaps) -> tuple[Search, Any]:
+def _after_swaps(size: Sizes, state: Search, up: Swaps) -> tuple[Search, Any]:
     """Try the exchanges that promise most, side by side; what failed before is not tried again."""
     gains, best, pool = np.asarray(up.gains), np.asarray(state.best), np.asarray(state.pool)
     present = {row.tobytes() for row in best}
@@ -378,7 +380,7 @@ def _after_swaps(algorithm: Any, size: Sizes, state: Search, up: Swaps) -> tuple
     return _ask_votes(_at(state, TRIALS), np.array(trials), np.ones(count, np.int32), parent)
 
 
-def _after_trials(algorithm: Any, size: Sizes, state: Search, up: Votes) -> tuple[Search, Any]:
+def _after_trials(algorithm: Any, size: Sizes, state: Search, up: Votes, index: int) -> tuple[Search, Any]:
     """Let trials show what they are worth; the best of them is kept if it beats the best V so far."""
     known = int(state.best_tag)
     state = _with_best(state, up)
@@ -394,7 +396,7 @@ def _after_trials(algorithm: Any, size: Sizes, state: Search, up: Votes) -> tupl
         return _end(size, state)
     fails = np.int64(0 if won else int(state.fails) + 1)
     pool = _pooled(np.concatenate([np.asarray(state.best), np.asarray(state.pool)]), size) if won else state.pool
-    return _ask_swaps(algorithm, size, replace(state, fails=fails, pool=pool, won=np.int64(0)))
+    return _ask_swaps(algorithm, replace(state, fails=fails, pool=pool, won=np.int64(0)), index)
 
 
 def _ask_last(state: Search) -> tuple[Search, Any]:

@@ -116,12 +116,13 @@ def rows_with(rows: Bits, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def choose(
-    rows: Bits, V: np.ndarray, hint: np.ndarray | None = None, *, penalty: int = 1
+    rows: Bits, V: np.ndarray, hint: np.ndarray | None = None, *, penalty: int = 1, thorough: bool = True
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Choose, for each row alone, the components whose union comes close to it.
 
-    Greedily; then by turning single components on or off and by exchanging one for another while that helps; then once
-    more without each of those that are on. A hint is improved by exchanges and taken if that is at least as good.
+    Greedily; then by turning single components on or off and by exchanging one for another while that helps; then, if
+    `thorough`, once more without each of those that are on. A hint is improved by exchanges and taken if that is at
+    least as good.
 
     Parameters
     ----------
@@ -131,6 +132,8 @@ def choose(
         A choice to start from.
     penalty : int
         Cost of a covered zero.
+    thorough : bool
+        Takes several times as long.
 
     Returns
     -------
@@ -154,7 +157,7 @@ def choose(
     cost = np.zeros((max(1, -(-n // block)), 2), np.int64)
 
     def share(a: int, b: int) -> None:
-        part = (rows.ones[a:b], rows.zeros[a:b], V, start[a:b], int(hint is not None))
+        part = (rows.ones[a:b], rows.zeros[a:b], V, start[a:b], int(hint is not None), int(thorough))
         if run is not None:
             run(*part, _SWEEPS, penalty, out[a:b], cost[a // block])
         else:
@@ -293,13 +296,13 @@ def _cost(ones: np.ndarray, zeros: np.ndarray, U: np.ndarray, V: np.ndarray, pen
 
 
 def _choose_together(
-    ones: np.ndarray, zeros: np.ndarray, V: np.ndarray, hint: np.ndarray, use_hint: int, penalty: int
+    ones: np.ndarray, zeros: np.ndarray, V: np.ndarray, hint: np.ndarray, use_hint: int, thorough: int, penalty: int
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Do what the loop does without numba, all rows at a time."""
     data, k = (ones, zeros, V, penalty), len(V)
     U = _improved(*data, _greedy(*data, np.zeros((len(ones), k), np.uint8), -1))
     best = _cost(ones, zeros, U, V, penalty)
-    for q in range(k):
+    for q in range(k if thorough else 0):
         try_ = (U[:, q] > 0) & (best > 0)
         if not try_.any():
             continue

@@ -12,7 +12,7 @@ from fedfactor.kernels.loops.boolean import popcount
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "choose_rows": ("pppbnnnBz", "contract"),
+    "choose_rows": ("pppbnnnnBz", "contract"),
     "column_votes": ("ppbpnZ", "contract"),
     "cover_gains": ("ppppnz", "contract"),
     "take_where_it_pays": ("pppnPz", "contract"),
@@ -39,14 +39,16 @@ def cost_of(ones, zeros, covered, penalty):
     return cost
 
 
-def union_without(V, on, left_out, out):
-    """Unite the rows of V that are on, but for one."""
+def cover_twice(V, on, covered, twice):
+    """Unite the rows of V that are on, and mark what two or more of them cover."""
     for w in range(V.shape[1]):
-        out[w] = _NONE
+        covered[w] = _NONE
+        twice[w] = _NONE
     for q in range(V.shape[0]):
-        if on[q] and q != left_out:
+        if on[q]:
             for w in range(V.shape[1]):
-                out[w] |= V[q, w]
+                twice[w] |= covered[w] & V[q, w]
+                covered[w] |= V[q, w]
 
 
 def add_greedily(ones, zeros, V, on, covered, penalty, banned):
@@ -68,14 +70,16 @@ def add_greedily(ones, zeros, V, on, covered, penalty, banned):
             covered[w] |= V[chosen, w]
 
 
-def improve(ones, zeros, V, on, covered, others, penalty, sweeps):
+def improve(ones, zeros, V, on, covered, twice, others, penalty, sweeps):
     """Turn single components on or off, and put one in the place of another, while that gains."""
     k, words = V.shape
+    cover_twice(V, on, covered, twice)
     for _ in range(sweeps):
         changed = False
         for q in range(k):
             if on[q]:
-                union_without(V, on, q, others)
+                for w in range(words):  # what the others cover
+                    others[w] = covered[w] & (twice[w] | ~V[q, w])
             else:
                 for w in range(words):
                     others[w] = covered[w]
@@ -96,21 +100,18 @@ def improve(ones, zeros, V, on, covered, others, penalty, sweeps):
                 continue
             changed = True
             on[q] = 0
-            for w in range(words):
-                covered[w] = others[w]
             if chosen >= 0:
                 on[chosen] = 1
-                for w in range(words):
-                    covered[w] |= V[chosen, w]
+            cover_twice(V, on, covered, twice)
         if not changed:
             return
 
 
-def choose_rows(ones, zeros, V, hint, use_hint, sweeps, penalty, out, cost):
+def choose_rows(ones, zeros, V, hint, use_hint, thorough, sweeps, penalty, out, cost):
     """Choose components row by row.
 
-    Greedily, then by exchanges, then once more without each component that is on; with a hint, what exchanges make of
-    it, if that is at least as good. Adds to `cost` the cost without and with the hint.
+    Greedily, then by exchanges, and if `thorough` once more without each component that is on; with a hint, what
+    exchanges make of it, if that is at least as good. Adds to `cost` the cost without and with the hint.
     """
     n, words = ones.shape
     k = V.shape[0]
@@ -118,6 +119,7 @@ def choose_rows(ones, zeros, V, hint, use_hint, sweeps, penalty, out, cost):
     trial = np.zeros(k, np.uint8)
     covered = np.zeros(words, np.uint64)
     anew = np.zeros(words, np.uint64)
+    twice = np.zeros(words, np.uint64)
     others = np.zeros(words, np.uint64)
     for i in range(n):
         for w in range(words):
@@ -125,28 +127,28 @@ def choose_rows(ones, zeros, V, hint, use_hint, sweeps, penalty, out, cost):
         for q in range(k):
             on[q] = 0
         add_greedily(ones[i], zeros[i], V, on, covered, penalty, -1)
-        improve(ones[i], zeros[i], V, on, covered, others, penalty, sweeps)
+        improve(ones[i], zeros[i], V, on, covered, twice, others, penalty, sweeps)
         best = cost_of(ones[i], zeros[i], covered, penalty)
-        for q in range(k):
-            if not on[q] or best == 0:
-                continue
-            for p in range(k):
-                trial[p] = on[p]
-            trial[q] = 0
-            union_without(V, on, q, anew)
-            add_greedily(ones[i], zeros[i], V, trial, anew, penalty, q)
-            improve(ones[i], zeros[i], V, trial, anew, others, penalty, sweeps)
-            found = cost_of(ones[i], zeros[i], anew, penalty)
-            if found < best:
-                best = found
+        if thorough:
+            for q in range(k):
+                if not on[q] or best == 0:
+                    continue
                 for p in range(k):
-                    on[p] = trial[p]
+                    trial[p] = on[p]
+                trial[q] = 0
+                cover_twice(V, trial, anew, twice)
+                add_greedily(ones[i], zeros[i], V, trial, anew, penalty, q)
+                improve(ones[i], zeros[i], V, trial, anew, twice, others, penalty, sweeps)
+                found = cost_of(ones[i], zeros[i], anew, penalty)
+                if found < best:
+                    best = found
+                    for p in range(k):
+                        on[p] = trial[p]
         cost[0] += best
         if use_hint:
             for q in range(k):
                 trial[q] = hint[i, q]
-            union_without(V, trial, -1, anew)
-            improve(ones[i], zeros[i], V, trial, anew, others, penalty, sweeps)
+            improve(ones[i], zeros[i], V, trial, anew, twice, others, penalty, sweeps)
             found = cost_of(ones[i], zeros[i], anew, penalty)
             if found <= best:
                 best = found
@@ -161,22 +163,15 @@ def column_votes(ones, zeros, U, V, penalty, out):
     """Add to ``out[q, j]`` what rows that have component q would gain if it covered column j, others as they are."""
     n, words = ones.shape
     k = V.shape[0]
-    once = np.zeros(words, np.uint64)
+    covered = np.zeros(words, np.uint64)
     twice = np.zeros(words, np.uint64)
     for i in range(n):
-        for w in range(words):
-            once[w] = _NONE
-            twice[w] = _NONE
-        for q in range(k):
-            if U[i, q]:
-                for w in range(words):
-                    twice[w] |= once[w] & V[q, w]
-                    once[w] |= V[q, w]
+        cover_twice(V, U[i], covered, twice)
         for q in range(k):
             if not U[i, q]:
                 continue
             for w in range(words):
-                free = ~once[w] | (V[q, w] & ~twice[w])
+                free = ~covered[w] | (V[q, w] & ~twice[w])
                 right = free & ones[i, w]
                 wrong = free & zeros[i, w]
                 while right:
@@ -225,17 +220,19 @@ def swap_gains(ones, zeros, U, V, pool, out):
     n, words = ones.shape
     k, size = V.shape[0], pool.shape[0]
     covered = np.zeros(words, np.uint64)
+    twice = np.zeros(words, np.uint64)
     others = np.zeros(words, np.uint64)
     beside = np.zeros(size, np.int64)
     for i in range(n):
-        union_without(V, U[i], -1, covered)
+        cover_twice(V, U[i], covered, twice)
         for c in range(size):
             beside[c] = max(0, gain_of(ones[i], zeros[i], pool[c], covered, 1))
             out[k, c] += beside[c]
         for q in range(k):
             if not U[i, q]:
                 continue
-            union_without(V, U[i], q, others)
+            for w in range(words):
+                others[w] = covered[w] & (twice[w] | ~V[q, w])
             lost = gain_of(ones[i], zeros[i], V[q], others, 1)
             for c in range(size):
                 # Rows that do not have q gain what they gain beside it; the caller adds that once for all rows.
@@ -244,13 +241,13 @@ def swap_gains(ones, zeros, U, V, pool, out):
 
 def prepare(numba) -> None:
     """Compile what the loops call, once, before the first of them is compiled."""
-    global popcount, gain_of, cost_of, union_without, add_greedily, improve
+    global popcount, gain_of, cost_of, cover_twice, add_greedily, improve
     if hasattr(gain_of, "py_func"):
         return
     if not hasattr(popcount, "py_func"):
         popcount = numba.njit(popcount, nogil=True)
     gain_of = numba.njit(gain_of, nogil=True)
     cost_of = numba.njit(cost_of, nogil=True)
-    union_without = numba.njit(union_without, nogil=True)
+    cover_twice = numba.njit(cover_twice, nogil=True)
     add_greedily = numba.njit(add_greedily, nogil=True)
     improve = numba.njit(improve, nogil=True)
