@@ -32,6 +32,7 @@ from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import PooledNMF as PooledNMF
 from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
+from .estimators.recommend import PooledCNMF as PooledCNMF
 from .estimators.recommend_iterative import FCF as FCF
 from .estimators.recommend_iterative import FedMF as FedMF
 from .estimators.secure import SynSD as SynSD
