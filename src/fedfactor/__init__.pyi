@@ -10,6 +10,7 @@ from .core.errors import ProtocolError as ProtocolError
 from .core.federation import Federation as Federation
 from .core.federation import Shard as Shard
 from .core.run import Run as Run
+from .data.io import read as read
 from .engines.local.engine import LocalEngine as LocalEngine
 from .engines.run import run as run
 from .estimators.boolean import ASSO as ASSO
@@ -38,6 +39,7 @@ from .estimators.recommend import FCF as FCF
 from .estimators.recommend import FedMF as FedMF
 from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
+from .estimators.recommend import PooledCNMF as PooledCNMF
 from .privacy.dp import dp as dp
 from .selection.rank import RankSelection as RankSelection
 from .selection.rank import select_rank as select_rank

@@ -24,3 +24,4 @@ from .recommend import FCF as FCF
 from .recommend import FedMF as FedMF
 from .recommend import FedSPLIT as FedSPLIT
 from .recommend import PooledCF as PooledCF
+from .recommend import PooledCNMF as PooledCNMF

@@ -39,7 +39,12 @@ class FedSPLIT(FederatedRecommender):
 
 @face(algorithms.PooledCF)
 class PooledCF(FederatedRecommender):
-    """The recommender that pooled ratings would give, from sums alone.
+    """The recommender that pooled ratings would give, from sums alone."""
+
+
+@face(algorithms.PooledCNMF)
+class PooledCNMF(FederatedRecommender):
+    """Ratings as non-negative parts, as pooled ratings would give them, from sums alone.
 
     An iteration takes two exchanges (implicit feedback: one). With ``tol=0`` all rounds are used, whether or not more
     would help.
