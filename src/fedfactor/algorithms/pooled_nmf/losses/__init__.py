@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspect import isabstract
 
+from fedfactor.algorithms.pooled_nmf.losses.beta_divergence import BetaDivergence as BetaDivergence
 from fedfactor.algorithms.pooled_nmf.losses.itakura_saito import ItakuraSaito as ItakuraSaito
 from fedfactor.algorithms.pooled_nmf.losses.kullback_leibler import KullbackLeibler as KullbackLeibler
 from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
