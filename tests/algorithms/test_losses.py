@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.decomposition import NMF
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
 from fedfactor.algorithms.pooled_nmf.losses import LOSSES, find_loss
 from fedfactor.algorithms.pooled_nmf.losses.multiplicative import MultiplicativeLoss
+from fedfactor.cli.settings import build
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.tree import leaves, tree_sum
 from fedfactor.kernels.nmf import counts
 from fedfactor.kernels.nmf.divergences import divergence_rows, divergence_step, divergence_sums
 from fedfactor.kernels.nmf.missing_cells import Penalty
 
-EVERY = [kind() for kind in LOSSES.values()]
+EVERY = [*(kind() for kind in LOSSES.values()), *(find_loss(beta) for beta in (-0.5, 1.5, 3.0))]
 
 
 def setting_of(loss):
@@ -189,8 +192,52 @@ def test_rows_without_an_observed_cell_say_nothing(loss):
 def test_a_number_names_a_loss():
     assert find_loss(2.0) == find_loss("frobenius")
     assert find_loss(1) == find_loss("kullback-leibler")
+    assert find_loss(0) == find_loss("itakura-saito")
+    assert find_loss(0.5).beta == 0.5
+    assert build("pooled-nmf", {"n_components": 2}, ["loss=0.5"]).loss == 0.5
+    assert build("pooled-nmf", {"n_components": 2}, ["loss=itakura-saito"]).loss == "itakura-saito"
     with pytest.raises(ValueError, match="loss=True is not known"):
         find_loss(True)
+
+
+@pytest.mark.parametrize("beta", [0, -0.5])
+def test_zeros_are_refused_where_they_cost_infinitely_much(beta):
+    X, _, _, mask = data(8)
+    zero = np.where(mask, X, 0)
+    for rows in (zero, scipy.sparse.csr_array(zero)):
+        with pytest.raises(fedfactor.DataError, match=rf"Owner 'b' has {(~mask[15:]).sum()} cells of value 0"):
+            fedfactor.run(PooledNMF(2, loss=beta), {"a": X[:15], "b": rows[15:]}, rounds=2, seed=0)
+    missing = fedfactor.PooledNMF(2, loss=beta, rounds=5, missing_values=0, random_state=0).fit(zero)
+    assert np.isfinite(missing.relative_error_)
+    tiny = np.where(mask, X, 1e-30).astype(np.float32)
+    with pytest.raises(fedfactor.DataError, match="positive values below"):
+        fedfactor.run(PooledNMF(2, loss=beta), {"a": tiny}, rounds=2, seed=0)
+
+
+@pytest.mark.parametrize("beta", [0, 0.5, 1.5])
+def test_the_level_of_scikit_learn_is_reached(beta):
+    rng = np.random.default_rng(0)
+    X = (rng.gamma(0.7, size=(120, 4)) @ rng.gamma(0.7, size=(4, 25)) + 1e-3) * rng.gamma(4, 0.25, (120, 25))
+    pooled = []
+    for seed in range(3):
+        model = NMF(4, solver="mu", beta_loss=beta, init="random", random_state=seed, max_iter=500, tol=1e-8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pooled.append(model.fit(X).reconstruction_err_)
+    owners = {name: X[i::3] for i, name in enumerate("abc")}
+    run = fedfactor.run(PooledNMF(4, loss=beta, tol=0), owners, rounds=150, seed=0)
+    assert np.sqrt(float(run.score.sse)) < 1.01 * min(pooled)
+
+
+def test_zeros_are_data_above_0():
+    X, _, _, mask = data(9)
+    zero = np.where(mask, X, 0)
+    dense, sparse = (
+        fedfactor.run(PooledNMF(2, loss=0.5, tol=0), {"a": kind(zero)}, rounds=5, seed=0)
+        for kind in (np.asarray, scipy.sparse.csr_array)
+    )
+    np.testing.assert_allclose(sparse.V, dense.V, rtol=1e-12)
+    assert np.isfinite(dense.relative_error)
 
 
 @dataclass(frozen=True, slots=True)

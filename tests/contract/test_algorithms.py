@@ -88,6 +88,7 @@ CONFIGS = {
         {"n_components": 3, "alpha_U": 0.01, "l1_ratio": 0.5},
         {"n_components": 2, "alpha_U": 0.01, "alpha_V": 0.0},
         {"n_components": 3, "loss": "kullback-leibler"},
+        {"n_components": 2, "loss": 0.5},
         {"n_components": 2, "loss": "kullback-leibler", "alpha_U": 0.01, "l1_ratio": 0.3, "tol": 0.0},
         {"n_components": 2, "n_private": 1, "weights": "equal"},
     ],

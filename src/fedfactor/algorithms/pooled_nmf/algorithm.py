@@ -164,7 +164,7 @@ class PooledNMF(Algorithm):
     server_steps: int = 10
     momentum: bool = True
     tol: float = 1e-4
-    loss: str | float = "frobenius"
+    loss: float | str = "frobenius"
     start: Literal["auto", "wide", "random", "stacked"] = "auto"
     alpha_U: float = 0.0
     alpha_V: float | Literal["same"] = "same"
