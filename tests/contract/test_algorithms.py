@@ -62,7 +62,7 @@ CONFIGS = {
     ],
     "FedProxNMF": [
         {"n_components": 3, "local_steps": 2, "diagnostics": True},
-        {"n_components": 1, "local_solver": "ipalm", "start": "own", "weights": "equal", "tol": 0.0},
+        {"n_components": 1, "local_solver": "gradient", "start": "own", "weights": "equal", "tol": 0.0},
         {"n_components": 3, "local_solver": "multiplicative"},
     ],
     "OneShotNMF": [
