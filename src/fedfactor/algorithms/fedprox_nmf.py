@@ -80,8 +80,8 @@ class Averaging(Algorithm):
 
     n_components: int
     local_steps: int
-    local_solver: str
-    weights: str
+    local_solver: Literal["hals", "gradient", "multiplicative"]
+    weights: Literal["rows", "equal"]
     tol: float
 
     default_rounds: ClassVar[int] = 50

@@ -172,9 +172,10 @@ class _Stored(NamedTuple):
 
     def weights(self, U: np.ndarray, V: np.ndarray) -> tuple[Any, Any]:
         above, below = self.kind.weights(*self._cells(U, V))
-        return tuple(
-            scipy.sparse.csr_array((part, self.X.indices, self.X.indptr), shape=self.X.shape) for part in (above, below)
-        )
+        return self._rows_of(above), self._rows_of(below)
+
+    def _rows_of(self, cells: np.ndarray) -> Any:
+        return scipy.sparse.csr_array((cells, self.X.indices, self.X.indptr), shape=self.X.shape)
 
     def divergence(self, U: np.ndarray, V: np.ndarray) -> float:
         return max(total(self.kind.cells(*self._cells(U, V))), 0.0)

@@ -36,8 +36,10 @@ class BetaDivergence(MultiplicativeLoss):
     @classmethod
     def of(cls, setting: object) -> Loss | None:
         """Take any number but those of the three losses above."""
-        number = isinstance(setting, Real) and not isinstance(setting, bool) and isfinite(setting)
-        return cls(float(setting)) if number and setting not in (0, 1, 2) else None
+        if isinstance(setting, bool) or not isinstance(setting, Real):
+            return None
+        beta = float(setting)
+        return cls(beta) if isfinite(beta) and beta not in (0, 1, 2) else None
 
     @property
     def positive(self) -> bool:
