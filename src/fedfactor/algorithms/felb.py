@@ -289,16 +289,6 @@ def pull_at(a: Any, t: int, gamma: float = 0.0, eps: float = 1e-2) -> Pull:
     return Pull(a.kappa, lam, a.beta, gamma, eps, a.scale_prox, a.step, a.norm, a.prox == "printed")
 
 
-def check_pull(a: Any) -> None:
-    """Refuse weights that no proximal step can use."""
-    if a.local_steps < 1:
-        raise ValueError(f"local_steps={a.local_steps} must be at least 1.")
-    if a.kappa < 0 or a.lam < 0 or not a.rate >= 1:
-        raise ValueError(f"kappa={a.kappa} and lam={a.lam} must not be negative, and rate={a.rate} must be at least 1.")
-    if not 0 <= a.beta < 0.5:
-        raise ValueError(f"beta={a.beta} must lie in [0, 0.5): the step size would not be positive.")
-
-
 def boolean_score(X: Array, factors: LocalFactors) -> Score:
     """Count wrong cells, cells, and ones: for zeros and ones that is the squared error, n, and ``‖X‖²``."""
     cells = count(X, factors.U, factors.V)

@@ -244,7 +244,7 @@ def declares_settings(cls: type[T]) -> type[T]:
 
 
 def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]:
-    """List the settings of a dataclass in the order of its fields; ``offered``: only those that users choose.
+    """List the settings of a dataclass in the order of its signature; ``offered``: only those that users choose.
 
     Examples
     --------
@@ -257,7 +257,8 @@ def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]
     except NameError:  # an annotation that only type checkers can read; its values are not looked at
         kinds = {}
     found: list[Setting] = []
-    for each in fields(cls) if is_dataclass(cls) else ():
+    # In the order of the signature: a base's keyword-only settings come after those of the class itself.
+    for each in sorted(fields(cls), key=lambda each: each.kw_only) if is_dataclass(cls) else ():
         set_by = each.metadata.get("set_by")
         if not (offered and set_by):
             declared = each.metadata.get(KEY, Declared())

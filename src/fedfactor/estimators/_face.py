@@ -167,13 +167,17 @@ class Seeded:
     random_state: Any = setting("Draws the start.", default=None, shown="int, RandomState, Generator or None")
 
 
-def face(method: type[Algorithm] | None = None, *, without: tuple[str, ...] = ()) -> Callable[[T], T]:
+def face(
+    method: type[Algorithm] | None = None, *, n_components: int = 2, without: tuple[str, ...] = ()
+) -> Callable[[T], T]:
     """Make a class an estimator: its parameters are the settings of an algorithm, and those that its bases offer.
 
     Parameters
     ----------
     method : type, optional
         The algorithm; without one the class declares its settings itself.
+    n_components : int, default=2
+        The rank when none is given, where the algorithm has no default.
     without : tuple of str
         Settings of the bases that this estimator does not have.
 
@@ -192,7 +196,7 @@ def face(method: type[Algorithm] | None = None, *, without: tuple[str, ...] = ()
         first = [each.name for each in theirs if each.name not in {one.name for one in own}]
         names = list(dict.fromkeys(["n_components", *first, *(each.name for each in own)]))
         known = {each.name: each for each in theirs} | both
-        settings = tuple(_in_context(known[name], cls, method) for name in names)
+        settings = tuple(_in_context(known[name], cls, method, n_components) for name in names)
         if method is not None:
             cls._method = method
         cls._declared = settings
@@ -228,12 +232,13 @@ def _init(cls: type, settings: tuple[Setting, ...]) -> Callable[..., None]:
     return __init__
 
 
-def _in_context(each: Setting, cls: type, method: type[Algorithm] | None) -> Setting:
+def _in_context(each: Setting, cls: type, method: type[Algorithm] | None, rank: int) -> Setting:
     """Say of a setting what depends on the algorithm."""
     words, default = each.words, each.default
     if default is MISSING:
-        default = 2
-        words += " No rule can choose it without a look at the data: the default is the smallest that tells rows apart."
+        default = rank
+        if rank == 2:
+            words += " No rule can choose it without a look at the data: 2 is the smallest that tells rows apart."
     if each.name == "missing_values" and method is not None and not method.handles_missing:
         words = "For the sake of one signature: this method refuses rows with missing cells."
     if method is not None:

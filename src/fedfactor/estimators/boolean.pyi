@@ -60,6 +60,8 @@ class FELB(AsPrinted):
 class FALB(AsPrinted):
     n_components: int
     local_steps: int
+    gamma: float
+    eps: float
     kappa: float
     lam: float
     rate: float
@@ -74,13 +76,13 @@ class FALB(AsPrinted):
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
-    gamma: float
-    eps: float
     def __init__(
         self,
         n_components: int = 2,
         *,
         local_steps: int = 10,
+        gamma: float = 10.0,
+        eps: float = 0.01,
         kappa: float = 0.01,
         lam: float = 0.01,
         rate: float = 1.005,
@@ -95,8 +97,6 @@ class FALB(AsPrinted):
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,
-        gamma: float = 10.0,
-        eps: float = 0.01,
         binarize: float | None = None,
         n_init: int = 1,
         rounds: int | None = None,
@@ -110,6 +110,15 @@ class FALB(AsPrinted):
 
 class PooledBMF(BooleanTransformer):
     n_components: int
+    solver: Literal["counts", "proximal"]
+    thresholds: tuple[float, ...]
+    penalties: tuple[int, ...]
+    pairs: bool
+    candidates: int
+    trials: int
+    patience: int
+    search_rounds: int
+    sample: int
     local_steps: int
     server_steps: int
     kappa: float
@@ -127,6 +136,15 @@ class PooledBMF(BooleanTransformer):
         self,
         n_components: int = 2,
         *,
+        solver: Literal["counts", "proximal"] = "counts",
+        thresholds: tuple[float, ...] = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        penalties: tuple[int, ...] = (1, 2, 4),
+        pairs: bool = True,
+        candidates: int = 1000,
+        trials: int = 8,
+        patience: int = 2,
+        search_rounds: int = 80,
+        sample: int = 5000,
         local_steps: int = 10,
         server_steps: int = 10,
         kappa: float = 0.01,

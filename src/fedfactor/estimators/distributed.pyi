@@ -91,6 +91,9 @@ class SynSD(SecureFace):
 
 class SynSSD(SecureFace):
     n_components: int
+    sketch: Literal["uv", "u", "v"]
+    kind: Literal["subsampling", "gaussian", "count", "srht"]
+    ratio: float
     local_steps: int
     align: bool
     solver: Literal["proximal", "gradient"]
@@ -98,13 +101,13 @@ class SynSSD(SecureFace):
     schedule_start: float | None
     growth: float | None
     init: Literal["scaled", "unit", "small"]
-    sketch: Literal["uv", "u", "v"]
-    kind: Literal["subsampling", "gaussian", "count", "srht"]
-    ratio: float
     def __init__(
         self,
         n_components: int = 2,
         *,
+        sketch: Literal["uv", "u", "v"] = "uv",
+        kind: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling",
+        ratio: float = 0.1,
         local_steps: int = 10,
         align: bool = True,
         solver: Literal["proximal", "gradient"] = "proximal",
@@ -112,9 +115,6 @@ class SynSSD(SecureFace):
         schedule_start: float | None = None,
         growth: float | None = None,
         init: Literal["scaled", "unit", "small"] = "scaled",
-        sketch: Literal["uv", "u", "v"] = "uv",
-        kind: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling",
-        ratio: float = 0.1,
         split: Literal["rows", "columns"] = "rows",
         rounds: int | None = None,
         n_clients: int = 1,
@@ -163,6 +163,8 @@ class AsynSD(SecureFace):
 
 class AsynSSD(SecureFace):
     n_components: int
+    kind: Literal["subsampling", "gaussian", "count", "srht"]
+    ratio: float
     local_steps: int
     align: bool
     solver: Literal["proximal", "gradient"]
@@ -173,12 +175,12 @@ class AsynSSD(SecureFace):
     server: Literal["history", "harmonic", "constant"]
     omega: float | None
     weights: Literal["equal", "rows"]
-    kind: Literal["subsampling", "gaussian", "count", "srht"]
-    ratio: float
     def __init__(
         self,
         n_components: int = 2,
         *,
+        kind: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling",
+        ratio: float = 0.1,
         local_steps: int = 10,
         align: bool = True,
         solver: Literal["proximal", "gradient"] = "proximal",
@@ -189,8 +191,6 @@ class AsynSSD(SecureFace):
         server: Literal["history", "harmonic", "constant"] = "history",
         omega: float | None = None,
         weights: Literal["equal", "rows"] = "equal",
-        kind: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling",
-        ratio: float = 0.1,
         split: Literal["rows", "columns"] = "rows",
         rounds: int | None = None,
         n_clients: int = 1,

@@ -18,7 +18,7 @@ class PooledNMF(OwnComponents):
     server_steps: int
     momentum: bool
     tol: float
-    loss: str | float
+    loss: float | str
     start: Literal["auto", "wide", "random", "stacked"]
     alpha_U: float
     alpha_V: float | Literal["same"]
@@ -35,7 +35,7 @@ class PooledNMF(OwnComponents):
         server_steps: int = 10,
         momentum: bool = True,
         tol: float = 0.0001,
-        loss: str | float = "frobenius",
+        loss: float | str = "frobenius",
         start: Literal["auto", "wide", "random", "stacked"] = "auto",
         alpha_U: float = 0.0,
         alpha_V: float | Literal["same"] = "same",
@@ -83,11 +83,11 @@ class FedProxNMF(FederatedTransformer):
     relative: bool
     pull_from: int
     local_steps: int
-    local_solver: Literal["hals", "ipalm", "multiplicative"]
+    local_solver: Literal["hals", "gradient", "multiplicative"]
     inertia: float
     start: Literal["common", "own"]
     weights: Literal["rows", "equal"]
-    scale: Literal["unit", "usage", "free"]
+    row_norm: Literal["unit", "usage", "free"]
     tol: float
     diagnostics: bool
     def __init__(
@@ -98,11 +98,11 @@ class FedProxNMF(FederatedTransformer):
         relative: bool = False,
         pull_from: int = 1,
         local_steps: int = 10,
-        local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals",
+        local_solver: Literal["hals", "gradient", "multiplicative"] = "hals",
         inertia: float = 0.0,
         start: Literal["common", "own"] = "common",
         weights: Literal["rows", "equal"] = "rows",
-        scale: Literal["unit", "usage", "free"] = "free",
+        row_norm: Literal["unit", "usage", "free"] = "free",
         tol: float = 0.0001,
         diagnostics: bool = False,
         rounds: int | None = None,

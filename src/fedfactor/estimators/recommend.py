@@ -10,7 +10,7 @@ from fedfactor.estimators._face import face
 from fedfactor.estimators._recommender import FederatedRecommender
 
 
-@face(algorithms.FedSPLIT)
+@face(algorithms.FedSPLIT, n_components=4)
 class FedSPLIT(FederatedRecommender):
     """A recommender from one exchange of item factors.
 
@@ -37,12 +37,12 @@ class FedSPLIT(FederatedRecommender):
             )
 
 
-@face(algorithms.PooledCF)
+@face(algorithms.PooledCF, n_components=16)
 class PooledCF(FederatedRecommender):
     """The recommender that pooled ratings would give, from sums alone."""
 
 
-@face(algorithms.PooledCNMF)
+@face(algorithms.PooledCNMF, n_components=6)
 class PooledCNMF(FederatedRecommender):
     """Ratings as non-negative parts, as pooled ratings would give them, from sums alone.
 
@@ -51,11 +51,11 @@ class PooledCNMF(FederatedRecommender):
     """
 
 
-@face(algorithms.FCF)
+@face(algorithms.FCF, n_components=5)
 class FCF(FederatedRecommender):
     """Federated alternating least squares with summed gradients: the iterative baseline, explicit or implicit."""
 
 
-@face(algorithms.FedMF)
+@face(algorithms.FedMF, n_components=8)
 class FedMF(FederatedRecommender):
     """Matrix factorization with biases by federated gradient descent: an iterative baseline."""

@@ -22,6 +22,7 @@ class FedSPLIT(FederatedRecommender):
     min_ratings: int
     max_error: float
     iterations: int
+    overrides: tuple[Any, ...]
     start_scale: float
     alpha: float
     beta: float
@@ -30,10 +31,9 @@ class FedSPLIT(FederatedRecommender):
     eta_user: float
     eta_item: float
     by_count: bool
-    overrides: tuple[Any, ...]
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int = 4,
         *,
         local_components: int = 6,
         rank_rule: Literal["third", "paper"] = "third",
@@ -50,6 +50,7 @@ class FedSPLIT(FederatedRecommender):
         min_ratings: int = 100,
         max_error: float = 1.0,
         iterations: int = 60,
+        overrides: tuple[Any, ...] = (),
         start_scale: float = 1.0,
         alpha: float = 0.06,
         beta: float = 0.06,
@@ -58,7 +59,6 @@ class FedSPLIT(FederatedRecommender):
         eta_user: float = 0.005,
         eta_item: float = 0.005,
         by_count: bool = True,
-        overrides: tuple[Any, ...] = (),
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -72,9 +72,44 @@ class FedSPLIT(FederatedRecommender):
 class PooledCF(FederatedRecommender):
     n_components: int
     feedback: Literal["explicit", "implicit"]
+    ridge: float
+    ridge_floor: float
+    bias_ridge: float
     weight: float
-    start_scale: float
+    counts: Literal["log", "binary", "raw"]
+    iterations: int
+    validation: float
     tol: float
+    min_ratings: int
+    def __init__(
+        self,
+        n_components: int = 16,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        ridge: float = 0.05,
+        ridge_floor: float = 6.0,
+        bias_ridge: float = 3.0,
+        weight: float = 3.0,
+        counts: Literal["log", "binary", "raw"] = "log",
+        iterations: int = 17,
+        validation: float = 0.05,
+        tol: float = 0.0002,
+        min_ratings: int = 3,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+
+class PooledCNMF(FederatedRecommender):
+    n_components: int
+    feedback: Literal["explicit", "implicit"]
+    weight: float
+    tol: float
+    start_scale: float
     alpha: float
     beta: float
     gamma: float
@@ -84,12 +119,12 @@ class PooledCF(FederatedRecommender):
     by_count: bool
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int = 6,
         *,
         feedback: Literal["explicit", "implicit"] = "explicit",
         weight: float = 10.0,
-        start_scale: float = 1.0,
         tol: float = 0.0,
+        start_scale: float = 1.0,
         alpha: float = 0.06,
         beta: float = 0.06,
         gamma: float = 0.02,
@@ -114,7 +149,7 @@ class FCF(FederatedRecommender):
     learning_rate: float
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int = 5,
         *,
         feedback: Literal["explicit", "implicit"] = "explicit",
         weight: float = 10.0,
@@ -137,7 +172,7 @@ class FedMF(FederatedRecommender):
     local_steps: int
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int = 8,
         *,
         lam: float = 0.1,
         learning_rate: float = 0.5,

@@ -114,7 +114,7 @@ def _move(W: Array, W_last: Array, G: Array, B: Array, solver: str, inertia: flo
         return solve_rows(W, G, B)
     if solver == "multiplicative":
         return multiplicative_step(W, G, B)
-    if solver not in ("gradient", "ipalm"):
+    if solver != "gradient":
         raise ValueError(f"solver={solver!r} is not known. Use one of {', '.join(SOLVERS)}.")
     if not inertia:
         return gradient_step(W, G, B)
