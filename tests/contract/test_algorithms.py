@@ -79,7 +79,12 @@ CONFIGS = {
         {"n_components": 3, "local_steps": 2},
         {"n_components": 2, "init": "shared", "weights": "rows", "refit": "none", "scale_prox": False},
     ],
-    "PooledBMF": [{"n_components": 3}, {"n_components": 2, "gamma": 10.0, "server_steps": 1, "refit": "none"}],
+    "PooledBMF": [
+        {"n_components": 3},
+        {"n_components": 4, "thresholds": (0.5, 0.9), "penalties": (2,), "pairs": False, "candidates": 7, "sample": 60},
+        {"n_components": 3, "solver": "proximal"},
+        {"n_components": 2, "solver": "proximal", "gamma": 10.0, "server_steps": 1, "refit": "none"},
+    ],
     "PooledNMF": [
         {"n_components": 3},
         {"n_components": 1, "momentum": False, "tol": 0.0},
