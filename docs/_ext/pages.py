@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fedfactor
+from fedfactor.algorithms.names import command_name
 
 # Sizes that no setting has by chance, so that a shape in a message can be read back as letters.
 K, M = 7, 1009
@@ -60,8 +61,7 @@ def algorithms_table() -> str:
     ]
     for cls in algorithms():
         estimator = f"`fedfactor.{cls.__name__}`" if hasattr(fedfactor, cls.__name__) else "none"
-        # A file is a method, so its name is the name on the command line.
-        command = f"`{cls.__module__.rpartition('.')[2].replace('_', '-')}`"
+        command = f"`{command_name(cls.__name__)}`"
         first = f"`{cls.__name__}`"
         for message, spec in messages(cls).items():
             leaves = ", ".join(f"{path}: {shape(leaf.shape)}" for path, leaf in spec.items())

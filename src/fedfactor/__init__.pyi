@@ -10,6 +10,7 @@ from .core.errors import ProtocolError as ProtocolError
 from .core.federation import Federation as Federation
 from .core.federation import Shard as Shard
 from .core.run import Run as Run
+from .data.io import read as read
 from .engines.local.engine import LocalEngine as LocalEngine
 from .engines.run import run as run
 from .estimators.boolean import FALB as FALB

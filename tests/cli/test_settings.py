@@ -6,14 +6,14 @@ from typing import Literal
 import pytest
 
 from fedfactor import algorithms
-from fedfactor.cli.settings import algorithm_class, algorithm_names, build, command_name, data_files, missing, typed
+from fedfactor.algorithms.names import algorithm_class, algorithm_names, command_name
+from fedfactor.cli.settings import build, data_files, missing, typed
 from fedfactor.core.errors import DataError
 
 
-def test_names_are_those_of_the_files():
-    for name in ("PooledNMF", "FedAvgNMF", "FedProxNMF", "OneShotNMF", "PooledBMF", "PooledCF"):
-        module = getattr(algorithms, name).__module__.rpartition(".")[2]
-        assert command_name(name) == module.replace("_", "-")
+def test_every_name_leads_back_to_its_algorithm():
+    for name in algorithms.__all__:
+        assert algorithm_class(command_name(name)) is getattr(algorithms, name)
 
 
 def test_no_two_algorithms_share_a_name():

@@ -61,7 +61,7 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
         ("privacy", "protect", "magic", "protect"),
         ("features", "how", "guess", "how"),
         ("features", "sha256", "0" * 64, "sha256"),
-        ("algorithm", "name", "Nothing", "there is no algorithm 'Nothing'"),
+        ("algorithm", "name", "Nothing", "There is no algorithm 'Nothing'"),
         ("algorithm", "speed", 3, "no setting 'speed'"),
         ("preprocess", "steps", ["sqrt"], "no step 'sqrt'"),
         ("preprocess", "steps", ["tf-idf", "log1p"], "last step"),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedfactor.algorithms.names import algorithm_names
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.place import Place
 from fedfactor.cli.privacy import (
@@ -24,7 +25,7 @@ from fedfactor.cli.privacy import (
     Unit,
     privacy_of,
 )
-from fedfactor.cli.settings import algorithm_names, build, missing, open_parts
+from fedfactor.cli.settings import build, missing, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
 
 

@@ -2,47 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedfactor import algorithms
+from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError
 from fedfactor.core.protocol import Algorithm, user_fields
-
-
-def command_name(name: str) -> str:
-    """Write an algorithm's name as on the command line, which is also how its file is called.
-
-    Examples
-    --------
-    >>> command_name("PooledNMF"), command_name("FedAvgNMF")
-    ('pooled-nmf', 'fedavg-nmf')
-    """
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
-    return re.sub(r"^fed-", "fed", words)
-
-
-def algorithm_names() -> tuple[str, ...]:
-    """Name all algorithms as on the command line."""
-    return tuple(command_name(name) for name in algorithms.__all__)
-
-
-def algorithm_class(name: str) -> type[Algorithm]:
-    """Find an algorithm by its name on the command line; hyphens, underscores and capitals do not matter.
-
-    Examples
-    --------
-    >>> algorithm_class("pooled-nmf").__name__
-    'PooledNMF'
-    """
-    plain = re.sub("[-_]", "", name).lower()
-    for known in algorithms.__all__:
-        if known.lower() == plain:
-            return getattr(algorithms, known)
-    raise ValueError(f"There is no algorithm {name!r}. Use one of {', '.join(algorithm_names())}.")
 
 
 def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) -> Algorithm:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedfactor import algorithms
+from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
 from fedfactor.core.tree import type_tag
@@ -179,7 +178,10 @@ class Terms:
     def algorithm(self) -> Algorithm:
         """Build the agreed algorithm."""
         settings = dict(self.content["algorithm"])
-        cls = algorithm_named(settings.pop("name"))
+        try:
+            cls = algorithm_class(str(settings.pop("name")))
+        except ValueError as error:
+            raise TermsError(str(error)) from None
         known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
         odd = sorted(set(settings) - set(known))
         if odd:
@@ -260,15 +262,6 @@ class Terms:
             for key in sorted(set(mine) | set(theirs))
             if mine.get(key) != theirs.get(key)
         ]
-
-
-def algorithm_named(name: str) -> type[Algorithm]:
-    """Find an algorithm by name; hyphens, underscores and capitals do not matter."""
-    plain = re.sub("[-_]", "", str(name)).lower()
-    for known in algorithms.__all__:
-        if known.lower() == plain:
-            return getattr(algorithms, known)
-    raise TermsError(f"there is no algorithm {name!r}. Use one of {', '.join(algorithms.__all__)}.")
 
 
 def features_hash(names: Any) -> str:
