@@ -129,8 +129,8 @@ class PooledRidge(Algorithm):
     -----
     The same task and face as :class:`~fedfactor.algorithms.FedDMF`, without training. After a count of holders (m
     numbers) two exchanges: c (c + 1) / 2 numbers for c common items, then (d + 1) m. All are sums, so secure sums
-    apply; items marked as withheld never leave. Common items are those that all owners share; an item that some of them hold
-    gets the mean of their coefficients, by users. Scores are linear, not probabilities; faces cut them to 0..1.
+    apply; items marked as withheld never leave. Common items are those that all owners share; an item that some of
+    them hold gets the mean of their coefficients, by users. Scores are linear; faces cut them to 0..1.
 
     Examples
     --------
