@@ -34,6 +34,8 @@ from .estimators.nmf import PooledNMF as PooledNMF
 from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
 from .estimators.recommend import PooledCNMF as PooledCNMF
+from .estimators.recommend_items import PooledEASE as PooledEASE
+from .estimators.recommend_items import PooledRidge as PooledRidge
 from .estimators.recommend_iterative import FCF as FCF
 from .estimators.recommend_iterative import FedMF as FedMF
 from .estimators.secure import SynSD as SynSD

@@ -19,6 +19,8 @@ from .nmf import PooledNMF as PooledNMF
 from .recommend import FedSPLIT as FedSPLIT
 from .recommend import PooledCF as PooledCF
 from .recommend import PooledCNMF as PooledCNMF
+from .recommend_items import PooledEASE as PooledEASE
+from .recommend_items import PooledRidge as PooledRidge
 from .recommend_iterative import FCF as FCF
 from .recommend_iterative import FedMF as FedMF
 from .secure import SynSD as SynSD

@@ -40,16 +40,25 @@ class DeepTable(UserTable):
         self.factors = factors
         self._b = dmf.item_part(factors.network, np.ascontiguousarray(factors.V.T))
 
+    def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Find rows and columns, −1 for ids that were not in fit; an item of which nobody sent a vector is refused."""
+        rows, found = super().places(users, items)
+        self._refuse(found[found >= 0])
+        return rows, found
+
     def columns(self, items: Any) -> np.ndarray:
         """Find columns by item id; an item of which nobody sent a vector is refused."""
         found = super().columns(items)
+        self._refuse(found)
+        return found
+
+    def _refuse(self, found: np.ndarray) -> None:
         lost = found[~np.asarray(self.factors.known)[found]]
         if len(lost):
             raise DataError(
                 f"Nobody published a vector of item {self.items[lost].tolist()[0]!r}: its owners withhold it, or the "
                 "run ended before its last exchange."
             )
-        return found
 
     def at(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the probabilities of cells."""
@@ -57,16 +66,34 @@ class DeepTable(UserTable):
         a = dmf.user_part(net, self.U[rows])
         return dmf.probability(dmf.pair_logits(net, a, self._b[columns]))
 
+    def average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the share of cells that are touched, for users and items that nobody knows."""
+        return np.full(len(rows), self.seen.nnz / max(1, self.seen.shape[0] * self.seen.shape[1]))
+
     def scores(self, rows: np.ndarray) -> np.ndarray:
         """Return the probabilities of all items for some users; −inf where no vector is known."""
         block = np.array(dmf.probabilities(self.factors.network, self.U[rows], self.V.T))
         block[:, ~np.asarray(self.factors.known)] = -np.inf
         return block
 
-    def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def best(
+        self,
+        rows: np.ndarray,
+        n: int,
+        exclude_seen: bool = True,
+        allowed: np.ndarray | None = None,
+        shrink: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return columns of the best items, and their scores; a few users' scores exist at a time."""
         seen, n = self.seen[rows], number_of_items(n, self.V.shape[1])
-        return best_by_blocks(lambda some: self.scores(rows[some]), seen, n, skip_seen=exclude_seen)
+
+        def scores(some: slice) -> np.ndarray:
+            block = self.scores(rows[some])
+            if allowed is not None:
+                block[:, ~allowed] = -np.inf
+            return block
+
+        return best_by_blocks(scores, seen, n, skip_seen=exclude_seen)
 
 
 class FedDMF(FederatedRecommender):
@@ -248,7 +275,7 @@ class FedDMF(FederatedRecommender):
             _inputs.check_whole(name, getattr(self, name))
         found = interactions_of(ratings, groups, catalogues=catalogues, withheld=withheld)
         if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
-            found = _deal(found, self.n_clients, seed)
+            found = deal_interactions(found, self.n_clients, seed)
         algorithm = self._method(**{field.name: getattr(self, field.name) for field in fields(self._method)})
         watch = watcher(self.verbose, type(self).__name__)
         options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
@@ -314,14 +341,15 @@ class FedDMF(FederatedRecommender):
         self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
         self.components_ = result.V
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
-        self.scale_ = None
+        self.scale_, self._homes = None, None
         self.tables_ = {
             name: DeepTable(kept, kept.U, found.owners[name], found.users[name], found.items)
             for name, kept in result.factors.items()
         }
 
 
-def _deal(found: Interactions, n_clients: int, seed: int) -> Interactions:
+def deal_interactions(found: Interactions, n_clients: int, seed: int) -> Interactions:
+    """Deal the users of one owner at random to several, who all hold its items."""
     X, users = found.owners["0"], found.users["0"]
     labels = np.asarray(split_evenly(X.shape[0], n_clients, seed)).astype(str)
     rows = {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
