@@ -132,7 +132,7 @@ def test_steps_that_add_up_columns_are_refused_with_noise(hospitals):
     assert "no --privacy covers" in done.stderr
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npy", "csv.gz"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "feather", "arrow", "npy", "csv.gz"])
 def test_u_goes_to_every_format_that_can_be_written(hospitals, ending):
     folder, frames = hospitals
     assert fit(folder / "out", *files(folder), "-q").exit_code == 0
@@ -140,11 +140,10 @@ def test_u_goes_to_every_format_that_can_be_written(hospitals, ending):
     done = call("transform", folder / "out", folder / "east.csv", "-o", target)
     assert done.exit_code == 0, done.output
     if ending != "npy":
-        found = (
-            pd.read_parquet(target)
-            if ending == "parquet"
-            else pd.read_csv(target, sep="\t" if ending == "tsv" else ",")
+        read = {"parquet": pd.read_parquet, "feather": pd.read_feather, "arrow": pd.read_feather}.get(
+            ending, pd.read_csv
         )
+        found = read(target, **({"sep": "\t"} if ending == "tsv" else {}))
         assert list(found) == ["patient_id", "component_0", "component_1"]
         assert list(found["patient_id"].astype(int)) == list(frames["east"].index)
     assert target.stat().st_mode & 0o777 == 0o600
