@@ -152,8 +152,14 @@ def load_for(path: str | os.PathLike[str], features: Sequence[str] | None, readi
     ...     load_for(path, ("a", "b"), Reading()).features
     ('b', 'a')
     """
-    if features is None or reading.columns or reading.drop or not hasattr(format_of(Path(path))[0].load(), "names"):
+    if features is None or reading.columns or reading.drop:
         return load(path, reading)
+    if not hasattr(format_of(Path(path))[0].load(), "names"):  # names are known only once all is read
+        table = load(path, reading)
+        if table.features is None or len(table.features) == len(features) or not set(features) <= set(table.features):
+            return table
+        position = {name: j for j, name in enumerate(table.features)}
+        return replace(table, X=table.X[:, [position[name] for name in features]], features=tuple(features))
     if not _is_long(Path(path), reading):
         return load(path, replace(reading, columns=tuple(features)))
     table = load(path, reading)

@@ -31,6 +31,7 @@ FORMATS = (
     Format("feather", (".feather", ".arrow"), writes=True),
     Format("npy", (".npy",), writes=True),
     Format("npz", (".npz",)),
+    Format("h5ad", (".h5ad",), writes=True),
     Format("matrix_market", (".mtx", ".mtx.gz")),
 )
 
