@@ -165,7 +165,7 @@ def _cap_libraries(n: int) -> None:
 
 
 def _look() -> bool:
-    """Look for threaded libraries when modules came since the last look, which takes milliseconds: not for every cap."""
+    """Look for threaded libraries, a matter of milliseconds, when modules were imported since the last look."""
     global _controller, _modules
     if _modules == len(sys.modules):
         return False
@@ -207,16 +207,32 @@ def for_blocks(fn: Callable[[int, int], object], n_rows: int, block: int) -> Non
         for start in range(0, n_rows, block):
             fn(start, min(start + block, n_rows))
         return
-    futures = [
-        _pool(threads).submit(_run_block, fn, start, min(start + block, n_rows)) for start in range(0, n_rows, block)
-    ]
-    for future in futures:
+    # Whoever is free takes the next block, this thread too: one that has to share its core takes fewer.
+    starts = iter(range(0, n_rows, block))
+    helpers = min(threads, -(-n_rows // block)) - 1
+    futures = [_pool(threads).submit(_take_blocks, fn, starts, n_rows, block) for _ in range(helpers)]
+    try:
+        _take_blocks(fn, starts, n_rows, block)
+    finally:
+        # A helper that has not begun by now finds no block left, and is not waited for.
+        waited = [future for future in futures if not future.cancel()]
+        for future in waited:
+            future.exception()
+    for future in waited:
         future.result()
 
 
-def _run_block(fn: Callable[[int, int], object], start: int, stop: int) -> None:
+def _take_blocks(fn: Callable[[int, int], object], starts: Iterator[int], n_rows: int, block: int) -> None:
     _inside.block = True
-    fn(start, stop)
+    try:
+        for start in starts:
+            fn(start, min(start + block, n_rows))
+    except BaseException:
+        for _ in starts:  # nobody needs to go on
+            pass
+        raise
+    finally:
+        _inside.block = False
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
