@@ -1,9 +1,10 @@
 """How many threads the library may use, and how row blocks are spread over them.
 
-One number caps both BLAS and our own compiled kernels; it is never above what the process was given (cores, quota,
-environment). The blocks that :func:`for_blocks` hands out depend on the
-problem only, never on that number, so what is computed
-block by block has the same bits whatever the cap. BLAS gives no such promise: its sums may change with its threads.
+Work is cut into blocks, and whoever is free takes the next one. The blocks that :func:`for_blocks` hands out depend on
+the problem only, so what is computed block by block has the same bits on any number of threads. BLAS gives no such
+promise, and its threads wait for each other, which on a busy machine costs tenfold: under a cap it works on one thread,
+block by block like everything else. The number of threads is never above what the process was given (cores, quota,
+environment).
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def thread_limit() -> int:
 
 @contextmanager
 def limit_threads(n: int | None) -> Iterator[None]:
-    """Cap BLAS and the compiled kernels at `n` threads for the duration, in the whole process.
+    """Work on at most `n` threads for the duration, in the whole process; BLAS on one in each of them.
 
     Parameters
     ----------
@@ -161,7 +162,7 @@ def _leave(cap: list[int]) -> None:
 def _cap_libraries(n: int) -> None:
     for library in _controller.lib_controllers:
         _before.setdefault(library.filepath, library.num_threads)
-        library.set_num_threads(n)
+        library.set_num_threads(1 if library.user_api == "blas" else n)
 
 
 def _look() -> bool:

@@ -34,6 +34,7 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 # written vector of int64/doubles, Q written matrix of doubles.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
+    "fold_columns": ("RRRWWn", "contract"),
     "gather": ("iidRnnW", "contract"),
     "transpose": ("RW", "contract"),
     "scatter": ("iidRnnW", "contract"),

@@ -126,3 +126,33 @@ def stored_sums(indptr, indices, data, U, Vt, start, stop, N, D):
                 numerator[q] += value * u[q]
                 denominator[q] += fitted * u[q]
     return error
+
+
+def fold_columns(G, AV, VV, columns, images, sweeps):
+    """Improve the columns of H (here rows) one after the other, each by sweeps of coordinate descent.
+
+    `images` is ``columns @ G``, kept up to date: it is the gradient of every coordinate.
+    """
+    k, K = columns.shape
+    target = np.empty(K, G.dtype)
+    for t in range(k):
+        own = VV[t, t]
+        if own <= 0:
+            continue
+        image, column = images[t], columns[t]
+        for r in range(K):
+            target[r] = AV[r, t] / own + image[r]
+        for q in range(k):
+            share = VV[t, q] / own
+            other = images[q]
+            for r in range(K):
+                target[r] -= share * other[r]
+        for _ in range(sweeps):
+            for r in range(K):
+                if G[r, r] > 0:
+                    step = max(column[r] - (image[r] - target[r]) / G[r, r], 0.0) - column[r]
+                    if step != 0:
+                        column[r] += step
+                        line = G[r]
+                        for c in range(K):
+                            image[c] += step * line[c]
