@@ -166,7 +166,7 @@ def _cap_libraries(n: int) -> None:
 
 
 def _look() -> bool:
-    """Look for threaded libraries, a matter of milliseconds, when modules were imported since the last look."""
+    """Look for threaded libraries when modules came since the last look: this takes milliseconds."""
     global _controller, _modules
     if _modules == len(sys.modules):
         return False

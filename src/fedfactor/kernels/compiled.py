@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.kernels.loops import boolean as loops_boolean
+from fedfactor.kernels.loops import boolean_search as loops_search
 from fedfactor.kernels.loops import counts as loops_counts
 from fedfactor.kernels.loops import nmf as loops
 from fedfactor.kernels.loops import one_pass as loops_one_pass
@@ -30,8 +31,8 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of
 # reals, D the same but written, i read-only vector of indices, n integer, s scalar real, t scalar real of double
-# precision. Whatever the real type: p read-only matrix of 64-bit words, b/B read-only/written matrix of bytes, z/E
-# written vector of int64/doubles, Q written matrix of doubles.
+# precision. Whatever the real type: p/P read-only/written matrix of 64-bit words, b/B the same of bytes, z/E written
+# vector of int64/doubles, Z/Q written matrix of int64/doubles. T: four-way read-only array of reals, C-contiguous.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
     "fold_columns": ("RRRWWn", "contract"),
@@ -41,6 +42,7 @@ _PLANS = {
     "solve_rows_stored": ("iidRRnnnssRsW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
     **loops_boolean.PLANS,
+    **loops_search.PLANS,
     **loops_ratings.PLANS,
     **loops_counts.PLANS,
     **loops_one_pass.PLANS,
@@ -109,16 +111,18 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
         "s": number,
         "t": types.float64,
         "p": types.Array(types.uint64, 2, "C", readonly=True),
+        "P": types.Array(types.uint64, 2, "C"),
         "b": types.Array(types.uint8, 2, "C", readonly=True),
         "B": types.Array(types.uint8, 2, "C"),
         "z": types.Array(types.int64, 1, "C"),
+        "Z": types.Array(types.int64, 2, "C"),
         "E": types.Array(types.float64, 1, "C"),
         "Q": types.Array(types.float64, 2, "C"),
         "T": types.Array(number, 4, "C", readonly=True),
-        "4": types.Array(number, 4, "C"),
     }
-    if hasattr(_room(name), "prepare"):
-        _room(name).prepare(numba)
+    loops_boolean.prepare(numba)
+    loops_search.prepare(numba)
+    loops_one_pass.prepare(numba)
     plan, freedom = _PLANS[name]
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
@@ -133,6 +137,5 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
 
 def _room(name: str) -> Any:
     """Return the module that a loop is written in."""
-    return next(
-        (room for room in (loops_boolean, loops_ratings, loops_counts, loops_one_pass) if name in room.PLANS), loops
-    )
+    rooms = (loops_boolean, loops_search, loops_ratings, loops_counts, loops_one_pass)
+    return next((room for room in rooms if name in room.PLANS), loops)
