@@ -40,6 +40,8 @@ from .estimators.recommend import FedMF as FedMF
 from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
 from .estimators.recommend import PooledCNMF as PooledCNMF
+from .estimators.recommend import PooledEASE as PooledEASE
+from .estimators.recommend import PooledRidge as PooledRidge
 from .privacy.dp import dp as dp
 from .selection.rank import RankSelection as RankSelection
 from .selection.rank import select_rank as select_rank

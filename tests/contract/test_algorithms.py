@@ -29,6 +29,12 @@ CONFIGS = {
         {"n_components": 2, "feedback": "implicit", "weight": 4.0},
         {"n_components": 2, "validation": 0.0, "tol": 0.0, "min_ratings": 1},
     ],
+    "PooledEASE": [
+        {},
+        {"low_rank": 3, "exchanges": 2, "counts": "binary", "balance": 0.0},
+        {"min_pairs": 3, "min_users": 20, "counts": "raw"},
+    ],
+    "PooledRidge": [{"n_components": 3}, {"n_components": 30, "ridge": 1.0, "min_users": 1}],
     "PooledCNMF": [{"n_components": 3}, {"n_components": 2, "feedback": "implicit", "weight": 4.0}],
     "AsynSD": [{"n_components": 3, "local_steps": 2}, {"n_components": 2, "server": "harmonic", "align": False}],
     "AsynSSD": [{"n_components": 3, "local_steps": 2, "ratio": 0.3}, {"n_components": 1, "server": "constant"}],
@@ -68,7 +74,13 @@ CONFIGS = {
     "OneShotNMF": [
         {"n_components": 3, "local_steps": 20},
         {"n_components": 3, "local_steps": 20, "combine": "mean", "local_solver": "multiplicative"},
-        {"n_components": 2, "local_steps": 20, "combine": "hierarchical", "local_solver": "gradient", "start": "common"},
+        {
+            "n_components": 2,
+            "local_steps": 20,
+            "combine": "hierarchical",
+            "local_solver": "gradient",
+            "start": "common",
+        },
     ],
     "BooleanVotes": [
         {"n_components": 3, "solver": "grecond"},
@@ -79,7 +91,12 @@ CONFIGS = {
         {"n_components": 3, "local_steps": 2},
         {"n_components": 2, "init": "shared", "weights": "rows", "refit": "none", "scale_prox": False},
     ],
-    "PooledBMF": [{"n_components": 3}, {"n_components": 2, "gamma": 10.0, "server_steps": 1, "refit": "none"}],
+    "PooledBMF": [
+        {"n_components": 3},
+        {"n_components": 4, "thresholds": (0.5, 0.9), "penalties": (2,), "pairs": False, "candidates": 7, "sample": 60},
+        {"n_components": 3, "solver": "proximal"},
+        {"n_components": 2, "solver": "proximal", "gamma": 10.0, "server_steps": 1, "refit": "none"},
+    ],
     "PooledNMF": [
         {"n_components": 3},
         {"n_components": 1, "momentum": False, "tol": 0.0},

@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import fedfactor
-from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, algorithms
+from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, PooledEASE, algorithms
 from fedfactor.core.settings import settings_of_class
 from fedfactor.estimators._users import UserTable
 from fedfactor.testing import recommender_checks
@@ -28,6 +28,8 @@ MODELS = [
     FedSPLIT(n_components=2, rank_rule="paper", item_bias="mean", unrated="keep", refine=0),
     PooledCF(n_components=2),
     PooledCF(n_components=2, feedback="implicit"),
+    PooledEASE(ridge=2.0),
+    PooledEASE(2, ridge=2.0, exchanges=2),
     PooledCNMF(n_components=2, rounds=41),
     PooledCNMF(n_components=2, feedback="implicit", rounds=21),
     FCF(n_components=2, lam=1.0, rounds=41),

@@ -25,3 +25,5 @@ from .recommend import FedMF as FedMF
 from .recommend import FedSPLIT as FedSPLIT
 from .recommend import PooledCF as PooledCF
 from .recommend import PooledCNMF as PooledCNMF
+from .recommend import PooledEASE as PooledEASE
+from .recommend import PooledRidge as PooledRidge

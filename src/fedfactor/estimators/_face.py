@@ -100,8 +100,17 @@ class EveryRun:
     def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
         watch = watcher(int(self.verbose), type(self).__name__)
         return run(
-            algorithm, federation, engine=engine, rounds=self.rounds, seed=seed, privacy=self.privacy, callbacks=watch
+            algorithm,
+            federation,
+            engine=engine,
+            rounds=self._exchanges(),
+            seed=seed,
+            privacy=self.privacy,
+            callbacks=watch,
         )
+
+    def _exchanges(self) -> int | None:
+        return self.rounds
 
 
 @offers_settings
@@ -194,8 +203,9 @@ def face(
         theirs = [] if method is None else settings_of_class(method)
         both = {each.name: each for each in own} | {each.name: each for each in theirs if each.words}
         first = [each.name for each in theirs if each.name not in {one.name for one in own}]
-        names = list(dict.fromkeys(["n_components", *first, *(each.name for each in own)]))
         known = {each.name: each for each in theirs} | both
+        rank = ["n_components"] if "n_components" in known else []
+        names = list(dict.fromkeys([*rank, *first, *(each.name for each in own)]))
         settings = tuple(_in_context(known[name], cls, method, n_components) for name in names)
         if method is not None:
             cls._method = method

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -10,11 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor import algorithms
 from fedfactor.core.errors import DataError
 from fedfactor.core.run import Run
-from fedfactor.data.interactions import Interactions, interactions_of
-from fedfactor.engines.run import engine_of
-from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import face
-from fedfactor.estimators._recommender import FederatedRecommender, nobody_owns, rows_dealt
+from fedfactor.estimators._recommender import CatalogueRecommender
 from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
 from fedfactor.kernels.ratings import deep as dmf
 from fedfactor.kernels.ratings.top_items import best_by_blocks
@@ -38,16 +35,25 @@ class DeepTable(UserTable):
         self.factors = factors
         self._b = dmf.item_part(factors.network, np.ascontiguousarray(factors.V.T))
 
+    def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Find rows and columns, −1 for ids that were not in fit; an item of which nobody sent a vector is refused."""
+        rows, found = super().places(users, items)
+        self._refuse(found[found >= 0])
+        return rows, found
+
     def columns(self, items: Any) -> np.ndarray:
         """Find columns by item id; an item of which nobody sent a vector is refused."""
         found = super().columns(items)
+        self._refuse(found)
+        return found
+
+    def _refuse(self, found: np.ndarray) -> None:
         lost = found[~np.asarray(self.factors.known)[found]]
         if len(lost):
             raise DataError(
                 f"Nobody published a vector of item {self.items[lost].tolist()[0]!r}: its owners withhold it, or the "
                 "run ended before its last exchange."
             )
-        return found
 
     def at(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the probabilities of cells."""
@@ -55,26 +61,42 @@ class DeepTable(UserTable):
         a = dmf.user_part(net, self.U[rows])
         return dmf.probability(dmf.pair_logits(net, a, self._b[columns]))
 
+    def average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the share of cells that are touched, for users and items that nobody knows."""
+        return np.full(len(rows), self.seen.nnz / max(1, self.seen.shape[0] * self.seen.shape[1]))
+
     def scores(self, rows: np.ndarray) -> np.ndarray:
         """Return the probabilities of all items for some users; −inf where no vector is known."""
         block = np.array(dmf.probabilities(self.factors.network, self.U[rows], self.V.T))
         block[:, ~np.asarray(self.factors.known)] = -np.inf
         return block
 
-    def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def best(
+        self,
+        rows: np.ndarray,
+        n: int,
+        exclude_seen: bool = True,
+        allowed: np.ndarray | None = None,
+        shrink: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return columns of the best items, and their scores; a few users' scores exist at a time."""
         seen, n = self.seen[rows], number_of_items(n, self.V.shape[1])
-        return best_by_blocks(lambda some: self.scores(rows[some]), seen, n, skip_seen=exclude_seen)
+
+        def scores(some: slice) -> np.ndarray:
+            block = self.scores(rows[some])
+            if allowed is not None:
+                block[:, ~allowed] = -np.inf
+            return block
+
+        return best_by_blocks(scores, seen, n, skip_seen=exclude_seen)
 
 
 @face(algorithms.FedDMF, without=("scale",))
-class FedDMF(FederatedRecommender):
+class FedDMF(CatalogueRecommender):
     """Deep matrix factorization over owners with partly overlapping catalogues, who match no users.
 
     Attributes
     ----------
-    held_ : dict of str to ndarray
-        Item ids that each owner holds.
     client_factors_ : dict of str to array of shape (n_c, d)
         User vectors of each owner: features of its users, for predicting their attributes at home.
 
@@ -90,36 +112,6 @@ class FedDMF(FederatedRecommender):
     >>> model.predict_proba("north", [3, 7], ["f", "a"]).shape
     (2,)
     """
-
-    scale = None  # probabilities need none
-
-    def fit(
-        self, ratings: Any, y: Any = None, *, groups: Any = None, catalogues: Any = None, withheld: Any = None
-    ) -> Self:
-        """Learn from interactions that belong to several owners.
-
-        Parameters
-        ----------
-        ratings : mapping of owner to ItemTable, or as for the other recommenders
-            Of ratings it matters only that they are there.
-        y : None
-            Ignored.
-        groups : str, mapping or sequence, optional
-            Who owns which user.
-        catalogues, withheld : mapping of owner to item ids, optional
-            What each owner holds (by default what its users touched), and what it keeps to itself.
-
-        Returns
-        -------
-        self
-        """
-        engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
-        algorithm = self._algorithm()
-        found = interactions_of(ratings, groups, catalogues=catalogues, withheld=withheld)
-        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
-            found = _deal(found, self.n_clients, seed)
-        self._keep(self._run(algorithm, found.federation(), engine, seed), found)
-        return self
 
     def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
         """Return the probability of each (user, item) pair at one client, also for items that only others hold.
@@ -177,19 +169,10 @@ class FedDMF(FederatedRecommender):
         self.n_iter_ = result.rounds
         self.items_ = found.items
         self.users_ = {name: found.users[name] for name in sorted(found.users)}
-        self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
         self.components_ = result.V
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
-        self.scale_ = None
+        self.scale_, self._homes = None, None
         self.tables_ = {
             name: DeepTable(kept, kept.U, found.owners[name], found.users[name], found.items)
             for name, kept in result.factors.items()
         }
-
-
-def _deal(found: Interactions, n_clients: int, seed: int) -> Interactions:
-    X, users = found.owners["0"], found.users["0"]
-    rows = rows_dealt(len(users), n_clients, seed)
-    owners, held = {k: X[v] for k, v in rows.items()}, {k: found.held["0"] for k in rows}
-    hidden = {k: found.withheld["0"] for k in rows} if "0" in found.withheld else {}
-    return Interactions(owners, {k: users[v] for k, v in rows.items()}, found.items, held, hidden)

@@ -1,23 +1,33 @@
 # Written by `make format` from the declared settings. Change those, not this.
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
 from fedfactor.core.run import Run
 from fedfactor.engines.base import Engine
-from fedfactor.estimators._recommender import FederatedRecommender
+from fedfactor.estimators._recommender import CatalogueRecommender
 from fedfactor.estimators._users import UserTable
 
 class DeepTable(UserTable):
     factors: Any
     _b: Any
     def __init__(self, factors: Any, U: Any, seen: Any, users: Any, items: Any) -> None: ...
+    def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]: ...
     def columns(self, items: Any) -> np.ndarray: ...
+    def _refuse(self, found: np.ndarray) -> None: ...
     def at(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray: ...
+    def average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray: ...
     def scores(self, rows: np.ndarray) -> np.ndarray: ...
-    def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]: ...
+    def best(
+        self,
+        rows: np.ndarray,
+        n: int,
+        exclude_seen: bool = True,
+        allowed: np.ndarray | None = None,
+        shrink: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
 
-class FedDMF(FederatedRecommender):
+class FedDMF(CatalogueRecommender):
     n_components: int
     hidden: int
     dropout: float
@@ -44,10 +54,8 @@ class FedDMF(FederatedRecommender):
     n_iter_: Any
     items_: Any
     users_: Any
-    held_: Any
     components_: Any
     client_factors_: Any
-    scale_: Any
     tables_: Any
     def __init__(
         self,
@@ -81,9 +89,6 @@ class FedDMF(FederatedRecommender):
         random_state: Any = None,
         verbose: int | bool = 0,
     ) -> None: ...
-    def fit(
-        self, ratings: Any, y: Any = None, *, groups: Any = None, catalogues: Any = None, withheld: Any = None
-    ) -> Self: ...
     def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray: ...
     def fold_in(self, ratings: Any, *, client: str | None = None) -> DeepTable: ...
     def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float: ...

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fedfactor import algorithms
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.run import Run
+from fedfactor.data.ratings import Ratings
 from fedfactor.estimators._face import face
-from fedfactor.estimators._recommender import FederatedRecommender
+from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
+from fedfactor.estimators._users import UserTable, number_of_items
+from fedfactor.kernels.ratings.top_items import best_by_blocks
+from fedfactor.privacy.dp import DP
 
 
 @face(algorithms.FedSPLIT, n_components=4)
@@ -59,3 +67,148 @@ class FCF(FederatedRecommender):
 @face(algorithms.FedMF, n_components=8)
 class FedMF(FederatedRecommender):
     """Matrix factorization with biases by federated gradient descent: an iterative baseline."""
+
+
+class WeightTable(UserTable):
+    """Users whose scores are what they touched times weights between items; items without weights are on no list."""
+
+    def best(
+        self,
+        rows: np.ndarray,
+        n: int,
+        exclude_seen: bool = True,
+        allowed: np.ndarray | None = None,
+        shrink: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
+        n, U, idle = number_of_items(n, self.V.shape[1]), self.U[rows], ~self.V.any(axis=0)
+        closed = idle if allowed is None else idle | ~allowed
+
+        def scores(some: slice) -> np.ndarray:
+            block = np.asarray(U[some] @ self.V)
+            block[:, closed] = -np.inf
+            return block
+
+        return best_by_blocks(scores, self.seen[rows], n, skip_seen=exclude_seen)
+
+    def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return, for some columns, the n others that tell most about them."""
+        if self.V.shape[0] != self.V.shape[1]:
+            return super().similar(columns, n)
+        weights = np.array(self.V[:, columns].T)
+        weights[:, ~self.V.any(axis=0)] = -np.inf
+        weights[np.arange(len(columns)), columns] = -np.inf
+        order = np.argsort(-weights, axis=1, kind="stable")[:, : number_of_items(n, self.V.shape[1])]
+        return order, np.take_along_axis(weights, order, axis=1)
+
+
+@face(algorithms.PooledEASE, without=("scale",))
+class PooledEASE(FederatedRecommender):
+    """Lists of items from what pooled users touched together, by one exchange of a Gram matrix.
+
+    Attributes
+    ----------
+    components_ : array of shape (m, m), or (d, m) for the low-rank form
+        Weights: what each item tells about each other.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedfactor import PooledEASE
+    >>> likes = {"ann": "ab", "bob": "abc", "cat": "cd", "dan": "acd", "eve": "ab", "fay": "cd", "gus": "a"}
+    >>> clicks = pd.DataFrame([(user, item) for user, all_ in likes.items() for item in all_], columns=["user", "item"])
+    >>> owner = {user: "north" if user < "d" else "south" for user in likes}
+    >>> model = PooledEASE(ridge=1.0, random_state=0).fit(clicks, groups=owner)
+    >>> model.recommend("gus", n=1)[0].tolist()
+    [['b']]
+    """
+
+    scale = None  # scores of lists need none
+    low_rank: int | None
+    exchanges: int
+
+    @property
+    def _implicit(self) -> bool:
+        return True
+
+    def _federation(self, found: Ratings) -> Federation:
+        """Leave the mask out: what is not stored was not touched, which is something to go by."""
+        names = tuple(str(item) for item in found.items.tolist())
+        return Federation({owner: Shard(X=R, features=names) for owner, R in found.owners.items()})
+
+    def _exchanges(self) -> int | None:
+        """Return how many exchanges a private run pays for: those that take place."""
+        asked = self.privacy if isinstance(self.privacy, (tuple, list)) else (self.privacy,)
+        if self.rounds is not None or not any(isinstance(part, DP) for part in asked):
+            return self.rounds
+        return 1 if self.low_rank is None else self.exchanges
+
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
+        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)
+
+
+@face(algorithms.PooledRidge, without=("scale",))
+class PooledRidge(CatalogueRecommender):
+    """Items that only others hold: ridge regression on directions of the items that all owners hold.
+
+    It takes what :class:`fedfactor.FedDMF` takes.
+
+    Attributes
+    ----------
+    client_factors_ : dict of str to array of shape (n_c, d)
+        Users along the directions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedfactor import PooledRidge
+    >>> from fedfactor.data import ItemTable
+    >>> X = np.random.default_rng(0).random((20, 6)) < 0.5
+    >>> north = ItemTable(X[:10, :4], users=range(10), items=list("abcd"))
+    >>> south = ItemTable(X[10:, 2:], users=range(10), items=list("cdef"))
+    >>> model = PooledRidge(2, random_state=0).fit({"north": north, "south": south})
+    >>> model.predict_proba("north", [3, 7], ["f", "a"]).shape
+    (2,)
+    """
+
+    @property
+    def _implicit(self) -> bool:
+        return True
+
+    def _keep(self, result: Run, found: Any) -> None:
+        super()._keep(result, Ratings(found.owners, found.users, found.items))
+
+    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
+        """Return the score, between 0 and 1, of each (user, item) pair at one owner, also for items of others.
+
+        Parameters
+        ----------
+        client : str
+            The users' owner.
+        users, items : sequences of ids of equal length, or single ids
+
+        Returns
+        -------
+        array of shape (pairs,)
+        """
+        return np.clip(self.predict(users, items, client=client), 0, 1)
+
+    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
+        """Return F1 at the share of touched cells, over pairs whose ``rating`` is 0 (no interaction) or not.
+
+        Parameters
+        ----------
+        ratings : data frame with user, item and rating
+        y : None
+            Ignored.
+        client : str, optional
+            The users' owner; needed only where two owners use one id.
+        """
+        truth, found = self._compared(ratings, client)
+        if not (truth != 0).any():
+            raise DataError("No pair has an interaction, so there is nothing to find.")
+        true, guess = truth != 0, found >= np.quantile(found, 1 - (truth != 0).mean())
+        return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
+
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
+        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)

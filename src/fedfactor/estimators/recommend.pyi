@@ -1,9 +1,14 @@
 # Written by `make format` from the declared settings. Change those, not this.
 from typing import Any, Literal
 
+import numpy as np
+
+from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
+from fedfactor.data.ratings import Ratings
 from fedfactor.engines.base import Engine
-from fedfactor.estimators._recommender import FederatedRecommender
+from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
+from fedfactor.estimators._users import UserTable
 
 class FedSPLIT(FederatedRecommender):
     n_components: int
@@ -186,3 +191,69 @@ class FedMF(FederatedRecommender):
         scale: tuple[float, float] | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
+
+class WeightTable(UserTable):
+    def best(
+        self,
+        rows: np.ndarray,
+        n: int,
+        exclude_seen: bool = True,
+        allowed: np.ndarray | None = None,
+        shrink: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+    def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]: ...
+
+class PooledEASE(FederatedRecommender):
+    low_rank: int | None
+    ridge: float
+    counts: Literal["log", "binary", "raw"]
+    balance: float
+    min_users: int
+    min_pairs: int
+    exchanges: int
+    def __init__(
+        self,
+        low_rank: int | None = None,
+        *,
+        ridge: float = 40.0,
+        counts: Literal["log", "binary", "raw"] = "log",
+        balance: float = 0.5,
+        min_users: int = 3,
+        min_pairs: int = 1,
+        exchanges: int = 3,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+    @property
+    def _implicit(self) -> bool: ...
+    def _federation(self, found: Ratings) -> Federation: ...
+    def _exchanges(self) -> int | None: ...
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...
+
+class PooledRidge(CatalogueRecommender):
+    n_components: int
+    ridge: float
+    min_users: int
+    def __init__(
+        self,
+        n_components: int = 32,
+        *,
+        ridge: float = 30.0,
+        min_users: int = 3,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+    @property
+    def _implicit(self) -> bool: ...
+    def _keep(self, result: Run, found: Any) -> None: ...
+    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray: ...
+    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float: ...
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...

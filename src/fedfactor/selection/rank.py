@@ -90,7 +90,8 @@ def select_rank(
     ranks : iterable of int
         Candidates.
     algorithm : Algorithm, optional
-        Whose ``n_components`` is to be chosen; it must handle missing cells. By default ``PooledNMF``.
+        Whose ``n_components`` is to be chosen; it must handle missing cells. By default ``PooledNMF``; for zeros and
+        ones ``PooledBMF``, whose errors are then square roots of wrong cells over ones.
     share : float, default=0.1
         Share of the cells that is hidden.
     repeats : int, default=3
@@ -193,6 +194,7 @@ def _check(algorithm: Any, ranks: Iterable[int], share: float, repeats: int) -> 
         raise ValueError(f"repeats={repeats} must be at least 1.")
     if not algorithm.handles_missing:
         raise ValueError(
-            f"{type(algorithm).__name__} needs complete rows, but hidden cells are missing ones. Use PooledNMF."
+            f"{type(algorithm).__name__} needs complete rows, but hidden cells are missing ones. Use PooledNMF, or "
+            "PooledBMF for zeros and ones."
         )
     return candidates
