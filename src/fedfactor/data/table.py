@@ -75,6 +75,8 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
         said.append(f"a long table: {roles.who} as rows, {roles.what} as columns, {roles.value} as values")
         if roles.rest:
             said.append(f"left out: {', '.join(roles.rest)}")
+        if isinstance(missing, float) and math.isnan(missing):
+            missing = None  # no cell of a long table is NaN: what is missing is not listed
         if missing is None and roles.rated:
             missing = "unstored"
             said.append("what is not listed is missing")
