@@ -111,7 +111,12 @@ def transform(
         check_values(rows.name, X, mask, method.domain, features, table.row_ids)
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
-        U = method.fold_in(X, LocalFactors(np.empty((0, V.shape[0]), V.dtype), V), mask)
+        try:
+            U = method.fold_in(X, LocalFactors(np.empty((0, V.shape[0]), V.dtype), V), mask)
+        except TypeError as error:  # a number that became text
+            raise DataError(
+                f"{folder / 'run.json'} holds settings that cannot be ({error}). Run fedfactor fit again."
+            ) from None
         names = tuple(f"component_{j}" for j in range(U.shape[1]))
         about = {"algorithm": str(record["algorithm"]), "seed": str(record["seed"])}
         write_rows(out, Rows(U, names, table.row_ids, table.id_name, V, features, rows, about))
@@ -129,8 +134,8 @@ def read_record(folder: Path) -> dict[str, Any]:
     wrong = [name for name, kind in _KINDS.items() if name in known and not isinstance(known[name], kind)]
     if wrong:
         raise DataError(
-            f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor fit "
-            "again."
+            f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
+            "fit again."
         )
     return record
 

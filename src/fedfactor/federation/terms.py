@@ -133,8 +133,8 @@ class Terms:
 
     def _check_numbers(self) -> None:
         run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
-        if type(run["seed"]) is not int or run["seed"] < 0:
-            raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number of at least 0.")
+        if type(run["seed"]) is not int or not 0 <= run["seed"] < 1 << 63:
+            raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number from 0 to 2**63 - 1.")
         for entry in ("deadline", "gather", "resend"):
             if type(policy[entry]) not in (int, float) or not 0 < policy[entry] < 1e9:
                 raise TermsError(f"[policy] {entry} = {policy[entry]!r} must be a number of seconds above 0.")
