@@ -26,6 +26,8 @@ from .estimators.boolean_relaxed import ZhangBMF as ZhangBMF
 from .estimators.deep import FedDMF as FedDMF
 from .estimators.distributed import DSANLS as DSANLS
 from .estimators.distributed import DistributedNMF as DistributedNMF
+from .estimators.evaluate import Evaluation as Evaluation
+from .estimators.evaluate import evaluate as evaluate
 from .estimators.fnmf import FNMF as FNMF
 from .estimators.fnmf import FedProxNMF as FedProxNMF
 from .estimators.fnmf import OneShotNMF as OneShotNMF

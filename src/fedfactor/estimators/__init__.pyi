@@ -11,6 +11,8 @@ from .boolean_relaxed import ZhangBMF as ZhangBMF
 from .deep import FedDMF as FedDMF
 from .distributed import DSANLS as DSANLS
 from .distributed import DistributedNMF as DistributedNMF
+from .evaluate import Evaluation as Evaluation
+from .evaluate import evaluate as evaluate
 from .fnmf import FNMF as FNMF
 from .fnmf import FedProxNMF as FedProxNMF
 from .fnmf import OneShotNMF as OneShotNMF
