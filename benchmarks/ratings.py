@@ -50,9 +50,8 @@ def measure(millions: int) -> None:
 def main() -> None:
     """Run every size in a process of its own."""
     sizes = [int(word) for word in sys.argv[1:]] or list(SIZES)
-    print(
-        "| million ratings | stored | CPU seconds an exchange | MB of the data | MB at the peak |\n|---|---|---|---|---|"
-    )
+    print("| million ratings | stored | CPU seconds an exchange | MB of the data | MB at the peak |")
+    print("|---|---|---|---|---|", flush=True)
     for size in sizes:
         subprocess.run([sys.executable, "-c", f"from benchmarks.ratings import measure; measure({size})"], check=True)
 

@@ -1,7 +1,7 @@
 """Ratings of MovieLens latest-small, all of them, 90 % for training, three seeds, 20 owners, defaults: PooledCF is at
 or below Surprise's SVD and LensKit's BiasedMF with theirs, within 20 exchanges; new users with 5 and with 20 ratings
-are predicted better than by item means and than by item means with a user bias. Needs ``FEDFACTOR_DATA``; the rivals need
-``FEDFACTOR_RIVALS_PYTHON`` (without it their part is not looked at, and the figures say so).
+are predicted better than by item means and than by item means with a user bias. Needs ``FEDFACTOR_DATA``; the rivals
+need ``FEDFACTOR_RIVALS_PYTHON`` (without it their part is not looked at, and the figures say so).
 """
 
 from __future__ import annotations
