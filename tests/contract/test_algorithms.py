@@ -68,7 +68,7 @@ CONFIGS = {
     ],
     "FedProxNMF": [
         {"n_components": 3, "local_steps": 2, "diagnostics": True},
-        {"n_components": 1, "local_solver": "ipalm", "start": "own", "weights": "equal", "tol": 0.0},
+        {"n_components": 1, "local_solver": "gradient", "start": "own", "weights": "equal", "tol": 0.0},
         {"n_components": 3, "local_solver": "multiplicative"},
     ],
     "OneShotNMF": [
@@ -85,7 +85,12 @@ CONFIGS = {
         {"n_components": 3, "local_steps": 2},
         {"n_components": 2, "init": "shared", "weights": "rows", "refit": "none", "scale_prox": False},
     ],
-    "PooledBMF": [{"n_components": 3}, {"n_components": 2, "gamma": 10.0, "server_steps": 1, "refit": "none"}],
+    "PooledBMF": [
+        {"n_components": 3},
+        {"n_components": 4, "thresholds": (0.5, 0.9), "penalties": (2,), "pairs": False, "candidates": 7, "sample": 60},
+        {"n_components": 3, "solver": "proximal"},
+        {"n_components": 2, "solver": "proximal", "gamma": 10.0, "server_steps": 1, "refit": "none"},
+    ],
     "PooledNMF": [
         {"n_components": 3},
         {"n_components": 1, "momentum": False, "tol": 0.0},
@@ -94,6 +99,7 @@ CONFIGS = {
         {"n_components": 3, "alpha_U": 0.01, "l1_ratio": 0.5},
         {"n_components": 2, "alpha_U": 0.01, "alpha_V": 0.0},
         {"n_components": 3, "loss": "kullback-leibler"},
+        {"n_components": 2, "loss": 0.5},
         {"n_components": 2, "loss": "kullback-leibler", "alpha_U": 0.01, "l1_ratio": 0.3, "tol": 0.0},
         {"n_components": 2, "n_private": 1, "weights": "equal"},
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -17,6 +18,8 @@ from fedfactor.kernels.boolean.elbmf import relaxed_steps
 from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
 from fedfactor.kernels.boolean.prox import Pull, elastic_prox, integrality_gap
 from fedfactor.kernels.products import as_like, squared_norm
+
+logger = logging.getLogger(__name__)
 
 BINARY_GAP = 1e-4
 """Mean distance of V to {0, 1} below which it counts as Boolean."""
@@ -172,6 +175,16 @@ class ProximalAveraging(Algorithm):
         if float(state.total) > 0:
             found["relative_error"] = float(np.sqrt(state.sse / state.total))
         return found
+
+    def settle(self, state: Server, down: Factor) -> Factor:
+        """Say so when no cell of V will be rounded to one."""
+        if not bool((down.V > 0.5).any()):
+            logger.warning(
+                "%s ends with an empty V: with few rows at each client, or many ones in the data, its averages fall to "
+                "zero. PooledBMF and BooleanVotes have no such averages.",
+                type(self).__name__,
+            )
+        return down
 
     def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
         """Round V; choose U for it, or round U as well."""

@@ -10,6 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError
 from fedfactor.core.protocol import Algorithm, user_fields
+from fedfactor.data.content import Reading
+from fedfactor.data.formats import endings
 
 
 def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) -> Algorithm:
@@ -83,7 +85,7 @@ _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def missing(text: str | None) -> float | str | None:
-    """Read ``--missing-values``: nothing, ``none``, ``nan``, a number, or ``unstored``.
+    """Read ``--missing``: nothing, ``none``, ``nan``, a number, or ``unstored``.
 
     Examples
     --------
@@ -97,10 +99,10 @@ def missing(text: str | None) -> float | str | None:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"--missing-values {text!r} is not known. Use nan, a number, unstored or none.") from None
+        raise ValueError(f"--missing {text!r} is not known. Use nan, a number, unstored or none.") from None
 
 
-def open_parts(files: Sequence[Path], missing_values: float | str | None) -> Any:
+def open_parts(files: Sequence[Path], reading: Reading, steps: Sequence[str] = ()) -> Any:
     """Make a federation of files that are opened when first needed, or of a folder with the blocks of a grid."""
     from fedfactor.data.io import open_files
     from fedfactor.data.split import is_grid, open_grid
@@ -108,10 +110,13 @@ def open_parts(files: Sequence[Path], missing_values: float | str | None) -> Any
     if any(path.is_dir() and is_grid(path) for path in files):
         if len(files) > 1:
             raise DataError("A folder with the blocks of a grid stands for the whole matrix: give it alone.")
-        if missing_values is not None:
-            raise DataError("Blocks of a grid have no missing cells. Leave --missing-values out.")
+        if reading != Reading() or steps:
+            raise DataError(
+                "Blocks of a grid are read as they are: they have no names, ids or missing cells. Leave options such "
+                "as --missing, --id and --scale out."
+            )
         return open_grid(files[0])
-    return open_files(data_files(files), missing_values=missing_values)
+    return open_files(data_files(files), reading=reading, steps=steps)
 
 
 def data_files(paths: Iterable[Path]) -> list[Path]:
@@ -128,8 +133,6 @@ def data_files(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         inside = [entry for entry in sorted(path.iterdir()) if readable(entry)] if path.is_dir() else [path]
         if not inside:
-            raise DataError(
-                f"The folder {path} holds no data file. Use .npy, .npz, .csv, .tsv, .parquet or .mtx files."
-            )
+            raise DataError(f"The folder {path} holds no data file. Use {', '.join(endings())} files.")
         found += inside
     return found

@@ -52,6 +52,10 @@ class SketchLeakError(FedfactorError, RuntimeError):
     """A run was stopped before the upload that would let others solve for what had been sketched."""
 
 
+class PoorFitWarning(UserWarning):
+    """What was found fits no better than something that needs no factorization."""
+
+
 class ExposureWarning(UserWarning):
     """Enough sketches were published to solve for what was sketched."""
 

@@ -145,6 +145,11 @@ def _decided(
     for name, read in texts.items():
         cells = read()
         values, wrong = numbers_of(cells)
+        if not reading.takes(name):  # not asked for: it may name the rows, and is nothing else
+            if ids is None and len(set(cells)) == len(cells):
+                ids, id_name = cells, name
+                left_out.remove(name)
+            continue
         looks = guess and name not in named
         if values is not None:
             # By their text, too: long numbers may be different where doubles are not.
@@ -184,7 +189,7 @@ def _decided(
 
 def matches_any(reading: Reading) -> frozenset[str]:
     """Names that were asked for letter by letter: these are features, whatever they look like."""
-    return frozenset(word for word in reading.columns if not set(word) & set("*?["))
+    return frozenset(word for word in reading.columns if not set(word) & set("*?"))
 
 
 def _assembled(content: Content, kept: list[str], added: dict[str, np.ndarray]) -> tuple[Any, list[str]]:

@@ -119,7 +119,8 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         found = factor(rows, self.n_components, self._solver, rng=np.random.default_rng(seed), **self._options())
         self.components_ = as_like(found.V, rows)
         self.U_ = as_like(found.U, rows)
-        self.loss_ = count(rows, self.U_, self.components_).loss
+        # As score tells it, and as for every other method: with U chosen for V, which may be better than the solver's.
+        self.loss_ = count(rows, boolean_refit(rows, self.components_), self.components_).loss
         self.finished_ = found.finished
         self.n_iter_ = found.n_iter
         self.n_components_ = int(found.V.any(axis=1).sum())

@@ -33,7 +33,7 @@ class ASSO(BooleanSolver):
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
     loss_ : float
-        Wrong cells over ones with that U.
+        Wrong cells over ones with U chosen for the components as :meth:`transform` does: minus ``score(X)``.
     n_components_ : int
         Components that are not empty.
     n_iter_ : int
@@ -89,7 +89,7 @@ class GreConD(BooleanSolver):
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
     loss_ : float
-        Wrong cells over ones with that U.
+        Wrong cells over ones with U chosen for the components as :meth:`transform` does: minus ``score(X)``.
     n_components_ : int
         Components that are not empty.
     n_iter_ : int
@@ -143,7 +143,7 @@ class MEBF(BooleanSolver):
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
     loss_ : float
-        Wrong cells over ones with that U.
+        Wrong cells over ones with U chosen for the components as :meth:`transform` does: minus ``score(X)``.
     n_components_ : int
         Components that are not empty.
     n_iter_ : int

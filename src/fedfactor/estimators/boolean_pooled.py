@@ -21,6 +21,25 @@ class PooledBMF(BooleanTransformer):
     ----------
     n_components : int, default=2
         Number of components k. No rule can choose it without a look at the data.
+    solver : {"counts", "proximal"}, default="counts"
+        A search on sums of counts, or FELB's proximal steps on sums; the settings down to `sample` are of the search,
+        those below it of the steps.
+    thresholds : tuple of float, default=(0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+        Shares of rows from which on a column belongs to a candidate; each is a start of its own.
+    penalties : tuple of int, default=(1, 2, 4)
+        What a wrongly covered zero costs at first; each is a start of its own.
+    pairs : bool, default=True
+        Let pairs of columns propose candidates, too.
+    candidates : int, default=1000
+        Most candidates for each threshold.
+    trials : int, default=8
+        Exchanges of components that are tried side by side.
+    patience : int, default=2
+        How often all of these may fail before the search ends; 0: none are tried.
+    search_rounds : int, default=80
+        Rounds after which no more exchanges are tried.
+    sample : int, default=5000
+        Of more rows than this, about so many take part in the search; all take part in the last descent.
     local_steps : int, default=10
         Steps on U in each round.
     server_steps : int, default=10
@@ -62,8 +81,8 @@ class PooledBMF(BooleanTransformer):
         What protects uploads on their way.
     random_state : int, RandomState, Generator or None, default=None
         Seed of every stream; None draws one, kept in ``run_.seed``.
-    missing_values : None, default=None
-        For the sake of one signature: rows with missing cells are refused.
+    missing_values : None, nan, number or "unstored", default=None
+        What marks a missing cell; such cells count for nothing. Refused with ``solver="proximal"``.
     verbose : int, default=0
         1 or more: a bar on a terminal, lines in the log elsewhere.
 
@@ -74,7 +93,7 @@ class PooledBMF(BooleanTransformer):
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner, zeros and ones. Only a simulation has them all.
     loss_ : float
-        Wrong cells over ones, of all owners together.
+        Wrong cells over ones, of all owners together: minus ``score(X)``.
     metrics_ : BooleanMetrics
         Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
     reconstruction_err_, relative_error_ : float
@@ -104,6 +123,15 @@ class PooledBMF(BooleanTransformer):
         self,
         n_components: int = 2,
         *,
+        solver: Literal["counts", "proximal"] = "counts",
+        thresholds: tuple[float, ...] = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        penalties: tuple[int, ...] = (1, 2, 4),
+        pairs: bool = True,
+        candidates: int = 1000,
+        trials: int = 8,
+        patience: int = 2,
+        search_rounds: int = 80,
+        sample: int = 5000,
         local_steps: int = 10,
         server_steps: int = 10,
         kappa: float = 0.01,
@@ -128,6 +156,15 @@ class PooledBMF(BooleanTransformer):
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
+        self.solver = solver
+        self.thresholds = thresholds
+        self.penalties = penalties
+        self.pairs = pairs
+        self.candidates = candidates
+        self.trials = trials
+        self.patience = patience
+        self.search_rounds = search_rounds
+        self.sample = sample
         self.local_steps = local_steps
         self.server_steps = server_steps
         self.kappa = kappa

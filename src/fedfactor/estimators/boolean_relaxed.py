@@ -41,7 +41,7 @@ class ELBMF(BooleanSolver):
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
     loss_ : float
-        Wrong cells over ones with that U.
+        Wrong cells over ones with U chosen for the components as :meth:`transform` does: minus ``score(X)``.
     n_components_ : int
         Components that are not empty.
     n_iter_ : int
@@ -120,7 +120,7 @@ class ZhangBMF(BooleanSolver):
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
     loss_ : float
-        Wrong cells over ones with that U.
+        Wrong cells over ones with U chosen for the components as :meth:`transform` does: minus ``score(X)``.
     n_components_ : int
         Components that are not empty.
     n_iter_ : int
@@ -192,7 +192,7 @@ class PRIMP(BooleanSolver):
     U_ : array of shape (n, n_components)
         The row factor that the solver itself found.
     loss_ : float
-        Wrong cells over ones with that U.
+        Wrong cells over ones with U chosen for the components as :meth:`transform` does: minus ``score(X)``.
     n_components_ : int
         Components that are not empty.
     n_iter_ : int

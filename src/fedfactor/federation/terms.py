@@ -14,11 +14,11 @@ from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
 from fedfactor.core.tree import type_tag
+from fedfactor.data.preprocess import Preprocess
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
 from fedfactor.engines.remote.secure_sum import LEAST, uploads
-from fedfactor.federation.preprocess import Preprocess
 
 FORMAT = 1
 

@@ -247,7 +247,7 @@ def _bounded(
     if "row_clip" not in names:
         raise IncompatibleError(
             f"{type(algorithm).__name__} has no bound on what one row can change, so no noise could protect a row. Use "
-            "PooledNMF or PooledBMF, or unit='client'."
+            "PooledNMF, PooledBMF with solver='proximal', or unit='client'."
         )
     if meta.masked:
         raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")

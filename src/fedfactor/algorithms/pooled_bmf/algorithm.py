@@ -18,7 +18,7 @@ from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean import bits
 from fedfactor.kernels.boolean.home import choose, observed
-from fedfactor.kernels.boolean.product import boolean_refit, round_half
+from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
 from fedfactor.kernels.clipping import ROW_CLIP, split_rows, summation_error
 from fedfactor.kernels.products import as_like
 
@@ -58,9 +58,12 @@ class PooledBMF(Algorithm):
         of the descent, in units of a one that is not covered. Each is a start of its own; then all go on with 1.
     pairs : bool
         For ``"counts"``: whether pairs of columns propose candidates, too. Helps most with sparse data; one exchange.
+        Only for tables whose columns are all counted at once, see `candidates`.
     candidates : int
-        For ``"counts"``: most candidates for each threshold. With more columns than this, only the most frequent of
-        them are counted together with all others, so that a pattern is missed that has none of them.
+        For ``"counts"``: most candidates for each threshold, and most columns that are counted together with all others
+        at a time (fewer beyond 4,000 columns: 400 of 10,000). With more columns than that the most frequent ones are
+        counted, then up to three times the most frequent of those that do not go along with any counted so far. What
+        is lost is a pattern all of whose columns are left out, and pairs.
     trials : int
         For ``"counts"``: exchanges of components that are tried side by side.
     patience : int
@@ -105,8 +108,8 @@ class PooledBMF(Algorithm):
     -----
     Federated = pooled: the sums of ``"counts"`` are whole numbers, so any split of the same rows gives the same V to
     the last bit, and a secure sum rounds nothing. The search draws no random numbers: all seeds give the same V. With
-    ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. In both, owners may
-    stay away from a round.
+    ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. Owners may
+    stay away from a round: the search then asks again, up to three times, before it goes on with the counts of fewer.
 
     Missing cells count for nothing with ``"counts"``, and are refused with ``"proximal"``.
 
@@ -163,7 +166,6 @@ class PooledBMF(Algorithm):
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 100
     pooled: ClassVar[bool] = True
-    handles_missing: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
@@ -188,11 +190,11 @@ class PooledBMF(Algorithm):
                 "r² of them: noise that hides a row would drown them. Use solver='proximal' with dp(...), or search "
                 "under a secure sum."
             )
-        if meta.masked and not self._counts:
-            raise IncompatibleError(
-                "PooledBMF(solver='proximal') needs complete rows, but some cells are missing. Use solver='counts', or "
-                "fill them."
-            )
+
+    @property
+    def handles_missing(self) -> bool:  # type: ignore[reportIncompatibleVariableOverride]
+        """Counts of observed cells add up; the sums of proximal steps need complete rows."""
+        return self.solver == "counts"
 
     @property
     def _counts(self) -> bool:
@@ -225,7 +227,7 @@ class PooledBMF(Algorithm):
         """Take in the sums and ask the next question; or step on V with the sums fixed."""
         if not self._counts:
             return proximal.step_factor(self, state, up, at)
-        return search.advance(self, search.sizes_of(self, len(state.ones)), state, up, at.index)
+        return search.advance(self, search.sizes_of(self, len(state.ones)), state, up, at)
 
     def settle(self, state: Any, down: Any) -> Factor:
         """Return the best V so far; or split a V that noise has blurred into zeros and ones."""
@@ -275,8 +277,5 @@ class PooledBMF(Algorithm):
         """Count wrong cells, cells, and ones: of the cells held out, if any, else of those observed."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         X, mask = shard.scored
-        rows = observed(X, mask)
-        made = bits.product(as_like(factors.U, np.empty(0)), bits.pack(factors.V))
-        ones, zeros = (int(bits.ones_of(part).sum()) for part in (rows.ones, rows.zeros))
-        wrong = bits.ones_of(rows.ones & ~made).sum() + bits.ones_of(rows.zeros & made).sum()
-        return Score.of(float(wrong), ones + zeros, ones)
+        cells = count(X, factors.U, factors.V, mask)
+        return Score.of(cells.wrong, cells.n, cells.ones)

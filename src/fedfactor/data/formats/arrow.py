@@ -44,7 +44,8 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
         if field.name == index or field.name == reading.id:
             texts.append(field.name)
         elif not reading.takes(field.name):
-            continue
+            if reading.may_name_rows(field.name, text and field.name == names[0]) and (text or types.is_integer(kind)):
+                texts.append(field.name)
         elif text or (types.is_integer(kind) and (names_ids(field.name) or field.name in cells)):
             texts.append(field.name)  # ids as text: no digit of theirs is lost
         elif types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):

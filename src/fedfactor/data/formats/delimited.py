@@ -79,6 +79,11 @@ def read(path: Path, reading: Reading) -> Content:
         raise DataError(f"{path} is not readable as text ({error}). Export it again as UTF-8 CSV.") from error
 
 
+def names(path: Path, reading: Reading) -> list[str]:
+    """Read the column names alone."""
+    return [name for name in _sniff(path, reading).names if name]
+
+
 def _open(path: Path) -> TextIO:
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as file:
@@ -129,14 +134,12 @@ def _sniff(path: Path, reading: Reading) -> _Layout:
             layout.text.add(0)
         elif name == reading.id:
             layout.text.add(j)
-        elif not reading.takes(name):
-            layout.skip.add(j)
-        elif (
-            name in cells
-            or (names_ids(name) and reading.id != NO_ID)
-            or any(len(row) > j and _number(row[j], decimal) is None for row in rows)
-        ):
-            layout.text.add(j)
+        else:
+            text = any(len(row) > j and _number(row[j], decimal) is None for row in rows)
+            if not reading.takes(name):
+                (layout.text if reading.may_name_rows(name, j == 0 and text) else layout.skip).add(j)
+            elif text or name in cells or (names_ids(name) and reading.id != NO_ID):
+                layout.text.add(j)
     return layout
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedfactor.core.column_sums import ColumnSums, column_sums, needs_bins, weighted
 from fedfactor.core.errors import DataError, FedfactorError, ProtocolError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
@@ -21,7 +22,7 @@ from fedfactor.core.wire import Spec, check_message, from_bytes, to_bytes
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder, Kept
-from fedfactor.engines.remote.column_sums import Ask, ColumnSums, column_sums, survey_messages, weighted
+from fedfactor.engines.remote.column_sums import Ask, survey_messages
 from fedfactor.engines.remote.message import Head, most_bytes, read_head, seal, unseal
 from fedfactor.engines.remote.secure_sum import (
     Begin,
@@ -163,7 +164,8 @@ class RemoteClient:
             write_atomic(self.seat.folder / COLUMNS, to_bytes(found))
             return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
         if protect == "none":
-            return column_sums(self.seat.shard.X)
+            shard = self.seat.shard
+            return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
         return self._counts()
 
     def _counts(self) -> Counts:

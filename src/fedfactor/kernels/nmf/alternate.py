@@ -111,7 +111,7 @@ def _move(W: Array, W_last: Array, G: Array, B: Array, solver: str, inertia: flo
         return solve_rows(W, G, B)
     if solver == "multiplicative":
         return multiplicative_step(W, G, B)
-    if solver != "ipalm":
+    if solver not in ("gradient", "ipalm"):
         raise ValueError(f"solver={solver!r} is not known. Use one of {', '.join(SOLVERS)}.")
     if not inertia:
         return gradient_step(W, G, B)
