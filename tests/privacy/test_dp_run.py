@@ -111,7 +111,9 @@ class TestRowLevel:
     def test_boolean_rows(self):
         X = np.kron(np.eye(2), np.ones((300, 6)))
         parts = np.array_split(np.random.default_rng(0).permutation(X), 5)
-        run = fedfactor.run(PooledBMF(2, solver="proximal"), parts, seed=0, privacy=fedfactor.dp(4.0, row_bound=2.5, rows=600))
+        run = fedfactor.run(
+            PooledBMF(2, solver="proximal"), parts, seed=0, privacy=fedfactor.dp(4.0, row_bound=2.5, rows=600)
+        )
         assert np.isin(run.V, (0, 1)).all()
         assert run.relative_error < 0.2
 
