@@ -64,7 +64,7 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
         ("algorithm", "name", "Nothing", "There is no algorithm 'Nothing'"),
         ("algorithm", "speed", 3, "no setting 'speed'"),
         ("preprocess", "steps", ["sqrt"], "no step 'sqrt'"),
-        ("preprocess", "steps", ["tf-idf", "log1p"], "last step"),
+        ("preprocess", "steps", ["tf-idf", "log1p"], "comes last"),
         ("preprocess", "steps", ["binarise -1"], "at least 0"),
         ("preprocess", "missing_values", "often", "missing_values"),
         ("server", "address", "nowhere", "host:port"),

@@ -1,48 +1,74 @@
-"""From files to tables, shards and federations. The format follows from the file's ending."""
+"""The reader: from files, and from tables in memory, to tables, shards and federations."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedfactor.core.checks import split_missing
-from fedfactor.core.errors import DataError
+import numpy as np
+
+from fedfactor.core.checks import check_features, is_sparse, split_missing
+from fedfactor.core.column_sums import column_sums, needs_bins
+from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.data import formats, text
+from fedfactor.core.tree import tree_map, tree_sum
+from fedfactor.data.content import Missing, Reading
+from fedfactor.data.formats import format_of
+from fedfactor.data.long import long_names, sorted_ids
+from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.table import Table, finish_table
 
-__all__ = ["Table", "load_shard", "load_table", "open_files", "owner_name", "owner_names"]
+__all__ = ["Table", "load_shard", "load_table", "open_files", "owner_name", "owner_names", "read"]
 
-Missing = float | str | None
-
-_READERS: dict[str, Callable[[Path, int | None], tuple[Any, Any, Any]]] = {
-    ".npy": formats.read_npy,
-    ".npz": formats.read_npz,
-    ".parquet": formats.read_parquet,
-    ".mtx": formats.read_mtx,
-    ".mtx.gz": formats.read_mtx,
-    ".csv": text.read_text,
-    ".csv.gz": text.read_text,
-    ".tsv": text.read_text,
-    ".tsv.gz": text.read_text,
-}
+_log = logging.getLogger("fedfactor.data")
+"""Tells, at level INFO, what was taken for what: one line a table."""
 
 
-def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Table:
-    r"""Read one owner's rows from a file.
+def read(
+    source: Any,
+    *,
+    id: str | None = None,
+    columns: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    sep: str | None = None,
+    decimal: str | None = None,
+    missing_values: Missing = None,
+    layer: str | None = None,
+    long: bool | None = None,
+    repeated_ids: bool = False,
+    max_bytes: int | None = None,
+) -> Table:
+    r"""Read one owner's rows: the same reader for every command, every format, and tables in memory.
 
     Parameters
     ----------
-    path : path
-        ``.npy`` (mapped, not read), ``.npz`` (SciPy's CSR; or the array ``X``, with optional names ``features`` and
-        ``rows``; or the only array), ``.csv``, ``.tsv`` and their ``.gz`` (header = features; a first column that is
-        not all numbers = row ids; empty or NA = NaN), ``.parquet`` (needs the extra ``data``), ``.mtx``, ``.mtx.gz``.
+    source : path, data frame, Arrow table, AnnData, array or sparse matrix
+        A file whose ending names its format: ``.csv`` and ``.tsv`` (also ``.gz``; separator and decimal sign are found,
+        yes/no and True/False are 1/0, empty or NA is NaN), ``.parquet``, ``.feather`` and ``.arrow`` (a frame's index
+        names the rows), ``.h5ad``, ``.npy`` (mapped, not read), ``.npz`` (SciPy's sparse matrix, or the array ``X``, or
+        the only array; with names ``features`` and ``rows`` beside it), ``.mtx`` (also ``.gz``). Or a table in memory:
+        of pandas, of polars, or of anything that speaks Arrow; AnnData; a plain or sparse matrix.
+    id : str, optional
+        The column that names the rows; ``"none"``: no column does, whatever it looks like. By default a column whose
+        name speaks of ids, or a first column of text.
+    columns, drop : iterable of str
+        Columns to take, and to leave out; ``*`` and ``?`` stand for any letters.
+    sep, decimal : str, optional
+        Separator and decimal sign of text files.
     missing_values : None, nan, number or "unstored"
-        Only ``nan`` lets NaN pass. The values are left as they are: a :class:`~fedfactor.core.federation.Federation`
-        sets missing cells apart.
+        Only ``nan`` lets NaN pass. The values are left as they are: a :class:`~fedfactor.Federation` sets missing cells
+        apart.
+    layer : str, optional
+        For AnnData: the layer to take instead of X.
+    long : bool, optional
+        Whether the table has one line for each cell (``user, item, rating``); by default its column names tell.
+    repeated_ids : bool
+        Whether several rows may share an id.
     max_bytes : int, optional
         What the file may unfold to in memory; by default 1 GB or fifty times its size on disk, whichever is more.
 
@@ -50,52 +76,141 @@ def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, 
     -------
     Table
         ``X`` float32 or float64: 8- and 16-bit integers, booleans and float16 become float32, other integers float64.
+        ``said`` tells in one line what was taken for what.
 
     Raises
     ------
     DataError
-        The file is missing, damaged, empty, not numeric, or asks for too much memory.
+        The file is missing, damaged, empty, not numeric, asks for too much memory, or its row ids are not unique.
     MissingExtraError
-        Parquet without pyarrow.
+        Parquet without pyarrow, or ``.h5ad`` without h5py.
 
     Notes
     -----
-    Pickled content is never loaded. Memory: the matrix and a few columns or rows. An integer ``.npy`` is read and cast.
+    What looks like an identifier is never a feature unless `columns` names it or `id` is ``"none"``: it becomes the row
+    ids, and the line says so. Pickled content is never loaded. Memory: the matrix and a few columns or rows. An integer
+    ``.npy`` is read and cast.
 
     Examples
     --------
     >>> import tempfile, pathlib
-    >>> from fedfactor.data.io import load_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "north.csv")
-    ...     _ = path.write_text("id,age,weight\nanna,31,60.5\nbert,44,72\n")
-    ...     table = load_table(path)
-    >>> table.features, table.rows, table.X.shape
-    (('age', 'weight'), ('anna', 'bert'), (2, 2))
+    ...     _ = path.write_text("patient_id;age;weight\n17;31;60,5\n4;44;72\n9;50;81,5\n")
+    ...     table = read(path)
+    >>> table.features, table.row_ids, table.X.shape
+    (('age', 'weight'), ('17', '4', '9'), (3, 2))
+    >>> table.said.partition("north.csv: ")[2]
+    '3 rows × 2 columns; cells apart by semicolons; decimal comma; row ids: patient_id.'
     """
-    path = Path(path)
-    reader = _READERS[_ending(path)]
+    reading = Reading(
+        id, tuple(columns), tuple(drop), sep, decimal, missing_values, layer, long, repeated_ids, max_bytes
+    )
+    if isinstance(source, (str, os.PathLike)):
+        return load(source, reading)
+    from fedfactor.data.memory import content_of
+
+    return _told(finish_table("The table", content_of(source, reading), reading))
+
+
+def load(path: str | os.PathLike[str], reading: Reading | None = None) -> Table:
+    """Read a file as a :class:`Reading` says."""
+    path, reading = Path(path), reading or Reading()
+    kind, _ = format_of(path)
     try:
         if not path.is_file():
             raise DataError(f"{path} is {'a folder' if path.is_dir() else 'not there'}. Give the path of a data file.")
-        X, features, rows = reader(path, max_bytes)
+        return _told(finish_table(path, kind.load().read(path, reading), reading))
+    except (DataError, MissingExtraError):
+        raise
     except PermissionError as error:
         raise DataError(f"{path} may not be read by this user. Change its permissions or its owner.") from error
-    return finish_table(path, X, features, rows, missing_values)
+    except MemoryError as error:
+        raise DataError(f"{path} does not fit into memory. Split it, or read fewer columns.") from error
+    except Exception as error:  # whatever a damaged file makes a library raise, the file is what is wrong
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}). Copy or export it again.") from error
 
 
-def load_shard(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Shard:
+def load_for(path: str | os.PathLike[str], features: Sequence[str] | None, reading: Reading) -> Table:
+    r"""Read a file for a use that knows its columns: those are taken, by name, and whatever else there is left out.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    features : sequence of str or None
+        The columns wanted; None: all, by position.
+    reading : Reading
+        As in :func:`read`.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "a.csv")
+    ...     _ = path.write_text("name,b,note,a\nanna,1,x,2\nbert,3,y,4\n")
+    ...     load_for(path, ("a", "b"), Reading()).features
+    ('b', 'a')
+    """
+    if features is None or reading.columns or reading.drop:
+        return load(path, reading)
+    if not hasattr(format_of(Path(path))[0].load(), "names"):  # names are known only once all is read
+        table = load(path, reading)
+        if table.features is None or len(table.features) == len(features) or not set(features) <= set(table.features):
+            return table
+        position = {name: j for j, name in enumerate(table.features)}
+        return replace(table, X=table.X[:, [position[name] for name in features]], features=tuple(features))
+    if not _is_long(Path(path), reading):
+        return load(path, replace(reading, columns=tuple(features)))
+    table = load(path, reading)
+    place = {name: j for j, name in enumerate(features)}
+    columns = np.array([place.get(name, -1) for name in table.features or ()])
+    X = table.X.tocoo()
+    known = columns[X.coords[1]] >= 0
+    cells = (X.data[known], (X.coords[0][known], columns[X.coords[1][known]]))
+    wide = type(table.X)(type(X)(cells, shape=(X.shape[0], len(features))))
+    return replace(table, X=wide, features=tuple(features))
+
+
+def _told(table: Table) -> Table:
+    _log.info("%s", table.said)
+    return table
+
+
+def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Table:
+    """Read one owner's rows from a file: :func:`read` with two of its options.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/a.npz", X=np.eye(3), features=["x", "y", "z"])
+    ...     load_table(f"{folder}/a.npz").features
+    ('x', 'y', 'z')
+    """
+    return load(path, Reading(missing_values=missing_values, max_bytes=max_bytes))
+
+
+def load_shard(
+    path: str | os.PathLike[str],
+    *,
+    missing_values: Missing = None,
+    max_bytes: int | None = None,
+    reading: Reading | None = None,
+) -> Shard:
     """Read one owner's rows from a file as a shard, with missing cells set apart.
 
     Parameters
     ----------
     path, missing_values, max_bytes
-        As in :func:`load_table`.
+        As in :func:`read`.
+    reading : Reading, optional
+        All options at once, instead of these.
 
     Returns
     -------
     Shard
-        Rows, mask of observed cells and column names.
+        Rows, mask of observed cells, column names and row ids.
 
     Examples
     --------
@@ -106,13 +221,22 @@ def load_shard(path: str | os.PathLike[str], *, missing_values: Missing = None, 
     ...     load_shard(f"{folder}/a.npz").features
     ('x', 'y', 'z')
     """
-    table = load_table(path, missing_values=missing_values, max_bytes=max_bytes)
-    X, mask = split_missing(table.X, missing_values)
-    return Shard(X=X, mask=mask, features=table.features)
+    return shard_of(load(path, reading or Reading(missing_values=missing_values, max_bytes=max_bytes)))
+
+
+def shard_of(table: Table) -> Shard:
+    """Set missing cells apart."""
+    X, mask = split_missing(table.X, table.missing_values)
+    return Shard(X, mask, table.features, row_ids=table.row_ids, id_name=table.id_name)
 
 
 def open_files(
-    paths: Iterable[str | os.PathLike[str]], *, missing_values: Missing = None, max_bytes: int | None = None
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    missing_values: Missing = None,
+    max_bytes: int | None = None,
+    reading: Reading | None = None,
+    steps: Sequence[str] = (),
 ) -> Federation:
     """Make a federation of files, one owner each, named after the file and read when first needed.
 
@@ -120,13 +244,17 @@ def open_files(
     ----------
     paths : iterable of path
         One file per owner.
-    missing_values, max_bytes
-        As in :func:`load_table`.
+    missing_values, max_bytes, reading
+        As in :func:`load_shard`.
+    steps : sequence of str
+        Preprocessing, in the words of :data:`~fedfactor.data.preprocess.STEPS`. Steps that depend on all owners'
+        columns read every file once more, at once.
 
     Returns
     -------
     Federation
-        Its owners open their own file, also in a worker process.
+        Its owners open their own file, also in a worker process. Long tables are read at once, because their columns
+        are those of all owners together.
 
     Examples
     --------
@@ -140,11 +268,81 @@ def open_files(
     (('north', 'south'), 4)
     """
     owners = owner_names(paths)
-    openers = {
-        name: partial(load_shard, path, missing_values=missing_values, max_bytes=max_bytes)
-        for name, path in owners.items()
-    }
-    return Federation(openers, missing_values=missing_values)
+    reading = reading or Reading(missing_values=missing_values, max_bytes=max_bytes)
+    plan = Preprocess.parse(steps)
+    openers: dict[str, Any] = {name: partial(load_shard, path, reading=reading) for name, path in owners.items()}
+    if any(_is_long(path, reading) for path in owners.values()):
+        openers = _widened({name: opener() for name, opener in openers.items()})
+    if not steps:
+        return Federation(openers, missing_values=reading.missing_values)
+    weights, features = _survey(plan, openers) if plan.survey else (None, None)
+    prepared = {name: partial(_prepared, source, plan, weights, features) for name, source in openers.items()}
+    federation = Federation(prepared, missing_values=reading.missing_values)
+    federation.preprocess = {"steps": plan.words, "weights": None if weights is None else weights.tolist()}
+    return federation
+
+
+def _is_long(path: Path, reading: Reading) -> bool:
+    """Tell a long table by its header alone; a file that cannot be read is told of when it is opened."""
+    names = getattr(format_of(path)[0].load(), "names", None)
+    if names is None or reading.long is False:
+        return False
+    try:
+        return bool(long_names(names(path, reading), reading))
+    except Exception:
+        return False
+
+
+def _widened(shards: dict[str, Shard]) -> dict[str, Shard]:
+    """Bring long tables to the columns of all owners together."""
+    features = [shard.features for shard in shards.values()]
+    if any(names is None for names in features):
+        return shards
+    everything, _ = sorted_ids([name for names in features for name in names or ()])
+    place = {name: j for j, name in enumerate(everything)}
+    found = {}
+    for name, shard in shards.items():
+        X: Any = shard.X
+        if not is_sparse(X):
+            return shards  # one long table and one that is not: their names will not agree, and that is told
+        columns = np.array([place[each] for each in shard.features or ()], X.indices.dtype)
+        wide = type(X)((X.data, columns[X.indices], X.indptr), shape=(X.shape[0], len(everything)))
+        wide.sort_indices()
+        found[name] = replace(shard, X=wide, features=tuple(everything))
+    return found
+
+
+def _survey(plan: Preprocess, openers: dict[str, Any]) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Add up all owners' columns, each owner's in turn, as a federation does before its first round."""
+    total: Any = None
+    first, reference = "", None
+    for name in sorted(openers):
+        shard = _prepared(openers[name], plan, None, None)
+        if total is None:
+            first, reference = name, shard.features
+        order = check_features(name, shard.features, first, reference)
+        sums = column_sums(shard.X, shard.mask, bins=needs_bins(plan.survey))
+        if order is not None:
+            sums = tree_map(partial(_turned, np.asarray(order)), sums)
+        if total is not None and len(sums.sums) != len(total.sums):
+            raise DataError(
+                f"Owner {name!r} has {len(sums.sums)} columns but {first!r} has {len(total.sums)}. All owners must "
+                "have the same features in the same columns."
+            )
+        total = sums if total is None else tree_sum([total, sums])
+    return total.weights(plan.survey), reference
+
+
+def _turned(order: np.ndarray, leaf: np.ndarray) -> np.ndarray:
+    return leaf[..., order] if leaf.ndim else leaf
+
+
+def _prepared(source: Any, plan: Preprocess, weights: np.ndarray | None, features: tuple[str, ...] | None) -> Shard:
+    shard: Shard = source() if callable(source) else source
+    if weights is not None and features is not None and shard.features is not None and shard.features != features:
+        place = {name: j for j, name in enumerate(features)}
+        weights = weights[[place[name] for name in shard.features]]
+    return replace(shard, X=plan.apply(shard.X, weights))
 
 
 def owner_name(path: str | os.PathLike[str]) -> str:
@@ -167,7 +365,7 @@ def owner_name(path: str | os.PathLike[str]) -> str:
     'st.mary'
     """
     path = Path(path)
-    return path.name[: -len(_ending(path))]
+    return path.name[: -len(format_of(path)[1])]
 
 
 def owner_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
@@ -203,11 +401,3 @@ def owner_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
             )
         owners[name] = path
     return owners
-
-
-def _ending(path: Path) -> str:
-    name = path.name.lower()
-    known = [ending for ending in _READERS if name.endswith(ending) and len(name) > len(ending)]
-    if not known:
-        raise DataError(f"{path} has no ending that names a known format. Use one of {', '.join(_READERS)}.")
-    return max(known, key=len)

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from fedfactor.core.checks import as_real
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.files import write_atomic
 from fedfactor.core.grid import GridShard, even_bounds
 from fedfactor.data.members import CsrWriter, Member, csr_members
-from fedfactor.data.table import as_real
 
 __all__ = ["GRID_FILE", "is_grid", "open_grid", "split_file"]
 
@@ -102,7 +102,7 @@ def _dense_shape(path: Path) -> tuple[int, int]:
 def _mapped(path: Path) -> Any:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # a damaged header is parsed as Python, and fails in as many ways
         raise DataError(f"{path} is not a readable .npy array ({error}). Write it again with numpy.save.") from error
 
 

@@ -22,7 +22,7 @@ NOTES = {
         "may not take part.\n# With secure-sum, a column that fewer rows or parties fill is left out."
     ),
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
-    "preprocess": "steps, in order: library-size N, log1p, binarise T, and last one of tf-idf, scale.",
+    "preprocess": "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].",
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",
 }
 

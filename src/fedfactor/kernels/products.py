@@ -23,6 +23,8 @@ Array = Any
 
 # Below this many multiplications a product takes some microseconds, less than handing it to another thread.
 _SMALL = 200_000
+# Cells of a block of dense rows.
+_BLOCK = 1 << 19
 # Reductions in double precision convert this many entries at a time: few enough that OpenBLAS keeps a dot product on
 # one thread. Longer ones wake a second thread, which on a busy machine took up to 150 times as long.
 _CHUNK = 1 << 13
@@ -86,9 +88,14 @@ def cross(X: Array, V: Array) -> Array:
     if isinstance(X, np.ndarray):
         # With X first, OpenBLAS took 1.1 to 2 times as long in double precision, and in single when X is F-ordered 1.2
         # to 1.4.
-        if X.size > _SMALL and (X.dtype == np.float64 or not X.flags.c_contiguous):
-            return np.ascontiguousarray((V @ X.T).T)
-        return np.ascontiguousarray(X @ V.T)
+        turned = X.size > _SMALL and (X.dtype == np.float64 or not X.flags.c_contiguous)
+        out = np.empty((X.shape[0], V.shape[0]), np.result_type(X, V))
+
+        def part(start: int, stop: int) -> None:
+            out[start:stop] = (V @ X[start:stop].T).T if turned else X[start:stop] @ V.T
+
+        for_blocks(part, X.shape[0], _rows_of_block(X))
+        return out
     if scipy.sparse.issparse(X):
         if X.format == "csc":
             return np.ascontiguousarray(_scatter(X.T, V.T).T)
@@ -113,9 +120,20 @@ def sums(U: Array, X: Array) -> Array:
     if isinstance(X, np.ndarray):
         # In single precision an F-ordered X is better read as Xᵀ; in double precision U first was faster but for one
         # wide case (k = 5).
-        if X.size > _SMALL and X.dtype == np.float32 and not X.flags.c_contiguous:
-            return np.ascontiguousarray((X.T @ U).T)
-        return np.ascontiguousarray(U.T @ X)
+        turned = X.size > _SMALL and X.dtype == np.float32 and not X.flags.c_contiguous
+        rows = max(_rows_of_block(X), -(-X.shape[0] // 16))  # each block has a sum of its own
+        parts: dict[int, np.ndarray] = {}
+
+        def part(start: int, stop: int) -> None:
+            parts[start] = (X[start:stop].T @ U[start:stop]).T if turned else U[start:stop].T @ X[start:stop]
+
+        for_blocks(part, X.shape[0], rows)
+        if not parts:
+            return np.zeros((U.shape[1], X.shape[1]), np.result_type(X, U))
+        total = np.ascontiguousarray(parts[0])
+        for start in sorted(parts)[1:]:
+            total += parts[start]
+        return total
     if scipy.sparse.issparse(X):
         if X.format == "csc":
             return np.ascontiguousarray(_gather(X.T, U).T)
@@ -123,6 +141,11 @@ def sums(U: Array, X: Array) -> Array:
     if is_sparse(X):
         return (X.t() @ U).t().contiguous()
     return (U.T @ X).contiguous() if is_torch_array(X) else U.T @ X
+
+
+def _rows_of_block(X: np.ndarray) -> int:
+    """Return rows enough for some hundred microseconds of work; by the shape alone, as is the order of sums."""
+    return max(64, _BLOCK // max(1, X.shape[1]))
 
 
 def gram_rows(V: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.algorithms import PooledNMF
-from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
@@ -158,6 +158,10 @@ def recommend(errors: np.ndarray) -> tuple[int, int]:
     >>> recommend(np.array([[0.9, 0.50, 0.49], [0.8, 0.50, 0.52]]))
     (1, 1)
     """
+    if not np.isfinite(errors.mean(axis=0)).any():
+        raise DataError(
+            "No rank foretells the hidden cells at a finite error. Hide fewer cells (share), or take another loss."
+        )
     best = int(np.argmin(errors.mean(axis=0)))
     behind = errors - errors[:, best : best + 1]
     spread = behind.std(axis=0, ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.zeros(errors.shape[1])

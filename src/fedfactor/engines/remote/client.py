@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedfactor.core.column_sums import ColumnSums, column_sums, needs_bins, weighted
 from fedfactor.core.errors import DataError, FedfactorError, ProtocolError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
@@ -21,7 +22,7 @@ from fedfactor.core.wire import Spec, check_message, from_bytes, to_bytes
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder, Kept
-from fedfactor.engines.remote.column_sums import Ask, ColumnSums, column_sums, survey_messages, weighted
+from fedfactor.engines.remote.column_sums import Ask, survey_messages
 from fedfactor.engines.remote.message import Head, most_bytes, read_head, seal, unseal
 from fedfactor.engines.remote.secure_sum import (
     Begin,
@@ -126,7 +127,7 @@ class RemoteClient:
         """Keep everything before it is sent; where a secure sum was agreed, the upload itself waits here for it."""
         held = self.agreement.protect != "none" and told.kind != "end" and hasattr(up, "uplink")
         number = self._kinds.index(kind_of(up)) if held and not isinstance(up, Counts) else 0
-        sent = Ready(np.int64(number)) if held else up
+        sent = Ready.of(number, up) if held else up
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
         self.seat.save(Kept(told, answer, state, before, *((up, bond) if held else ())))
         return answer, told
@@ -163,7 +164,8 @@ class RemoteClient:
             write_atomic(self.seat.folder / COLUMNS, to_bytes(found))
             return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
         if protect == "none":
-            return column_sums(self.seat.shard.X)
+            shard = self.seat.shard
+            return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
         return self._counts()
 
     def _counts(self) -> Counts:
