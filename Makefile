@@ -64,7 +64,8 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 types: $(FULL) ## pyright: strict in core and engines
 	$(BIN)/pyright --pythonpath $(RUN)
 
-format: $(FULL) ## let ruff write the layout
+format: $(FULL) ## write the stubs of the estimators, let ruff write the layout
+	$(RUN) -m tests.estimators.write_stubs
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -63,7 +63,7 @@ CONFIGS = {
         {"n_components": 3, "alignment": "lap_rho", "barycenter": "progressive"},
         {"n_components": 3, "alignment": "lap_rho", "barycenter": "client"},
         {"n_components": 2, "alignment": "sinkhorn", "barycenter": "hierarchical", "start": "common"},
-        {"n_components": 3, "alignment": "sinkhorn_rho", "inertia": 0.2, "local_solver": "ipalm"},
+        {"n_components": 3, "alignment": "sinkhorn_rho", "inertia": 0.2, "local_solver": "gradient"},
         {"n_components": 2, "alignment": "knn", "gamma": 0.0, "tol": 0.0},
     ],
     "FedProxNMF": [
@@ -74,7 +74,13 @@ CONFIGS = {
     "OneShotNMF": [
         {"n_components": 3, "local_steps": 20},
         {"n_components": 3, "local_steps": 20, "combine": "mean", "local_solver": "multiplicative"},
-        {"n_components": 2, "local_steps": 20, "combine": "hierarchical", "local_solver": "ipalm", "start": "common"},
+        {
+            "n_components": 2,
+            "local_steps": 20,
+            "combine": "hierarchical",
+            "local_solver": "gradient",
+            "start": "common",
+        },
     ],
     "BooleanVotes": [
         {"n_components": 3, "solver": "grecond"},

@@ -6,6 +6,7 @@ from typing import Literal
 
 from fedfactor.algorithms.fedprox_nmf import Averaging
 from fedfactor.core.settings import declares_settings, setting
+from fedfactor.kernels.nmf.alternate import Solver
 
 
 @declares_settings
@@ -42,11 +43,9 @@ class FedAvgNMF(Averaging):
     local_steps: int = setting(
         "Alternations (one sweep over U, one over V) between two exchanges.", default=10, at_least=1
     )
-    local_solver: Literal["hals", "gradient", "multiplicative"] = setting(
-        "Coordinate descent, projected gradient, or multiplicative updates.", default="hals"
-    )
+    local_solver: Solver = setting("Coordinate descent, projected gradient, or multiplicative updates.", default="hals")
     weights: Literal["rows", "equal"] = setting(
-        "Average clients by their number of rows, as FedAvg does, or all alike.", default="rows"
+        "Average owners by their number of rows, as FedAvg does, or all alike.", default="rows"
     )
     tol: float = setting(
         "The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all "

@@ -13,8 +13,8 @@ from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.drift import agreement
-from fedfactor.kernels.factors import reconstruction, refit_rows, rescale
-from fedfactor.kernels.nmf.alternate import alternate
+from fedfactor.kernels.factors import RowNorm, reconstruction, refit_rows, rescale
+from fedfactor.kernels.nmf.alternate import Solver, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 PATIENCE = 3
@@ -69,7 +69,7 @@ class Hold(NamedTuple):
     pull_from: int = 1
     inertia: float = 0.0
     start: str = "common"
-    scale: str = "free"
+    row_norm: RowNorm = "free"
     diagnostics: bool = False
 
 
@@ -80,7 +80,7 @@ class Averaging(Algorithm):
 
     n_components: int
     local_steps: int
-    local_solver: Literal["hals", "gradient", "multiplicative"]
+    local_solver: Solver
     weights: Literal["rows", "equal"]
     tol: float
 
@@ -130,7 +130,7 @@ class Averaging(Algorithm):
             anchor=average,
             sq_norm=float(state.total),
         )
-        U, V = rescale(U, V, hold.scale)
+        U, V = rescale(U, V, hold.row_norm)
         weight = float(shard.n_rows) if self.weights == "rows" else 1.0
         watched: dict[str, Any] = {"sse": np.float64(sse), "total": state.total}
         if self.hold.diagnostics:
@@ -208,7 +208,7 @@ class FedProxNMF(Averaging):
         "Weight of the proximal term, in the units of ``UᵀU``; 0 is federated averaging.", default=1.0, at_least=0
     )
     relative: bool = setting(
-        "Take mu as a share of the mean squared norm of the columns of a client's U, so that what it means does not "
+        "Take mu as a share of the mean squared norm of the columns of an owner's U, so that what it means does not "
         "depend on the scale of the data: with values in the hundreds ``mu=1`` alone is next to nothing.",
         default=False,
     )
@@ -219,7 +219,7 @@ class FedProxNMF(Averaging):
         because="rounds are counted from 0",
     )
     local_steps: int = setting("Alternations between two exchanges.", default=10, at_least=1)
-    local_solver: Literal["hals", "gradient", "multiplicative"] = setting(
+    local_solver: Solver = setting(
         "Coordinate descent, projected gradient steps, or multiplicative updates.",
         default="hals",
         former_values={"ipalm": "gradient"},
@@ -228,13 +228,13 @@ class FedProxNMF(Averaging):
         "Share of the last move that is added before a gradient step (iPALM).", default=0.0, at_least=0, below=0.5
     )
     start: Literal["common", "own"] = setting(
-        "All clients begin with the server's V, or each with its own.", default="common"
+        "All owners begin with the server's V, or each with its own.", default="common"
     )
-    weights: Literal["rows", "equal"] = setting(
-        "Average clients by their number of rows, or all alike.", default="rows"
-    )
-    scale: Literal["free", "unit", "usage"] = setting(
-        "V is sent as it is; with rows of norm 1; or with the norm of their column of U.", default="free"
+    weights: Literal["rows", "equal"] = setting("Average owners by their number of rows, or all alike.", default="rows")
+    row_norm: RowNorm = setting(
+        "V is sent with rows of norm 1; with the norm of their column of U; or as it is.",
+        default="free",
+        formerly="scale",
     )
     tol: float = setting(
         "The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all "
@@ -243,7 +243,7 @@ class FedProxNMF(Averaging):
         at_least=0,
     )
     diagnostics: bool = setting(
-        "Report in each round how far clients have drifted from the average they received, with and without "
+        "Report in each round how far owners have drifted from the average they received, with and without "
         "alignment, and how alike they are to it.",
         default=False,
     )
@@ -251,4 +251,4 @@ class FedProxNMF(Averaging):
     @property
     def hold(self) -> Hold:
         """What is added to plain averaging."""
-        return Hold(self.mu, self.relative, self.pull_from, self.inertia, self.start, self.scale, self.diagnostics)
+        return Hold(self.mu, self.relative, self.pull_from, self.inertia, self.start, self.row_norm, self.diagnostics)

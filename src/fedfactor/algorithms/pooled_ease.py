@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.once import once
@@ -118,7 +119,7 @@ class ItemFactors(LocalFactors):
     F: Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class PooledEASE(Algorithm):
     r"""Lists of items, each item predicted from the others that a user touched, as if all users were in one place.
 
@@ -126,29 +127,6 @@ class PooledEASE(Algorithm):
 
     whose solution :math:`B = I - P\,\mathrm{diag}(P)^{-1}`, :math:`P = (X^\top X + \lambda I)^{-1}`, depends on the
     data through one Gram matrix: a sum over users, whoever owns them.
-
-    Parameters
-    ----------
-    low_rank : int, optional
-        None: the whole Gram matrix travels. A number d: only its products with d directions do, m × d numbers in each
-        of a few exchanges, and B has rank d off its diagonal.
-    ridge : float
-        λ.
-    counts : {"log", "binary", "raw"}
-        What a stored number r stands for: :math:`\log_2(1 + r)`, 1, or r itself.
-    balance : float
-        Rows are divided by their norm to this power: 0 counts users by what they touched, 1 all alike.
-    min_users : int
-        Items that fewer users touched, over all owners, are left out, and never recommended.
-    min_pairs : int
-        Pairs of items that fewer users share are replaced by what chance would make them before B is made and sent to
-        all. 1 replaces none; above 1, numbers of common users travel beside the Gram matrix. Whole form only.
-    exchanges : int
-        Of the low-rank form: multiplications by the Gram matrix, each with the directions that the last one gave.
-    row_clip, row_count : float, optional
-        Set by :func:`fedfactor.dp`: rows are shortened to this norm. There is then no counting of users, so
-        ``min_users`` and ``min_pairs`` must be 1, and the whole form needs one exchange: give ``rounds=1`` (the
-        low-rank form: ``rounds=exchanges``), so that the budget is not spread over exchanges that do not take place.
 
     Notes
     -----
@@ -175,15 +153,44 @@ class PooledEASE(Algorithm):
     (True, 2)
     """
 
-    low_rank: int | None = None
-    ridge: float = 40.0
-    counts: Literal["log", "binary", "raw"] = "log"
-    balance: float = 0.5
-    min_users: int = 3
-    min_pairs: int = 1
-    exchanges: int = 3
-    row_clip: float | None = set_by_privacy()
-    row_count: float | None = set_by_privacy()
+    low_rank: int | None = setting(
+        "None: the whole Gram matrix travels. A number d: only its products with d directions do, m × d numbers in "
+        "each of a few exchanges, and the weights have rank d off their diagonal.",
+        default=None,
+        at_least=1,
+    )
+    ridge: float = setting("Regularisation λ of the weights.", default=40.0, above=0)
+    counts: Literal["log", "binary", "raw"] = setting(
+        "What a stored number r stands for: :math:`\\log_2(1 + r)`, 1, or r itself.", default="log"
+    )
+    balance: float = setting(
+        "Rows are divided by their norm to this power: 0 counts users by what they touched, 1 all alike.",
+        default=0.5,
+        at_least=0,
+        at_most=1,
+    )
+    min_users: int = setting(
+        "Items that fewer users touched, over all owners, are left out, and never recommended.", default=3, at_least=1
+    )
+    min_pairs: int = setting(
+        "Pairs of items that fewer users share are replaced by what chance would make them before the weights are made "
+        "and sent to all. 1 replaces none; above 1, numbers of common users travel beside the Gram matrix. Whole form "
+        "only.",
+        default=1,
+        at_least=1,
+    )
+    exchanges: int = setting(
+        "Of the low-rank form: multiplications by the Gram matrix, each with the directions that the last one gave.",
+        default=3,
+        at_least=1,
+    )
+    row_clip: float | None = set_by_privacy(
+        "Rows are shortened to this norm. There is then no counting of users, so ``min_users`` and ``min_pairs`` must "
+        "be 1, and the whole form needs one exchange: give ``rounds=1`` (the low-rank form: ``rounds=exchanges``), so "
+        "that the budget is not spread over exchanges that do not take place.",
+        default=None,
+    )
+    row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
 
     handles_missing: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
@@ -196,13 +203,6 @@ class PooledEASE(Algorithm):
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
-        if self.counts not in ("log", "binary", "raw"):
-            raise ValueError(f"counts={self.counts!r} is not known. Use 'log', 'binary' or 'raw'.")
-        for name in ("min_users", "min_pairs", "exchanges"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be 1 or more.")
-        if not 0 < self.ridge < np.inf or not 0 <= self.balance <= 1:
-            raise ValueError(f"ridge={self.ridge} must exceed 0, balance={self.balance} must lie between 0 and 1.")
         if self.low_rank is not None and not 1 <= self.low_rank <= meta.n_features:
             raise ValueError(f"low_rank={self.low_rank} must lie between 1 and {meta.n_features}, or be None.")
         if self.low_rank is not None and self.min_pairs > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import scipy.sparse
 from fedfactor.core.federation import Shard
 from fedfactor.core.items import held_columns, open_columns
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.ratings.item_weights import gram_half
@@ -104,7 +105,7 @@ class RidgeFactors(LocalFactors):
     known: Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class PooledRidge(Algorithm):
     r"""What users would like of items that their own shop does not hold, from what all shops hold.
 
@@ -114,16 +115,6 @@ class PooledRidge(Algorithm):
     .. math:: w = (P^\top P + \lambda I)^{-1} P^\top x_{\text{item}}
 
     Anybody can then score that item for users of its own: :math:`P w`.
-
-    Parameters
-    ----------
-    n_components : int
-        Directions d; fewer where there are fewer common items.
-    ridge : float
-        λ.
-    min_users : int
-        Items that fewer of an owner's users touched are not published: coefficients of an item of one user are that
-        user's description.
 
     Notes
     -----
@@ -141,19 +132,17 @@ class PooledRidge(Algorithm):
     (3, (15, 4), (4, 9))
     """
 
-    n_components: int = 32
-    ridge: float = 30.0
-    min_users: int = 3
+    n_components: int = setting("Directions d; fewer where there are fewer common items.", default=32, at_least=1)
+    ridge: float = setting("Regularisation λ of the coefficients.", default=30.0, above=0)
+    min_users: int = setting(
+        "Items that fewer of an owner's users touched are not published: coefficients of an item of one user are that "
+        "user's description.",
+        default=3,
+        at_least=1,
+    )
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 3
-
-    def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work."""
-        if self.n_components < 1 or self.min_users < 1:
-            raise ValueError(f"n_components={self.n_components} and min_users={self.min_users} must be 1 or more.")
-        if not 0 < self.ridge < np.inf:
-            raise ValueError(f"ridge={self.ridge} must exceed 0.")
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Holdings, a Gram matrix, coefficients; down the common columns, directions, and the catalogue."""

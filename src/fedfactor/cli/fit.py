@@ -69,7 +69,10 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results."
 Rounds = Annotated[int | None, typer.Option(help="Rounds at most; by default the algorithm's own.", show_default=False)]
 Seed = Annotated[int | None, typer.Option(help="Drawn and written to run.json when not given.", show_default=False)]
 Tol = Annotated[float | None, typer.Option(help="When to stop; 0 uses all rounds.", show_default=False)]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Another setting of the algorithm, name=value.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Another setting, name=value; fedfactor settings ALGORITHM lists them."),
+]
 Share = Annotated[float, typer.Option(help="Share of the owners that take part in each round.")]
 Where = Annotated[Backend, typer.Option(help="Run the owners in threads or in processes of their own.")]
 Workers = Annotated[

@@ -25,6 +25,12 @@ Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.
 
 _SAID = ("algorithm", "settings", "seed", "rounds", "relative_error")
 _OF_ALL = ("status", "bytes_up", "bytes_down", "seconds")
+_KINDS: dict[str, Any] = {
+    "algorithm": str, "settings": dict, "seed": int, "rounds": int, "relative_error": (float, int, type(None)),
+    "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
+    "asked": (dict, type(None)), "preprocess": (dict, type(None)), "errors": (dict, type(None)),
+    "worst_client": (dict, type(None)),
+}  # fmt: skip
 _OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
 
 
@@ -38,7 +44,7 @@ def info(folder: Folder, debug: Debug = False) -> None:
             typer.echo(f"Unfinished run, {saved[1]} rounds done. The command that began it goes on from there.")
             return
         V, features = read_components(folder)
-        record = _record(folder)
+        record = read_record(folder)
         private = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
     screen = console()
     ended = f", {record['status']}" if "status" in record else ""
@@ -96,8 +102,8 @@ def transform(
     with polite(debug):
         format_of(out, writes=True)
         V, features = read_components(folder)
-        record = _record(folder)
-        method = algorithm_class(record["algorithm"])(**record["settings"])
+        record = read_record(folder)
+        method = _method(folder, record)
         asked = record.get("asked") or {}
         table = load_for(rows, features, reading(missing_values=asked.get("missing_values")))
         X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), table.missing_values)
@@ -105,20 +111,32 @@ def transform(
         check_values(rows.name, X, mask, method.domain, features, table.row_ids)
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
-        U = method.fold_in(X, LocalFactors(np.empty((0, V.shape[0]), V.dtype), V), mask)
+        try:
+            U = method.fold_in(X, LocalFactors(np.empty((0, V.shape[0]), V.dtype), V), mask)
+        except TypeError as error:  # a number that became text
+            raise DataError(
+                f"{folder / 'run.json'} holds settings that cannot be ({error}). Run fedfactor fit again."
+            ) from None
         names = tuple(f"component_{j}" for j in range(U.shape[1]))
         about = {"algorithm": str(record["algorithm"]), "seed": str(record["seed"])}
         write_rows(out, Rows(U, names, table.row_ids, table.id_name, V, features, rows, about))
     typer.echo(f"{out}: U of {U.shape[0]} rows, {U.shape[1]} components, readable by you only.")
 
 
-def _record(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read what a run left about itself; refuse what is no such record."""
     path = folder / "run.json"
     record = read_json(path, "Give a folder written by fedfactor fit.")
     known = record if isinstance(record, dict) else {}
     lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
     if lacking:
         raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
+    wrong = [name for name, kind in _KINDS.items() if name in known and not isinstance(known[name], kind)]
+    if wrong:
+        raise DataError(
+            f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
+            "fit again."
+        )
     return record
 
 
@@ -131,6 +149,13 @@ def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: i
         order = check_features(name, table.features, "the components", features)
         X = X if order is None else X[:, np.asarray(order)]
     return X
+
+
+def _method(folder: Path, record: dict[str, Any]) -> Any:
+    try:
+        return algorithm_class(record["algorithm"])(**record["settings"])
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{folder / 'run.json'}: {error} It was written by another version, or is damaged.") from None
 
 
 def _preprocessed(folder: Path, record: dict[str, Any], X: Any) -> Any:

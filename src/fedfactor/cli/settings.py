@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import types
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from fedfactor.algorithms.names import algorithm_class
+import typer
+
+from fedfactor.algorithms.names import algorithm_class, algorithm_names
+from fedfactor.cli.console import Debug, console, polite
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Algorithm, user_fields
+from fedfactor.core.protocol import Algorithm
+from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.data.content import Reading
 from fedfactor.data.formats import endings
 
@@ -23,21 +30,52 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
     2
     """
     cls = algorithm_class(name)
-    kinds = get_type_hints(cls)
-    known = [field.name for field in user_fields(cls)]
-    given = {key: value for key, value in common.items() if value is not None}
+    known = {each.name: each for each in settings_of_class(cls)}
+    words: dict[str, str] = {}
     for word in settings:
         key, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"--set {word!r} names no value. Write --set name=value, for example --set local_steps=5.")
-        if key in known:
-            given[key] = typed(key, value, kinds[key])
-        else:
-            given[key] = value  # refused below, with the list
-    odd = [key for key in given if key not in known]
+        words[key] = value
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        words = renamed(cls.__name__, words, list(known.values()))
+    for each in told:
+        typer.echo(f"Note: {each.message}", err=True)
+    given = {key: value for key, value in common.items() if value is not None}
+    odd = [key for key in (*given, *words) if key not in known]
     if odd:
         raise ValueError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
-    return cls(**given)
+    return cls(**given | {key: typed(key, value, known[key].kind) for key, value in words.items()})
+
+
+def settings(
+    algorithm: Annotated[str, typer.Argument(help=f"One of {', '.join(algorithm_names())}.", show_default=False)],
+    debug: Debug = False,
+) -> None:
+    """List the settings of an algorithm: what --set takes, what each does, and its default."""
+    from rich.table import Table
+    from rich.text import Text
+
+    with polite(debug):
+        cls = algorithm_class(algorithm)
+    table = Table("setting", "takes", "default", "what it does", show_lines=True)
+    for each in settings_of_class(cls):
+        default = "" if each.default is MISSING else str(each.default)
+        table.add_row(each.name, Text(each.type_words), default, Text(plain_words(each.words)))
+    console().print(table)
+
+
+def plain_words(words: str) -> str:
+    """Take the marks of reStructuredText out of a setting's words.
+
+    Examples
+    --------
+    >>> plain_words("See :func:`~fedfactor.kernels.align.plans.plan` and ``tol=0``.")
+    'See plan and tol=0.'
+    """
+    words = re.sub(r":\w+:`(~?)([^`]+)`", lambda found: found[2].rpartition(".")[2] if found[1] else found[2], words)
+    return words.replace("``", "").replace("**", "")
 
 
 def typed(key: str, text: str, kind: Any) -> Any:

@@ -44,7 +44,8 @@ class MissingExtraError(FedfactorError, ImportError):
     def named(cls, package: str, extra: str, why: str) -> MissingExtraError:
         """Say which package is missing, why it is needed, and how to install it."""
         return cls(
-            f"{why} needs the package {package!r}, which is not installed. Run: pip install 'fedfactor[{extra}]'"
+            f"{why} needs the package {package!r}, which is not installed. Run: pip install {package} (or, where the "
+            f"source of fedfactor lies: pip install '.[{extra}]')."
         )
 
 

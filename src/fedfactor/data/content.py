@@ -118,6 +118,8 @@ class Content:
         All names as they stand in the file, to tell which comes first.
     place : function
         Says where row i is, for people.
+    decimal : str
+        Decimal sign of numbers among the texts.
     said : list of str
         What the reader found out: separator, decimal sign, layer.
     """
@@ -129,6 +131,7 @@ class Content:
     texts: dict[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     place: Callable[[int], str] = "row {}".format
+    decimal: str = "."
     said: list[str] = field(default_factory=list)
 
 

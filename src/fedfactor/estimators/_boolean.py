@@ -17,9 +17,8 @@ from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
-from fedfactor.engines.run import run
-from fedfactor.estimators import _inputs
 from fedfactor.estimators._base import FederatedTransformer
+from fedfactor.estimators._face import BooleanRows, Restarts
 from fedfactor.kernels.boolean.home import column_counts
 from fedfactor.kernels.boolean.product import boolean_product
 from fedfactor.kernels.products import as_like
@@ -27,9 +26,31 @@ from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
 from fedfactor.privacy.dp import refuse_repeats
 
 
-class BooleanTransformer(FederatedTransformer):
-    """A face whose rows and factors are zeros and ones."""
+class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
+    """An estimator whose rows and factors are zeros and ones.
 
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        V, zeros and ones, shared by all owners.
+    client_factors_ : dict of str to array of shape (n_c, n_components)
+        U of each owner, zeros and ones. Only a simulation has them all.
+    loss_ : float
+        Wrong cells over ones, of all owners together.
+    metrics_ : BooleanMetrics
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
+    reconstruction_err_, relative_error_ : float
+        Square root of the wrong cells, and of the loss.
+    """
+
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> X = np.kron(np.eye(2), np.ones((10, 4)))
+        >>> model = {name}(n_components=2, n_clients=2, random_state=0).fit(X)
+        >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
+        (0.0, True)
+        """
     # Factors are rounded in any case: a run that ends with its last round has not failed.
     _warns_at_last_round: ClassVar[bool] = False
 
@@ -88,19 +109,15 @@ class BooleanTransformer(FederatedTransformer):
         rows_, U, masks = ({name: three[place] for name, three in found.items()} for place in range(3))
         return boolean_metrics(rows_, U, factors.V, floor=floor, masks=masks)
 
-    def _settings(self) -> tuple[Algorithm, Any, int]:
-        _inputs.check_whole("n_init", self.n_init)
-        return super()._settings()
-
     def _encode(self, federation: Federation) -> Federation:
         return binarized(federation, self.binarize)
 
-    def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
+    def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
         """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
-        refuse_repeats(options["privacy"], self.n_init, f"n_init={self.n_init}")
-        seed, best = options.pop("seed"), None
+        refuse_repeats(self.privacy, self.n_init, f"n_init={self.n_init}")
+        best = None
         for start in range(self.n_init):
-            found = run(algorithm, federation, seed=_restart(seed, start), **options)
+            found = super()._run(algorithm, federation, engine, _restart(seed, start))
             if best is None or float(found.score.sse) < float(best.score.sse):
                 best = found
         assert best is not None

@@ -54,8 +54,7 @@ def read_model(cls: Any, path: Path) -> Any:
         raise DataError(f"{path} holds a {about.get('class')}, not a {cls.__name__}.")
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in about["settings"].items()}
     model, name = cls(**settings), about["owner"]
-    fields = model._method.__dataclass_fields__
-    algorithm = model._method(**{key: getattr(model, key) for key in fields if hasattr(model, key)})
+    algorithm = model._algorithm()
     kept = from_bytes(parts["factors"].tobytes())
     model.run_ = Run(algorithm, about["seed"], about["status"], (), {name: kept}, {name: Score.of(0, 0, 0)}, None)
     model.n_iter_, model.items_, model.components_ = about["rounds"], parts["items"], kept.V

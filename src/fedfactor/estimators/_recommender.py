@@ -6,34 +6,62 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
+from fedfactor.data.interactions import Interactions, interactions_of
 from fedfactor.data.partition import split_evenly
 from fedfactor.data.ratings import Ratings, column_named, ratings_of
-from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.run import engine_of, run
+from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
+from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
 from fedfactor.estimators._model_file import read_model, write_model
 from fedfactor.estimators._users import UserTable, new_ratings, note_unknown, number_of_items
 
 
-class FederatedRecommender(BaseEstimator):
-    """A face for ratings: its parameters are the fields of one algorithm, and what every run needs.
+class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
+    """An estimator over ratings: its parameters are the settings of one algorithm, and those of every run.
 
-    Subclasses name the algorithm in ``_method`` and write their ``__init__`` in full, as scikit-learn wants it.
+    Attributes
+    ----------
+    items_ : ndarray of shape (m,)
+        Item ids.
+    users_ : dict of str to ndarray
+        User ids of each owner.
+    components_ : array
+        Item factors of the first owner's model; where it has biases, below them a row of ones and a row of levels.
+    client_factors_ : dict of str to array
+        User factors of each owner. Only a simulation has them all.
+    scale_ : (low, high) or None
+        To which predictions are clipped.
+    n_rejected_ : int
+        Owners left out of a joint step because what they sent cannot be item factors.
+    n_iter_ : int
+        Exchanges that were run.
+    run_ : Run
+        History, traffic, time, errors by owner, and the seed.
     """
 
-    _method: ClassVar[type[Algorithm]]
+    n_components: int
+    _example: ClassVar[str] = """
+        >>> import pandas as pd
+        >>> from fedfactor import {name}
+        >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
+        >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
+        >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
+        >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
+        >>> model = {name}(n_components=1, random_state=0).fit(ratings, groups=owner)
+        >>> items, scores = model.recommend("ann", n=1)
+        >>> items[0].tolist(), model.predict("ann", "d").shape
+        (['d'], (1,))
+        """
 
     def fit(self, ratings: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Learn from ratings that belong to several owners.
@@ -54,30 +82,20 @@ class FederatedRecommender(BaseEstimator):
         self
         """
         engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
-        for name in ("n_components", "n_clients"):
-            if hasattr(self, name):
-                _inputs.check_whole(name, getattr(self, name))
+        algorithm = self._algorithm()
         _check_scale(self.scale)
         found = ratings_of(ratings, groups, need_rating=not self._implicit)
         if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
             found = _deal(found, self.n_clients, seed)
         if not found.n_ratings:
             raise DataError("There are no ratings at all.")
-        algorithm = self._method(
-            **{field.name: getattr(self, field.name) for field in fields(self._method) if hasattr(self, field.name)}
-        )
-        watch = watcher(self.verbose, type(self).__name__)
-        options = {"rounds": self._exchanges(), "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        self._keep(run(algorithm, self._federation(found), engine=engine, **options), found)
+        self._keep(self._run(algorithm, self._federation(found), engine, seed), found)
         return self
 
     @property
     def _implicit(self) -> bool:
         """Whether stored numbers are signs of interest: then frames need no column of ratings."""
         return getattr(self, "feedback", "explicit") == "implicit"
-
-    def _exchanges(self) -> int | None:
-        return self.rounds
 
     def _federation(self, found: Ratings) -> Any:
         return found.federation()
@@ -280,7 +298,7 @@ class FederatedRecommender(BaseEstimator):
             raise DataError("There are no ratings to compare with.")
         return true, self.predict(ratings[names["user"]], ratings[names["item"]], client=client)
 
-    def _keep(self, result: Run, found: Ratings) -> None:
+    def _keep(self, result: Run, found: Any) -> None:
         self.run_ = result
         self.n_iter_ = result.rounds
         self.items_ = found.items
@@ -289,7 +307,8 @@ class FederatedRecommender(BaseEstimator):
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
         values = [R.data for R in found.owners.values() if R.nnz]
         seen = (float(min(v.min() for v in values)), float(max(v.max() for v in values)))
-        self.scale_ = None if self._implicit else tuple(map(float, self.scale)) if self.scale is not None else seen
+        low, high = seen if self.scale is None else self.scale
+        self.scale_ = None if self._implicit else (float(low), float(high))
         self.support_ = sum(np.bincount(R.indices, minlength=R.shape[1]) for R in found.owners.values())
         self.tables_ = {
             name: self._make_table(kept.U, kept.V, found.owners[name], found.users[name], kept)
@@ -338,13 +357,56 @@ class FederatedRecommender(BaseEstimator):
         return places
 
 
+class CatalogueRecommender(FederatedRecommender):
+    """A recommender whose owners hold catalogues of their own, which overlap in part.
+
+    Attributes
+    ----------
+    items_ : ndarray of shape (m,)
+        Item ids of all owners together.
+    held_ : dict of str to ndarray
+        Item ids that each owner holds.
+    """
+
+    scale = None  # probabilities need none
+
+    def fit(
+        self, ratings: Any, y: Any = None, *, groups: Any = None, catalogues: Any = None, withheld: Any = None
+    ) -> Self:
+        """Learn from interactions that belong to several owners.
+
+        Parameters
+        ----------
+        ratings : mapping of owner to ItemTable, or as for the other recommenders
+            Of ratings it matters only that they are there.
+        y : None
+            Ignored.
+        groups : str, mapping or sequence, optional
+            Who owns which user.
+        catalogues, withheld : mapping of owner to item ids, optional
+            What each owner holds (by default what its users touched), and what it keeps to itself.
+
+        Returns
+        -------
+        self
+        """
+        engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
+        algorithm = self._algorithm()
+        found = interactions_of(ratings, groups, catalogues=catalogues, withheld=withheld)
+        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
+            found = deal_interactions(found, self.n_clients, seed)
+        self._keep(self._run(algorithm, found.federation(), engine, seed), found)
+        self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
+        return self
+
+
 def _check_scale(scale: Any) -> None:
     """Refuse what cannot clip; the other way round it would make every prediction the same."""
     try:
-        low, high = (None, None) if scale is None else map(float, scale)
+        low, high = (0.0, 1.0) if scale is None else map(float, scale)
     except (TypeError, ValueError):
         low = high = np.nan
-    if low is not None and not low < high:
+    if not low < high:
         raise ValueError(f"scale={scale!r} must be the lowest and the highest rating.")
 
 
@@ -359,8 +421,22 @@ def nobody_owns(ratings: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
     return groups is None and not isinstance(ratings, Mapping) and list(owners) == ["0"]
 
 
+def rows_dealt(n_rows: int, n_clients: int, seed: int) -> dict[str, np.ndarray]:
+    """Deal rows at random; return those of each owner."""
+    labels = np.asarray(split_evenly(n_rows, n_clients, seed)).astype(str)
+    return {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
+
+
 def _deal(found: Ratings, n_clients: int, seed: int) -> Ratings:
     R, users = found.owners["0"], found.users["0"]
-    labels = np.asarray(split_evenly(R.shape[0], n_clients, seed)).astype(str)
-    rows = {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
+    rows = rows_dealt(len(users), n_clients, seed)
     return replace(found, owners={k: R[v] for k, v in rows.items()}, users={k: users[v] for k, v in rows.items()})
+
+
+def deal_interactions(found: Interactions, n_clients: int, seed: int) -> Interactions:
+    """Deal the users of one owner at random to several, who all hold its items."""
+    X, users = found.owners["0"], found.users["0"]
+    rows = rows_dealt(len(users), n_clients, seed)
+    owners, held = {k: X[v] for k, v in rows.items()}, {k: found.held["0"] for k in rows}
+    hidden = {k: found.withheld["0"] for k in rows} if "0" in found.withheld else {}
+    return Interactions(owners, {k: users[v] for k, v in rows.items()}, found.items, held, hidden)

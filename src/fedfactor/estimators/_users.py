@@ -223,7 +223,7 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
     """Turn ratings of new users into a matrix over the known items, and their ids; unknown items say nothing."""
     m, kind = len(table.items), table.V.dtype
     if sparse.issparse(ratings):
-        R = sparse.csr_array(ratings).astype(kind)
+        R: Any = sparse.csr_array(ratings).astype(kind)
         if R.shape[1] != m:
             raise DataError(f"The new ratings have {R.shape[1]} columns, but there are {m} items.")
         _check_finite(R.data)

@@ -13,6 +13,7 @@ from typing import Any
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
+from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.core.tree import type_tag
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.engines.base import check_fit
@@ -64,12 +65,23 @@ class Terms:
             raw = tomllib.loads(path.read_text())
         except FileNotFoundError:
             raise TermsError(f"{path} is not there. Make one with: fedfactor federation init") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise TermsError(f"{path} is not TOML ({error}).") from None
+        except OSError as error:
+            raise TermsError(
+                f"{path} cannot be read ({error.strerror}). Give the federation.toml of all parties."
+            ) from None
+        except RecursionError:
+            raise TermsError(f"{path} is nested too deeply to be read. Ask for the file again.") from None
+        except ValueError as error:  # TOML's own, text that is no UTF-8, dates and numbers that cannot be
+            raise TermsError(f"{path} is not TOML ({error}). Ask for the file again.") from None
         try:
             return cls.of(raw)
         except (TermsError, DataError) as error:
             raise TermsError(f"{path}: {error}") from None
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            # An entry of another kind than its name promises: a list for a number, a date for a text.
+            raise TermsError(
+                f"{path}: an entry has a value of the wrong kind ({error}). Ask for the file again."
+            ) from None
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Terms:
@@ -122,8 +134,8 @@ class Terms:
 
     def _check_numbers(self) -> None:
         run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
-        if type(run["seed"]) is not int or run["seed"] < 0:
-            raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number of at least 0.")
+        if type(run["seed"]) is not int or not 0 <= run["seed"] < 1 << 63:
+            raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number from 0 to 2**63 - 1.")
         for entry in ("deadline", "gather", "resend"):
             if type(policy[entry]) not in (int, float) or not 0 < policy[entry] < 1e9:
                 raise TermsError(f"[policy] {entry} = {policy[entry]!r} must be a number of seconds above 0.")
@@ -182,6 +194,7 @@ class Terms:
             cls = algorithm_class(str(settings.pop("name")))
         except ValueError as error:
             raise TermsError(str(error)) from None
+        settings = renamed(cls.__name__, settings, settings_of_class(cls))
         known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
         odd = sorted(set(settings) - set(known))
         if odd:

@@ -178,13 +178,13 @@ class PooledNMF(Algorithm):
         at_least=0,
     )
     row_clip: float | None = set_by_privacy(
-        "Public bound on the norm of a row. When given, clients send sums of row-wise clipped gradients instead, which "
+        "Public bound on the norm of a row. When given, owners send sums of row-wise clipped gradients instead, which "
         "noise can protect, and the server takes projected gradient steps of public length; set by "
         ':func:`fedfactor.dp` with ``unit="row"``, and of no privacy without its noise.',
         default=None,
     )
     row_count: float | None = set_by_privacy(
-        "Public (or privately estimated) number of rows of all clients, from which that step is taken.",
+        "Public (or privately estimated) number of rows of all owners, from which that step is taken.",
         default=None,
     )
 

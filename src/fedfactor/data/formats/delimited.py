@@ -209,6 +209,7 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
                     values.append(number)
             if len(places) % 256 == 0 or width > 1 << 16:
                 refuse_bomb(path, len(values) * 8 + size, reading.max_bytes)
+    refuse_bomb(path, len(values) * 8 + size, reading.max_bytes)
     if not places:
         raise DataError(f"{path} has a header but no rows. Leave this owner out, or check the export.")
     X = np.frombuffer(values, dtype=np.float64).reshape(len(places), len(taken))
@@ -218,6 +219,7 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
     if said_words:
         said.append(f"{len(said_words)} yes/no columns as 1/0")
     found = Content(X, [names[j] for j in taken], said=said, place=lambda i: f"line {places[i]}")
+    found.decimal = decimal
     found.order = [name for j, name in enumerate(names) if not (j == 0 and layout.unnamed)]
     if layout.unnamed:
         ids = texts.pop(0)
@@ -254,7 +256,7 @@ def _number(cell: str, decimal: str = ".") -> float | None:
         return None
 
 
-def numbers_of(cells: Sequence[str]) -> tuple[np.ndarray | None, int]:
+def numbers_of(cells: Sequence[str], decimal: str = ".") -> tuple[np.ndarray | None, int]:
     """Read a column of text as numbers; None and the first place that is none.
 
     Examples
@@ -264,7 +266,7 @@ def numbers_of(cells: Sequence[str]) -> tuple[np.ndarray | None, int]:
     """
     found = array("d")
     for place, cell in enumerate(cells):
-        number = _number(cell)
+        number = _number(cell, decimal)
         if number is None:
             return None, place
         found.append(number)

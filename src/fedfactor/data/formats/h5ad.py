@@ -1,13 +1,17 @@
 """AnnData's ``.h5ad``: X or a layer in, factors out. Read with h5py, piece by piece; written with anndata itself.
 
 Reading needs the matrix and two lists of names, which h5py gives without loading the rest of the file (annotations,
-graphs, other layers), and without following links to other files.
+graphs, other layers), and without following links to other files. It is done in a process of its own: on some damaged
+files the HDF5 library never returns. What lies in the file in one piece is mapped from it, the rest from scratch files.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
@@ -17,30 +21,74 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError, MissingExtraError
-from fedfactor.data.content import Content, Reading, Rows, refuse_bomb
+from fedfactor.data.content import Content, Reading, Rows
+from fedfactor.data.formats.hdf5 import names_in
 from fedfactor.data.formats.npz import checked_csr
 
 KEY = "fedfactor"
 """Name of what is written: ``obsm["X_fedfactor"]``, ``varm["fedfactor"]``, ``uns["fedfactor"]``."""
 
-_NAMES = 256  # read at a time: text in HDF5 may refer to one place many times
+_PATIENCE, _SPEED = 60.0, 2e6  # seconds, and bytes a second that a file may take
 
 
 def read(path: Path, reading: Reading) -> Content:
-    """Read X, or a layer, with the names of cells and genes; what lies in the file in one piece is mapped, not read."""
-    h5py = _need("h5py", f"Reading {path}")
-    try:
-        with h5py.File(path, "r") as file:
-            where = "X" if reading.layer is None else f"layers/{reading.layer}"
-            X = _matrix(h5py, path, _at(h5py, path, file, where), reading)
-            features, rows = (_names(h5py, path, file, part, reading) for part in ("var", "obs"))
-    except DataError:
-        raise
-    except Exception as error:  # HDF5 tells of damage in many ways
-        raise DataError(f"{path} is not a readable .h5ad file ({error}). Write it again with anndata.") from error
+    """Read X, or a layer, with the names of cells and genes."""
+    _need("h5py", f"Reading {path}")
+    with tempfile.TemporaryDirectory(prefix="fedfactor-") as folder:
+        about = _in_a_process(path, reading, Path(folder))
+        parts = [_mapped(path, Path(folder), part) for part in about["parts"]]
+        if about["layout"] == "dense":
+            X: Any = parts[0]
+        else:
+            make = sparse.csr_array if about["layout"] == "csr" else sparse.csc_array
+            X = _sound(path, lambda: make(tuple(parts), shape=tuple(about["shape"])))
+    features, rows = about["var"], about["obs"]
+    if X.shape != (len(rows), len(features)):
+        raise DataError(
+            f"{path} names {len(rows)} cells and {len(features)} genes, but the matrix is {X.shape[0]} × {X.shape[1]}. "
+            "Write it again with anndata."
+        )
     said = [] if reading.layer is None else [f"layer {reading.layer}"]
-    said.append(f"row ids: cells ({len(rows):,})")
-    return Content(X, features, rows, order=features, said=said)
+    return Content(X, features, rows, order=features, said=[*said, "row ids: names of cells"])
+
+
+def _in_a_process(path: Path, reading: Reading, folder: Path) -> dict[str, Any]:
+    """Let another process look at the file, and put what cannot be mapped into a folder."""
+    asked = json.dumps({"layer": reading.layer, "max_bytes": reading.max_bytes})
+    command = [sys.executable, "-m", "fedfactor.data.formats.hdf5", str(path), str(folder), asked]
+    seen = os.environ | {"PYTHONPATH": os.pathsep.join(entry or "." for entry in sys.path)}
+    limit = _PATIENCE + path.stat().st_size / _SPEED
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=seen, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        raise DataError(
+            f"{path} is damaged: the HDF5 library did not come to an end with it in {limit:.0f} s. Write it again with "
+            "anndata."
+        ) from None
+    answer = folder / "about.json"
+    if done.returncode or not answer.exists():
+        raise DataError(
+            f"{path} is damaged: the HDF5 library ended with {done.returncode}. Write it again with anndata."
+        )
+    about = json.loads(answer.read_bytes())
+    if "wrong" in about:
+        raise DataError(about["wrong"])
+    return about
+
+
+def _mapped(path: Path, folder: Path, part: dict[str, Any]) -> np.ndarray:
+    if "offset" in part:
+        return np.memmap(path, np.dtype(part["dtype"]), "r", part["offset"], tuple(part["shape"]))
+    return np.load(folder / part["file"], mmap_mode="r", allow_pickle=False)  # stays readable when its name is gone
+
+
+def _sound(path: Path, make: Any) -> sparse.csr_array:
+    try:
+        X = make()
+        X.check_format(full_check=True)  # before anything follows an index
+    except (ValueError, IndexError, TypeError) as error:
+        raise DataError(f"{path} is not a sound sparse matrix ({error}). Write it again with anndata.") from error
+    return checked_csr(path, X.tocsr())
 
 
 def _need(package: str, why: str) -> Any:
@@ -48,74 +96,6 @@ def _need(package: str, why: str) -> Any:
         return import_module(package)
     except ImportError as error:
         raise MissingExtraError.named(package, "cells", why) from error
-
-
-def _at(h5py: Any, path: Path, file: Any, where: str) -> Any:
-    """Find a part of the file, without following a link out of it."""
-    node = file
-    for name in where.split("/"):
-        if name not in node:
-            there = ", ".join(node) or "nothing"
-            raise DataError(
-                f"{path} has no {where!r}; beside it there is {there}. Name a layer that is there: --layer."
-            )
-        if not isinstance(node.get(name, getlink=True), h5py.HardLink):
-            raise DataError(
-                f"{path}: {where!r} is a link to somewhere else, which is not followed. Copy the file whole."
-            )
-        node = node[name]
-    if isinstance(node, h5py.Dataset) and (node.is_virtual or node.external):
-        raise DataError(f"{path}: {where!r} is kept in other files, which are not read. Copy the file whole.")
-    return node
-
-
-def _matrix(h5py: Any, path: Path, node: Any, reading: Reading) -> Any:
-    if isinstance(node, h5py.Dataset):
-        return _array(path, node, reading)
-    kind, shape = str(node.attrs.get("encoding-type", "")), tuple(int(size) for size in node.attrs.get("shape", ()))
-    if kind not in ("csr_matrix", "csc_matrix") or len(shape) != 2:
-        raise DataError(f"{path}: {node.name} is no matrix but {kind or 'something else'}. Write it as CSR or dense.")
-    parts = [_array(path, _at(h5py, path, node, name), reading) for name in ("data", "indices", "indptr")]
-    refuse_bomb(path, sum(part.nbytes for part in parts) + shape[0] * 8, reading.max_bytes)
-    if len(parts[2]) != shape[kind == "csc_matrix"] + 1 or len(parts[0]) != len(parts[1]):
-        raise DataError(f"{path}: the parts of {node.name} do not fit together. Write it again with anndata.")
-    X = (sparse.csr_array if kind == "csr_matrix" else sparse.csc_array)(tuple(parts), shape=shape)
-    X.check_format(full_check=True)
-    return checked_csr(path, X.tocsr())
-
-
-def _array(path: Path, node: Any, reading: Reading) -> np.ndarray:
-    """Map what lies in one piece; read the rest block by block."""
-    dtype, shape = node.dtype, node.shape
-    if shape is None or dtype.kind not in "biuf":
-        raise DataError(f"{path}: {node.name} holds {dtype} values, but a factorisation needs real numbers.")
-    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    offset = node.id.get_offset() if node.chunks is None and not node.compression else None
-    if offset is not None and offset + size <= path.stat().st_size and size:
-        return np.memmap(path, dtype, "r", offset, shape)
-    refuse_bomb(path, size, reading.max_bytes)
-    found = np.empty(shape, dtype)
-    step = max(1, (1 << 22) // max(1, int(np.prod(shape[1:]))))
-    for start in range(0, shape[0] if shape else 0, step):
-        found[start : start + step] = node[start : start + step]
-    return found
-
-
-def _names(h5py: Any, path: Path, file: Any, part: str, reading: Reading) -> list[str]:
-    table = _at(h5py, path, file, part)
-    key = table.attrs.get("_index", "_index")
-    node = _at(h5py, path, table, key.decode() if isinstance(key, bytes) else str(key))
-    if node.shape is None or len(node.shape) != 1:
-        raise DataError(f"{path}: the names in {part!r} are no list. Write the file again with anndata.")
-    found: list[str] = []
-    size = 0
-    for start in range(0, node.shape[0], _NAMES):
-        values = node[start : start + _NAMES]
-        words = [each.decode("utf-8") if isinstance(each, bytes) else str(each) for each in values.tolist()]
-        size += sum(map(len, words)) + 64 * len(words)
-        refuse_bomb(path, size, reading.max_bytes)
-        found += words
-    return found
 
 
 def write(path: Path, rows: Rows) -> None:
@@ -152,7 +132,7 @@ def write(path: Path, rows: Rows) -> None:
 def _add(anndata: Any, h5py: Any, path: Path, rows: Rows) -> None:
     """Add factors to a copy of the data, in place: the matrix is not loaded."""
     with h5py.File(path, "r+") as file:
-        genes = _names(h5py, path, file, "var", Reading())
+        genes = names_in(h5py, path, file, "var", Reading())
         V = np.full((len(genes), len(rows.X[0])), 0.0, np.asarray(rows.components).dtype)
         place = {name: j for j, name in enumerate(rows.columns or genes)}
         known = [i for i, name in enumerate(genes) if name in place]

@@ -157,7 +157,7 @@ def missing(error: Exception) -> MissingExtraError:
     if isinstance(error, ImportError) and "mpi4py" in str(error) and "cannot load" not in str(error):
         return MissingExtraError.named("mpi4py", "mpi", "The MPI engine")
     return MissingExtraError(
-        f"mpi4py found no MPI library ({error}). Run: pip install 'fedfactor[mpi]', which brings MPICH, or load your "
+        f"mpi4py found no MPI library ({error}). Run: pip install mpi4py mpich, which brings MPICH, or load your "
         "cluster's MPI module."
     )
 
