@@ -10,7 +10,7 @@ import numpy as np
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.tree import Tree, kind_of, leaves, to_numpy, visibility
 
-__all__ = ["Parcel", "flatten", "restore"]
+__all__ = ["Layout", "Parcel", "flatten", "restore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,11 @@ class Parcel:
     def floats(self) -> np.ndarray:
         """The values as numbers."""
         return self.values if self.grid is None else self.values * self.grid
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes on its way."""
+        return self.values.nbytes + 8 * len(self.side)
 
 
 @dataclass(frozen=True, slots=True)

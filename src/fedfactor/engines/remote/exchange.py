@@ -109,6 +109,7 @@ class Exchange:
         self.post, self.policy, self.tally = post, policy, tally
         self.tick, self.clock, self.sleep = tick, clock, sleep
         self.bytes_up = self.bytes_down = 0
+        self.left_out: dict[str, str] = {}
 
     def gather(self, names: Sequence[str]) -> None:
         """Wait until everyone is there, or until time is up and enough are."""
@@ -148,6 +149,7 @@ class Exchange:
             asking.again(self.post.present())
             self.tick({"state": f"{head.kind} {head.index}", "answered": sorted(asking.answers)})
             self.sleep(pace.next())
+        self.left_out = asking.left_out
         self._judge(head, asking, letters)
         return {name: asking.answers[name] for name in sorted(asking.answers)}
 
@@ -185,6 +187,7 @@ class Asking:
         self.ex = exchange
         self.open = set(letters)
         self.answers: dict[str, Tree] = {}
+        self.left_out: dict[str, str] = {}
         self._attempts: Counter[str] = Counter()
         self._marks: dict[str, str] = {}
         self._when: dict[str, float] = {}
@@ -256,4 +259,5 @@ class Asking:
                 tally.reasons.pop(name, None)
         except ProtocolError as error:
             tally.count("malformed", name, str(error))
+            self.left_out[name] = str(error)
             self.open.discard(name)
