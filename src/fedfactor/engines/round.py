@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
@@ -24,7 +24,7 @@ from fedfactor.engines.checkpoint import Snapshot, environment
 from fedfactor.threads import limit_threads
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    from fedfactor.privacy.session import Channel, ChannelReceiver
 
 logger = logging.getLogger("fedfactor")
 
@@ -86,7 +86,11 @@ class Receiver:
         return self._gathered or self._sum
 
 
-def receive_bytes(receiver: Receiver, name: str, data: bytes, expected: Mapping[type, Spec]) -> None:
+Receiving: TypeAlias = "Receiver | ChannelReceiver"
+"""Where an engine hands what came in a round: in the clear, or through a channel."""
+
+
+def receive_bytes(receiver: Receiving, name: str, data: bytes, expected: Mapping[type, Spec]) -> None:
     """Read an upload that came as bytes; one that is not finite is left out, one of another form raises."""
     try:
         up = freeze(receive(data, expected))
@@ -118,14 +122,14 @@ class Clients(ABC):
         """Take up states that were saved."""
 
     @abstractmethod
-    def exchange(self, down: Tree, at: Round, receiver: Receiver) -> None:
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
         """Let those who take part take one step; hand the receiver what they send, in name order, as it comes."""
 
     @abstractmethod
     def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
         """Let every client finish; the factors are None where they are not in this process."""
 
-    def traffic(self, down: Tree, at: Round, receiver: Receiver) -> tuple[int, int]:
+    def traffic(self, down: Tree, at: Round, receiver: Receiving) -> tuple[int, int]:
         """Count the bytes that went up and down in a round."""
         return receiver.bytes_up, downloads(down, at.participants)
 
@@ -168,7 +172,10 @@ class Told:
 class Kept(Protocol):
     """Where a run is kept."""
 
-    every: int
+    @property
+    def every(self) -> int:
+        """Rounds between two checkpoints."""
+        ...
 
     def load(self, fingerprint: dict[str, Any]) -> Snapshot | None:
         """Read what is there, or refuse it."""
@@ -326,7 +333,7 @@ class Rounds:
             )
         return self.close(snapshot, receiver, at, began)
 
-    def arrival(self, snapshot: Snapshot, name: str, hand: Callable[[Receiver], None], began: float) -> Snapshot:
+    def arrival(self, snapshot: Snapshot, name: str, hand: Callable[[Receiving], None], began: float) -> Snapshot:
         """Merge what one client sent, in a run without rounds; a bad upload changes nothing, and is named."""
         at = Round(self.seed, snapshot.next_round, participants=(name,))
         receiver = self.receiver(at, snapshot.down)
@@ -346,13 +353,13 @@ class Rounds:
             names.update(record.rejected)
         return names.issuperset(self.meta.clients)
 
-    def receiver(self, at: Round, down: Tree) -> Receiver:
+    def receiver(self, at: Round, down: Tree) -> Receiving:
         """Open a round for uploads."""
         if self.channel is None:
             return Receiver(self.expected, self.algorithm.doubt)
         return self.channel.open(self.expected, at, down, encoded=self.clients.apart)
 
-    def close(self, snapshot: Snapshot, receiver: Receiver, at: Round, began: float) -> Snapshot:
+    def close(self, snapshot: Snapshot, receiver: Receiving, at: Round, began: float) -> Snapshot:
         """Take the server's step with what was received, and write the record; nothing received changes nothing."""
         server, down, told = snapshot.server, snapshot.down, None
         if self.clients.holds_server:

@@ -195,12 +195,12 @@ class Sender:
 
 
 class PlainSum:
-    """The server adds what each client sends in the clear."""
+    """The server adds what each client sends in the clear; or takes a sum that was formed elsewhere."""
 
-    def __init__(self) -> None:
-        self.present: list[str] = []
-        self.bytes_up = 0
-        self._total: Parcel | None = None
+    def __init__(self, names: Sequence[str] = (), total: Parcel | None = None) -> None:
+        self.present = list(names)
+        self.bytes_up = 0 if total is None else total.nbytes
+        self._total = total
 
     def take(self, name: str, parcel: Parcel) -> None:
         """Add one parcel."""
@@ -236,21 +236,6 @@ class Gathered:
     def total(self) -> dict[str, Tree]:
         """Return all uploads by name."""
         return self._found
-
-
-class Summed:
-    """A sum that was formed elsewhere, by clients who never showed their parts."""
-
-    def __init__(self, names: Sequence[str], total: Parcel) -> None:
-        self.present, self.bytes_up, self._total = list(names), total.nbytes, total
-
-    def take(self, name: str, parcel: Parcel) -> None:
-        """Refuse: nothing can be added to it."""
-        raise TypeError("A finished sum takes no further part.")
-
-    def total(self) -> Parcel:
-        """Return the sum."""
-        return self._total
 
 
 def check_order(links: Sequence[Transform]) -> None:

@@ -12,9 +12,9 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.privacy.channel import Transform
 from fedfactor.privacy.ledger import Ledger
-from fedfactor.privacy.plan import check_links, entry_of
+from fedfactor.privacy.plan import for_links, plain_channel
 from fedfactor.privacy.secure_sum import SecureSum
-from fedfactor.privacy.session import Books, Channel
+from fedfactor.privacy.session import Channel
 
 __all__ = ["agreed_channel", "agreed_links", "link_of"]
 
@@ -82,12 +82,10 @@ def agreed_channel(
     links = agreed_links(named, secure=secure, n_clients=meta.n_clients)
     if not links:
         return None
-    if any(link.equal_weights for link in links) and getattr(algorithm, "weights", None) == "rows":
+    if for_links(links, algorithm) is not algorithm:
         raise IncompatibleError(
             "Under noise or a median clients must count alike, but this algorithm weighs them by rows. Set weights = "
             "'equal'."
         )
-    check_links(links, algorithm, meta)
     ledgers = [] if folder is None else [Ledger(folder / "ledger.jsonl")]
-    books = Books(ledgers, entry_of(links, algorithm, meta, run))
-    return Channel(links, algorithm, meta, books, run, simulation=False)
+    return plain_channel(links, algorithm, meta, run, ledgers, simulation=False)

@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from fedfactor.privacy.secure_sum import SecureSum
 from fedfactor.privacy.session import Books, Channel
 from fedfactor.privacy.subjects import cap_subjects
 
-__all__ = ["Plan", "check_links", "entry_of", "make_plan", "parts_of"]
+__all__ = ["Plan", "for_links", "make_plan", "parts_of", "plain_channel", "spread_plan"]
 
 SURVEY_SHARE = 0.05
 """Share of the budget that pays for what must be known before round 0."""
@@ -126,24 +126,45 @@ def make_plan(
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
     work, withheld = federation, np.zeros(0, np.int64)
-    if any(link.equal_weights for link in parts.links):
-        algorithm = _equal_weights(algorithm)
-    check_links(parts.links, algorithm, meta)
-    entry = entry_of(parts.links, algorithm, meta, run)
-    if not entry.protects:
-        rows, k = (
-            {name: federation.shard(name).n_rows for name in federation.names},
-            getattr(algorithm, "n_components", 1),
-        )
+    algorithm = for_links(parts.links, algorithm)
+    more = {"minimums": parts.minimums, "simulation": simulation, "folder": folder}
+    channel = plain_channel(parts.links, algorithm, meta, run, _ledgers(parts.ledger), **more)
+    if not channel.books.entry.protects:
+        rows, k = {n: federation.shard(n).n_rows for n in federation.names}, getattr(algorithm, "n_components", 1)
         if secure is None:
             judge_rows(k, rows, parts.minimums, simulation=simulation)
         else:
             parts.minimums.judge_clients(rows, k, simulation=simulation)
             work, withheld = rare_columns(federation, parts.minimums, secure, run.encode(), simulation=simulation)
-    books = Books(_ledgers(parts.ledger), entry)
-    about = {"withheld_columns": int(withheld.size)}
-    channel = Channel(tuple(parts.links), algorithm, meta, books, run, parts.minimums, None, about, simulation, folder)
+    channel.about["withheld_columns"] = int(withheld.size)
     return Plan(algorithm, work, rounds or algorithm.default_rounds, channel, federation)
+
+
+def for_links(links: Sequence[Transform], algorithm: Algorithm) -> Algorithm:
+    """Set the algorithm as the links need it."""
+    return _equal_weights(algorithm) if any(link.equal_weights for link in links) else algorithm
+
+
+def plain_channel(
+    links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: str, ledgers: Sequence[Ledger] = (), **more: Any
+) -> Channel:
+    """Make a channel of links as they are, or refuse those that cannot protect this algorithm's uploads."""
+    check_links(links, algorithm, meta)
+    return Channel(tuple(links), algorithm, meta, Books(ledgers, entry_of(links, algorithm, meta, run)), run, **more)
+
+
+def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable[[Meta], Channel]]:
+    """Plan for an engine whose processes hold their own owners only, so that nobody here may look at any rows."""
+    parts = parts_of(privacy)
+    if parts.dp is not None or parts.ledger is not None or any(link.hides for link in parts.links):
+        raise IncompatibleError(
+            f"privacy={privacy!r} is not offered where each process holds its own owners only: a budget and a secure "
+            "sum need to know all of them. Use the local engine to simulate it, links such as Clip, or None."
+        )
+    algorithm, run = for_links(parts.links, algorithm), secrets.token_hex(8)
+    return algorithm, lambda meta: plain_channel(
+        parts.links, algorithm, meta, run, minimums=parts.minimums, simulation=False
+    )
 
 
 def _private_plan(

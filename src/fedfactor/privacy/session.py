@@ -11,7 +11,7 @@ from fedfactor.core.errors import NotFiniteError, ProtocolError
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec, check_message
-from fedfactor.privacy.channel import Gathered, PlainSum, Sender, Summed, Transform
+from fedfactor.privacy.channel import Gathered, PlainSum, Sender, Transform
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
 from fedfactor.privacy.ledger import BudgetError, Entry, Ledger
@@ -211,7 +211,7 @@ class ChannelReceiver:
 
     def replace_by(self, total: Parcel, layout: Layout, present: Sequence[str]) -> None:
         """Take a sum that was formed elsewhere, of parcels that only their clients saw."""
-        self._layout, self._reducer = layout, Summed(present, total)
+        self._layout, self._reducer = layout, PlainSum(present, total)
 
     def _decoded(self, parcel: Parcel, present: Sequence[str]) -> Parcel:
         neutral = self._channel.sender.neutral(self._down)

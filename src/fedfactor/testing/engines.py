@@ -1,4 +1,4 @@
-"""The contract of an engine: it returns what the reference engine returns, and tells those who watch."""
+"""The contract of an engine: it returns what the reference engine returns, and tells the callbacks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from fedfactor.core.protocol import Algorithm, Round
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.engines.base import Callback, Engine
 from fedfactor.engines.local.engine import LocalEngine
+from fedfactor.privacy.noise import Clip, Gaussian
+from fedfactor.privacy.plan import make_plan
 from fedfactor.testing.data import small_data, variants
 from fedfactor.testing.drive import apart, differences
 from fedfactor.testing.probe import Probe
@@ -89,6 +91,37 @@ def check_engine_error(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
     raise AssertionError("a rank of 99 for 13 features was accepted")
 
 
+def check_engine_rejects(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """An upload of NaN, and one that cannot be true, are left out, named in the record, and change nothing else."""
+    for gathers in (False, True):  # sums in every round, and sums and single uploads in turn
+        east, south, west = sorted(small_data("real"))
+        bad = (f"0 {south} NaN", f"1 {east} lie", f"2 {east} lie", f"2 {west} NaN", f"3 {west} NaN")
+        run, reference = _both(make_engine, Probe(bad=bad, gathers=gathers), rounds=5)
+        rejected = [record.rejected for record in run.history]
+        assert rejected == [(south,), (east,), (east, west), (west,), ()], f"left out and named are {rejected}"
+        came = [record.participants for record in run.history]
+        assert came == [(east, west), (south, west), (south,), (east, south), (east, south, west)], f"{came} are in"
+        _assert_near(run, reference, tolerance, "bad uploads")
+
+
+def check_engine_channel(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """Links act at the clients and are undone at the server as in the reference; the report says the same of them."""
+    plain, _ = _both(make_engine, Probe(gathers=False))
+    for links in ((Clip(0.5),), (Clip(0.5), Gaussian(1e-9, 0.5, whole=True, share="local"))):
+        run, reference = _both(make_engine, Probe(gathers=False), links)
+        # Noise of a billionth is no more than rounding, and its place in the channel the same as that of any other.
+        _assert_near(run, reference, max(tolerance, 1e-6 if len(links) > 1 else 0.0), f"{len(links)} links")
+        assert run.privacy is not None, "the run says nothing of its privacy"
+        assert reference.privacy is not None
+        for entry in ("mode", "channel", "sees", "in_clear", "not_covered", "guarantee", "unit"):
+            ours, theirs = run.privacy[entry], reference.privacy[entry]
+            assert ours == theirs, f"{entry} of the report is {ours}, not {theirs}"
+        assert apart(run.V, plain.V) > 1e-3, "the clip changed nothing"
+    loud, _ = _both(make_engine, Probe(gathers=False), (Clip(0.5), Gaussian(10.0, 0.5, whole=True, share="local")))
+    assert apart(loud.V, plain.V) > 1e-2, "the noise changed nothing"
+    assert all(record.participants == run.history[0].participants for record in loud.history)
+
+
 CHECKS: tuple[Callable[[MakeEngine, float], None], ...] = (
     check_engine_equals_local,
     check_engine_participation,
@@ -97,6 +130,8 @@ CHECKS: tuple[Callable[[MakeEngine, float], None], ...] = (
     check_engine_stop,
     check_engine_converged,
     check_engine_error,
+    check_engine_rejects,
+    check_engine_channel,
 )
 
 
@@ -152,6 +187,30 @@ def check_engine(make_engine: MakeEngine, *, tolerance: float = 0.0) -> None:
         check(make_engine, tolerance)
 
 
+def _both(
+    make_engine: MakeEngine, algorithm: Algorithm, links: tuple[Any, ...] = (), rounds: int = 4
+) -> tuple[Run, Run]:
+    """Run on an engine and on the reference, through a channel where links are given."""
+    found: list[Run] = []
+    for engine in (make_engine(), LocalEngine()):
+        federation = Federation(small_data("real"))
+        more = {}
+        if links:
+            plan = make_plan(links, algorithm, federation, rounds, simulation=True)
+            more = {"channel": plan.channel}
+        made: Any = engine
+        found.append(made.run(algorithm, federation, rounds=rounds, seed=6, **more))
+    return found[0], found[1]
+
+
+def _assert_near(found: Run, reference: Run, tolerance: float, what: str) -> None:
+    """Compare what owners keep; an engine of several processes has only its own here."""
+    for name, kept in found.factors.items():
+        theirs = reference.factors[name]
+        distance = max(apart(kept.U, theirs.U), apart(kept.V, theirs.V))
+        assert distance <= tolerance, f"{what}: factors of {name!r} lie {distance:.1e} apart"
+
+
 def _compare(
     make_engine: MakeEngine,
     algorithm: Algorithm,
@@ -168,7 +227,7 @@ def _compare(
     )
     assert found.status == reference.status, f"{what}: status is {found.status!r}, not {reference.status!r}"
     for ours, theirs in zip(reference.history, found.history, strict=True):
-        for name in ("index", "participants", "bytes_up", "bytes_down"):
+        for name in ("index", "participants", "bytes_up", "bytes_down", "rejected"):
             a, b = getattr(ours, name), getattr(theirs, name)
             assert a == b, f"{what}: {name} of round {ours.index} is {b}, not {a}"
     assert list(found.factors) == list(reference.factors), f"{what}: factors of {list(found.factors)}"

@@ -26,7 +26,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score,
 from fedfactor.core.tree import Tree, type_tag
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.local.frames import read_frame, write_frame
-from fedfactor.engines.round import Clients, Receiver
+from fedfactor.engines.round import Clients, Receiving
 
 
 def shard_tree(shard: Shard) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class ProcessPool(Clients):
         for name in names:
             yield name, self._answer(self._home[name])[1]
 
-    def exchange(self, down: Tree, at: Round, receiver: Receiver) -> None:
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
         """Let these clients take one step, all workers at once."""
         where = {"seed": at.seed, "index": at.index, "participants": at.participants}
         for name, data in self._spread(at.participants, {"do": "step", "at": where}, down):

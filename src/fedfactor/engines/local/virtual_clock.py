@@ -18,7 +18,7 @@ from fedfactor.engines.base import AnyCallback, Participation, check_fit, rounds
 from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Snapshot
 from fedfactor.engines.local.pool import ThreadPool
-from fedfactor.engines.round import Receiver, Rounds
+from fedfactor.engines.round import Receiving, Rounds
 from fedfactor.threads import limit_threads
 
 if TYPE_CHECKING:
@@ -137,9 +137,9 @@ class _Clocked(ThreadPool):
         self.evaluate, self.now = engine.evaluate, 0.0
         self.queue = sorted((took, name) for name, took in self.took.items())
         self.received: dict[str, Tree] = {}
-        self.steps = dict.fromkeys(meta.clients, 0)
+        self.taken = dict.fromkeys(meta.clients, 0)
 
-    def exchange(self, down: Tree, at: Round, receiver: Receiver) -> None:
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
         """Let everybody work, and wait for the slowest."""
         super().exchange(down, at, receiver)
         self.now = (at.index + 1) * max(self.took.values())
@@ -150,9 +150,9 @@ class _Clocked(ThreadPool):
         self.received = self.received or dict.fromkeys(self.meta.clients, snapshot.down)
         self.now, name = heapq.heappop(self.queue)
         # A client counts its own steps; only the server counts arrivals.
-        at = Round(loop.seed, self.steps[name], participants=(name,))
+        at = Round(loop.seed, self.taken[name], participants=(name,))
         up = self.step(name, self.received[name], at)
-        self.steps[name] += 1
+        self.taken[name] += 1
         merged = loop.arrival(snapshot, name, lambda to: None if up is None else to.add(name, up), began)
         self.received[name] = merged.down
         heapq.heappush(self.queue, (self.now + self.took[name], name))
@@ -163,7 +163,7 @@ class _Clocked(ThreadPool):
         metrics = {"virtual_time": self.now, **record.metrics}
         if self.evaluate and (record.index + 1) % self.evaluate == 0:
             down = self.algorithm.settle(server, down)
-            parts = (client.end(self.algorithm, self.federation.shard(n), state, download_for(down, n))
+            parts = (client.end(self.algorithm, self.shard(n), state, download_for(down, n))
                      for n, state in self.states().items())  # fmt: skip
             metrics["relative_error"] = tree_sum(score for _, score in parts).relative_error
         return replace(record, metrics=metrics)

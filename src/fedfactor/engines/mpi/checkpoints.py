@@ -58,7 +58,7 @@ class RankCheckpoints:
                 "ranks, use another folder, or delete this one."
             )
 
-    def load(self, mark: dict[str, Any]) -> Snapshot | None:
+    def load(self, fingerprint: dict[str, Any]) -> Snapshot | None:
         """Read the newest generation that every rank has; refuse it on all ranks when any rank's part does not fit."""
         mine = self._mine()
         everywhere: list[list[int]] = self.group.hear_all(sorted(mine))
@@ -69,10 +69,12 @@ class RankCheckpoints:
         newest, problem, snapshot = max(common), "", None
         try:
             snapshot = Snapshot.from_bytes(mine[newest].read_bytes())
-            differing = [key for key in mark if snapshot.fingerprint.get(key) != mark[key]]
+            differing = [key for key in fingerprint if snapshot.fingerprint.get(key) != fingerprint[key]]
             if differing:
                 key = differing[0]
-                problem = f"belongs to another run: its {key} was {snapshot.fingerprint.get(key)!r}, now {mark[key]!r}"
+                problem = (
+                    f"belongs to another run: its {key} was {snapshot.fingerprint.get(key)!r}, now {fingerprint[key]!r}"
+                )
         except (ProtocolError, KeyError, ValueError) as error:
             problem = f"is not usable ({error})"
         for rank, text in enumerate(self.group.hear_all(problem)):

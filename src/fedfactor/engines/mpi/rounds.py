@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedfactor.core.errors import ClientUnavailable
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, download_for
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.tree import Tree, freeze, nbytes, tree_map
 from fedfactor.core.wire import receive, to_bytes
-from fedfactor.engines import client
+from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.mpi.collectives import Collectives, frames, pack_kinds, unframe, unpack_kinds
-from fedfactor.engines.round import Clients, Receiver, Told, receive_bytes
+from fedfactor.engines.round import Receiver, Receiving, Told, receive_bytes
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
@@ -24,48 +24,19 @@ if TYPE_CHECKING:
 REJECTED, PRESENT = 1, 2
 
 
-class OwnClients(Clients):
+class OwnClients(ThreadPool):
     """The owners that one rank holds."""
 
     def __init__(self, group: Collectives, algorithm: Algorithm, mine: Federation | None, meta: Meta) -> None:
-        self.group, self.algorithm, self.mine, self.meta = group, algorithm, mine, meta
-        self.expected = algorithm.messages(meta)
+        super().__init__(algorithm, mine, meta, 1)
+        self.group, self.expected = group, algorithm.messages(meta)
         self.uploads = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
-        self.own = mine.names if mine is not None else ()
-        self._states: dict[str, Tree] = {}
-
-    def shard(self, name: str) -> Shard:
-        """Return the rows of one of them."""
-        assert self.mine is not None
-        return self.mine.shard(name)
-
-    def begin(self, seed: int) -> None:
-        """Make their first states."""
-        for name in self.own:
-            self._states[name] = client.begin(self.algorithm, self.shard(name), self.meta, seed, name)
-
-    def restore(self, states: Mapping[str, Tree]) -> None:
-        """Take up states that were saved."""
-        self._states = dict(states)
-
-    def states(self) -> dict[str, Tree]:
-        """Hand out their states."""
-        return dict(self._states)
-
-    def step(self, name: str, down: Tree, at: Round) -> Tree:
-        """Let one of them take a step; returns its upload, or None when it stayed away."""
-        state, part = self._states[name], download_for(down, name)
-        here = replace(at, client=name)
-        self._states[name], up = client.step(self.algorithm, self.shard(name), state, part, here)
-        return up
 
     def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
         """Let them finish; the scores of all ranks' clients are told to all."""
-        kept: dict[str, LocalFactors] = {}
+        kept: dict[str, LocalFactors | None] = {}
         told: dict[str, list[float]] = {}
-        for name in self.own:
-            part = download_for(down, name)
-            kept[name], score = client.end(self.algorithm, self.shard(name), self._states.pop(name), part)
+        for name, kept[name], score in super().end(down):
             told[name] = [float(score.sse), float(score.n), float(score.total)]
         everyone = {name: figures for rank in self.group.hear_all(told) for name, figures in rank.items()}
         for name in self.meta.clients:
@@ -116,29 +87,27 @@ class RankClients(OwnClients):
         self.channel, self.now = channel, 0
 
     # ------------------------------------------------------------------ up
-    def exchange(self, down: Tree, at: Round, receiver: Receiver) -> None:
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
         """Let this rank's clients take a step, and bring what all ranks' clients send to where the server is."""
         self.now = at.index
-        ups = dict(self._steps(down, at))
+        sent = ((name, self._sent(name, up, at, down)) for name, up in self.steps(down, at))
+        ups = {name: up for name, up in sent if up is not None}
         if self.summed:
-            self._reduce(ups, at, receiver)
+            assert isinstance(receiver, Receiver)  # what goes through a channel is not summed by MPI
+            self._reduce(ups, receiver)
             return
         data = frames((name, to_bytes(up)) for name, up in ups.items())
         arrived = self.group.to_root(data) if self.rooted else self.group.all_bytes(data)
         for name, part in sorted(pair for rank in map(unframe, arrived) for pair in rank):
             receive_bytes(receiver, name, part, self.uploads)
 
-    def _steps(self, down: Tree, at: Round) -> Iterator[tuple[str, Tree]]:
-        for name in self.own:
-            if name not in at.participants:
-                continue
-            up = self.step(name, down, at)
-            if up is None and not self.drop_outs:
-                raise ClientUnavailable(f"{name!r} stayed away; say MPIEngine(drop_outs=True) where that may happen.")
-            if up is not None:
-                yield name, up if self.channel is None else self.channel.sender.sent(name, up, at, down)
+    def _sent(self, name: str, up: Tree, at: Round, down: Tree) -> Tree:
+        """Say what travels of one upload; a client that stays away is an error unless that was allowed."""
+        if up is None and not self.drop_outs:
+            raise ClientUnavailable(f"{name!r} stayed away; say MPIEngine(drop_outs=True) where that may happen.")
+        return up if up is None or self.channel is None else self.channel.sender.sent(name, up, at, down)
 
-    def _reduce(self, ups: dict[str, Tree], at: Round, receiver: Receiver) -> None:
+    def _reduce(self, ups: dict[str, Tree], receiver: Receiver) -> None:
         """Add this rank's uploads, then all ranks' sums, in one collective for each dtype.
 
         A number for each client travels along: whether its upload is in the sum or was left out. So all ranks know the
@@ -165,7 +134,8 @@ class RankClients(OwnClients):
         if not self.rooted:
             return super().publish(told, down)
         about: dict[str, Any] = self.group.tell_all(None if told is None else asdict(told))
-        told = Told(**{**about, "present": tuple(about["present"]), "rejected": tuple(about["rejected"])})
+        about |= {"present": tuple(about["present"]), "rejected": tuple(about["rejected"])}
+        told = Told(**about)
         data = self.group.from_root(self._reply(down) if self.group.rank == 0 else None)
         if self.group.rank == 0:
             return told, down
@@ -193,7 +163,7 @@ class RankClients(OwnClients):
 
     def failure(self, error: BaseException, saved: int | None) -> str:
         """Say where and why the job ended, and how it goes on."""
-        few = f"{', '.join(self.own[:3])}{'…' * (len(self.own) > 3)}"
+        few = f"{', '.join(self.names[:3])}{'…' * (len(self.names) > 3)}"
         again = f" The same command goes on from round {saved}." if saved else ""
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         return (

@@ -18,7 +18,7 @@ from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Snapshot
 from fedfactor.engines.mpi.collectives import Collectives, frames, unframe
 from fedfactor.engines.mpi.rounds import OwnClients
-from fedfactor.engines.round import Receiver, Rounds, receive_bytes
+from fedfactor.engines.round import Receiving, Rounds, receive_bytes
 
 UPLOAD, REPLY = 11, 12
 NAP = 1e-4
@@ -46,10 +46,11 @@ class StreamClients(OwnClients):
             told = [status, [asdict(record) for record in loop.snapshot.history]]
         else:
             self._work(loop.begin().down, seed)
-        status, records = self.group.tell_all(told)
-        tuples = ({**each, **{part: tuple(each[part]) for part in ("participants", "rejected")}} for each in records)
-        history = tuple(RoundRecord(**each) for each in tuples)
-        return self._finish(loop, history, status, threads)
+        heard: tuple[Status, list[dict[str, Any]]] = self.group.tell_all(told)
+        status, records = heard
+        for each in records:
+            each |= {"participants": tuple(each["participants"]), "rejected": tuple(each["rejected"])}
+        return self._finish(loop, tuple(RoundRecord(**each) for each in records), status, threads)
 
     def _finish(self, loop: Rounds, history: tuple[RoundRecord, ...], status: Status, threads: int) -> Run:
         snapshot = loop.snapshot
@@ -58,13 +59,13 @@ class StreamClients(OwnClients):
         data = self.group.from_root(to_bytes(down) if self.holds_server else None)
         down = freeze(receive(data, self.expected))
         loop.snapshot = replace(snapshot, down=down, history=history)
-        run = loop.finish(status, threads, self.mine.feature_names if self.mine is not None else None)
+        run = loop.finish(status, threads, None if self.federation is None else self.federation.feature_names)
         if self.holds_server and hasattr(down, "V"):
             empty = np.zeros((0, np.shape(down.V)[0]))
             run = replace(run, factors={"": LocalFactors(empty, down.V)})
         return run
 
-    def exchange(self, down: Tree, at: Round, receiver: Receiver) -> None:
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
         """Refuse: there are no rounds here."""
         raise NotImplementedError
 
@@ -126,7 +127,7 @@ class StreamClients(OwnClients):
     def _work(self, down: Tree, seed: int) -> None:
         step = 0
         while True:
-            for name in self.own:
+            for name in self.names:
                 up = self.step(name, down, Round(seed, step, participants=(name,)))
                 if up is None:
                     continue
@@ -155,6 +156,6 @@ class StreamClients(OwnClients):
 
     def failure(self, error: BaseException, saved: int | None) -> str:
         """Say where and why the job ended."""
-        what = "the server" if self.group.rank == 0 else f"owners {', '.join(self.own)}"
+        what = "the server" if self.group.rank == 0 else f"owners {', '.join(self.names)}"
         where = f"rank {self.group.rank} of {self.group.size} ({what})"
         return f"{where} failed, so the job ends: {type(error).__name__}: {error}"

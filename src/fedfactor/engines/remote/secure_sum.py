@@ -22,7 +22,7 @@ import numpy as np
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Meta, Uplink
-from fedfactor.core.tree import Array, Tree, leaves, public, record, to_numpy, type_tag
+from fedfactor.core.tree import Array, Tree, kind_of, leaves, public, record, to_numpy, type_tag
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.engines.remote.exchange import Exchange, NotEnough
 from fedfactor.engines.remote.message import Head
@@ -165,7 +165,7 @@ def _sum(exchange: Exchange, names: Sequence[str], head: Head, size: tuple[int, 
     may, server = answers_to(len(names), size[0]), SumServer(run, head.index, names, len(names), size)
 
     def ask(questions: Mapping[str, Tree]) -> dict[str, Any]:
-        phase = type(next(iter(questions.values())))
+        phase = kind_of(next(iter(questions.values())))
         # What came before is told apart from what is asked now by the number of the phase.
         since = dict.fromkeys(names, list(may).index(phase))
         return exchange.ask(replace(head, kind="sum", participants=()), questions, may[phase], since=since)

@@ -8,8 +8,8 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,19 @@ import numpy as np
 
 from fedfactor.core.errors import CheckpointError
 from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.core.protocol import LocalFactors, Round, Scatter, Score, download_for, settings_of
+from fedfactor.core.protocol import Scatter, Score, download_for, settings_of
 from fedfactor.core.run import RoundRecord
 from fedfactor.core.tree import Tree, tree_sum, type_tag
 from fedfactor.core.wire import Leaf, Spec, from_bytes, to_bytes
 from fedfactor.engines.checkpoint import Checkpoint, environment
 from fedfactor.engines.remote.client_folder import Agreement
+from fedfactor.engines.remote.clients import RemoteClients
 from fedfactor.engines.remote.column_sums import Ask, survey_messages
 from fedfactor.engines.remote.exchange import Exchange, NotEnough, Tally, Transport, WaitingRules
 from fedfactor.engines.remote.message import Head, Kind
 from fedfactor.engines.remote.secure_sum import Counts, collect, counts_messages
 from fedfactor.engines.remote.stream import Stream, last_step
-from fedfactor.engines.round import Clients, Receiver, Rounds
+from fedfactor.engines.round import Rounds
 from fedfactor.privacy.flat_upload import restore
 from fedfactor.privacy.sum_phases import Begin
 from fedfactor.threads import limit_threads
@@ -75,60 +76,6 @@ class Outcome:
             "privacy": _written(self.privacy or {"mode": "none", "epsilon": "inf", "sees": {"server": "every upload"}}),
             "history": [asdict(r) for r in self.history],
         }
-
-
-class RemoteClients(Clients):
-    """Parties across a network: their states lie in their own folders, and so do their factors."""
-
-    apart = True
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-
-    def begin(self, seed: int) -> None:
-        """Let columns be added up; first states are made by the parties themselves."""
-        self.server.survey()
-
-    def restore(self, states: Mapping[str, Tree]) -> None:
-        """Wait for the parties; their states are their own."""
-        self.server.gather()
-
-    def stopped(self) -> bool:
-        """Tell whether somebody asked for an end."""
-        return (self.server.folder / "stop").exists()
-
-    def exchange(self, down: Tree, at: Round, receiver: Receiver) -> None:
-        """Ask all who take part, wait, and check what came; too few that can be used pause the run."""
-        server, exchange = self.server, self.server.exchange
-        messages = {name: download_for(down, name) for name in at.participants}
-        head = replace(server.head("step", at.index), participants=at.participants)
-        exchange.take_bytes()
-        if server.agreement.secure:
-            rare, links = server.surveyed.rare(server.agreement.least), server.channel.links if server.channel else ()
-            summed = collect(exchange, server.meta, head, messages, server.expected, server.since, rare, links)
-            receiver.replace_by(*summed, at.participants)
-            return
-        payload = server.agreement.payload
-        for name, up in exchange.ask(head, messages, server.ups, payload, since=server.since).items():
-            receiver.add(name, up)
-        for name, why in receiver.rejected.items():
-            server.tally.count("impossible", name, why)
-        for name, why in exchange.left_out.items():
-            receiver.reject(name, why)
-        need = len(messages) if server.policy.dropouts == "wait" else server.policy.minimum
-        if receiver.rejected and len(receiver.present) < need:
-            raise NotEnough(
-                f"{head.kind} {head.index} got {len(receiver.present)} uploads that can be true, but {need} are "
-                "needed. " + " ".join(f"{name}: {why}" for name, why in receiver.rejected.items())
-            )
-
-    def traffic(self, down: Tree, at: Round, receiver: Receiver) -> tuple[int, int]:
-        """Count what really travelled."""
-        return self.server.exchange.take_bytes()
-
-    def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
-        """Nothing to hand out: the server asks for scores itself, and factors stay with the parties."""
-        yield from ()
 
 
 class Server:

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfactor.core.protocol import LocalFactors, Round, Score, download_for
+from fedfactor.core.protocol import download_for
 from fedfactor.core.tree import Tree
 from fedfactor.engines.checkpoint import Snapshot
 from fedfactor.engines.remote.backoff import Backoff
+from fedfactor.engines.remote.clients import RemoteClients
 from fedfactor.engines.remote.exchange import Asking, NotEnough
-from fedfactor.engines.round import Clients, Receiver, Rounds
+from fedfactor.engines.round import Receiving, Rounds
 
 if TYPE_CHECKING:
     from fedfactor.engines.remote.server import Server
 
 
-class Stream(Clients):
+class Stream(RemoteClients):
     """Questions on their way, one per client.
 
     What each client is working on is kept beside the server's state: a restarted server asks the same again, and a
     client that had answered gives the same bytes.
     """
 
-    apart = True
-
     def __init__(self, server: Server) -> None:
-        self.server = server
+        super().__init__(server)
         self._work: dict[str, dict[str, Tree]] = {}
         self._asking: dict[str, Asking] = {}
         self._arrived: deque[str] = deque()
@@ -39,21 +38,17 @@ class Stream(Clients):
 
     def begin(self, seed: int) -> None:
         """Let columns be added up; first states are made by the parties themselves."""
-        self.server.survey()
+        super().begin(seed)
         self._heard = self.server.exchange.clock()
 
     def restore(self, states: Mapping[str, Tree]) -> None:
         """Ask again what each client was working on."""
-        self.server.gather()
+        super().restore(states)
         self._work, self._heard = dict(states), self.server.exchange.clock()
 
     def states(self) -> dict[str, Tree]:
         """Hand out what each client works on."""
         return dict(self._work)
-
-    def stopped(self) -> bool:
-        """Tell whether somebody asked for an end."""
-        return (self.server.folder / "stop").exists()
 
     def _ask(self, name: str) -> Asking:
         work, server = self._work[name], self.server
@@ -99,7 +94,7 @@ class Stream(Clients):
     def _merge(self, loop: Rounds, snapshot: Snapshot, name: str) -> Snapshot:
         began, asking, work = time.perf_counter(), self._asking.pop(name), self._work[name]
 
-        def hand(receiver: Receiver) -> None:
+        def hand(receiver: Receiving) -> None:
             if name in asking.answers:
                 receiver.add(name, asking.answers[name])
             else:
@@ -113,18 +108,6 @@ class Stream(Clients):
         self._heard = self.server.exchange.clock()
         self._wait.hurry()
         return replace(merged, clients=self.states())
-
-    def traffic(self, down: Tree, at: Round, receiver: Receiver) -> tuple[int, int]:
-        """Count what really travelled."""
-        return self.server.exchange.take_bytes()
-
-    def exchange(self, down: Tree, at: Round, receiver: Receiver) -> None:
-        """Refuse: there are no rounds here."""
-        raise NotImplementedError
-
-    def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
-        """Nothing to hand out: the server asks for scores itself, and factors stay with the parties."""
-        yield from ()
 
 
 def last_step(work: Mapping[str, Any]) -> int:
