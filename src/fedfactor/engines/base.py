@@ -11,6 +11,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
 from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.settings import check_settings
 from fedfactor.core.tree import Tree, nbytes
 from fedfactor.core.wire import Spec
 
@@ -90,6 +91,7 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
             f"{type(algorithm).__name__} needs complete rows, but some cells are missing. Fill them, or take a method "
             "that handles missing cells, such as PooledNMF."
         )
+    check_settings(algorithm)
     algorithm.check(meta)
     return algorithm.messages(meta)
 

@@ -14,7 +14,7 @@ from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Checkpoint, fingerprint
 from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.round import Clients, Rounds
-from fedfactor.threads import limit_threads, usable_cores
+from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
@@ -30,8 +30,8 @@ class LocalEngine:
         Threads share the data and suit kernels that let go of the interpreter lock, as ours do; processes suit client
         code that holds it. Both give the same bits.
     workers : int, optional
-        Clients served at a time; by default as many as there are cores. Each worker's products use
-        ``cores // workers`` threads, so that workers do not fight over the machine.
+        Most threads that work at a time, and so clients served at a time; by default as many as the process was given
+        (see :func:`fedfactor.threads.thread_limit`). Where there are fewer clients, each one's products use several.
     """
 
     backend: Literal["threads", "processes"] = "threads"
@@ -59,6 +59,7 @@ class LocalEngine:
         if not callable(participation):  # a share that cannot be is refused before any work
             participants(participation, Round(seed, 0), meta.clients)
         workers, threads = self._share_out(len(federation))
+        allowed = self._allowed()
         kept, told, run = Checkpoint.of(checkpoint), Callbacks(callbacks), None
         with limit_threads(threads):
             clients = self._clients(algorithm, federation, meta, workers, threads)
@@ -67,7 +68,7 @@ class LocalEngine:
                 loop = Rounds(
                     algorithm, meta, clients, rounds, seed, participation=participation, channel=channel,
                     callbacks=told, kept=kept, mark=mark,
-                    server_threads=usable_cores(),  # the server works alone
+                    server_threads=allowed,  # the server works alone
                 )  # fmt: skip
                 run = loop.finish(loop.run(), threads, federation.feature_names)
                 return run
@@ -75,12 +76,17 @@ class LocalEngine:
                 clients.close()
                 told.end(run)
 
+    def _allowed(self) -> int:
+        """Return how many threads may work at once, those of products and of the server included."""
+        return thread_limit() if self.workers is None else min(self.workers, thread_limit())
+
     def _share_out(self, n_clients: int) -> tuple[int, int]:
-        cores = usable_cores()
-        workers = min(cores if self.workers is None else self.workers, n_clients)
-        if workers < 1:
+        """Return how many clients are served at a time, and by how many threads each."""
+        if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers={self.workers} must be at least 1.")
-        return workers, max(1, cores // workers)
+        # More workers than threads only when asked for: then they take turns.
+        workers = min(thread_limit() if self.workers is None else self.workers, n_clients)
+        return workers, max(1, self._allowed() // workers)
 
     def _clients(self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int, threads: int) -> Clients:
         if self.backend == "threads":

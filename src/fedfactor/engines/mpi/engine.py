@@ -19,7 +19,7 @@ from fedfactor.engines.mpi.collectives import Collectives, missing
 from fedfactor.engines.mpi.rounds import RankClients
 from fedfactor.engines.mpi.stream import StreamClients
 from fedfactor.engines.round import Rounds
-from fedfactor.threads import limit_threads, usable_cores
+from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
@@ -111,7 +111,8 @@ class MPIEngine:
         meta = self._meet(group, mine, algorithm)
         rounds = rounds_of(algorithm, rounds)
         check_fit(algorithm, meta)
-        threads = max(1, usable_cores() // group.ranks_here())
+        allowed = thread_limit()
+        threads = max(1, allowed // group.ranks_here())
         told, run, clients = Callbacks(callbacks if group.rank == 0 else ()), None, None
         kept = Checkpoint.of(checkpoint)
         ranked = None if kept is None else RankCheckpoints(kept, group)
@@ -126,11 +127,11 @@ class MPIEngine:
                 assert mine is not None
                 clients = self._clients(group, algorithm, mine, meta, participation, channel, followed)
                 mark = mark_of(algorithm, mine, meta, seed, threads, group) if ranked else None
-                # The reference lets the server use all cores, and the number of threads can show in the last bit.
+                # The reference lets the server use all threads, and the number of threads can show in the last bit.
                 exact = clients.rooted or self.reduction == "ordered"
                 loop = Rounds(
                     algorithm, meta, clients, rounds, seed, participation=participation, channel=channel,
-                    callbacks=told, kept=ranked, mark=mark, server_threads=usable_cores() if exact else threads,
+                    callbacks=told, kept=ranked, mark=mark, server_threads=allowed if exact else threads,
                 )  # fmt: skip
                 run = loop.finish(loop.run(), threads, mine.feature_names)
             return run

@@ -129,7 +129,7 @@ class RemoteClient:
         if asked.kind != "end" and self.agreement.secure and hasattr(up, "uplink"):
             rare = None if asked.kind == "survey" else self._columns().get("rare")
             number = 0 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
-            sent = Ready(np.int64(number))
+            sent = Ready.of(number, up)
             parcel = flatten(up, noisy=False)[0] if isinstance(up, Counts) else self._encoded(asked, up, down)[0]
             waits = ({**parcel_tree(parcel), "kind": np.int64(number)}, bond_of(asked, down, rare))
         elif asked.kind == "step" and self.channel is not None:

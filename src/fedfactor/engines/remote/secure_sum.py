@@ -45,12 +45,19 @@ TRIES = 5
 
 @record
 class Ready:
-    """Up: the step is done, and the upload, of this kind, waits to be summed."""
+    """Up: the step is done, and the upload, of this kind and with leaves of these shapes, waits to be summed."""
 
     kind: Array = public()
+    shapes: Array = public()
+
+    @classmethod
+    def of(cls, kind: int, up: Tree) -> Ready:
+        """Say what waits here. Shapes follow from the question alone, which all parties have in common."""
+        sizes = [size for _, leaf in sorted(leaves(up), key=lambda pair: pair[0]) for size in np.shape(leaf)]
+        return cls(np.int64(kind), np.array(sizes, np.int64))
 
 
-READY: dict[type, Spec] = {Ready: {"kind": Leaf("int64", ())}}
+READY: dict[type, Spec] = {Ready: {"kind": Leaf("int64", ()), "shapes": Leaf("int64", (256,), exact=False)}}
 
 
 @record
@@ -84,6 +91,20 @@ def uploads(expected: Mapping[type, Spec]) -> list[type]:
             "protect = 'none'."
         )
     return kinds
+
+
+def empty_upload(kind: type, spec: Spec, sizes: Sequence[int]) -> Tree:
+    """Make an upload of zeros, with leaves of these sizes in the order of their names."""
+    found, position = {}, 0
+    for name, leaf in sorted(spec.items()):
+        shape = tuple(int(size) for size in sizes[position : position + len(leaf.shape)])
+        position += len(leaf.shape)
+        if min(shape, default=0) < 0 or not leaf.admits(leaf.dtype, shape):
+            raise NotEnough(f"The parties announce a {kind.__name__}.{name} of shape {shape}, which cannot be.")
+        found[name] = np.zeros(shape, leaf.dtype)
+    if position != len(sizes):
+        raise NotEnough(f"The parties announce more parts than a {kind.__name__} has.")
+    return kind(**found)
 
 
 def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None) -> np.ndarray:
@@ -144,8 +165,10 @@ def collect(
     named = {int(answer.kind) for answer in ready.values()}
     if len(named) != 1 or not 0 <= min(named) < len(kinds):
         raise NotEnough("The parties made uploads of different kinds, which have no sum. Do all run the same version?")
-    kind, last, bond = kinds[min(named)], None, np.frombuffer(bonds.pop(), np.uint8)
-    nothing = kind(**{name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in expected[kind].items()})
+    kind, sizes = kinds[min(named)], {tuple(answer.shapes.tolist()) for answer in ready.values()}
+    if len(sizes) != 1:
+        raise NotEnough("The parties made uploads of different shapes, which have no sum. Do all run the same version?")
+    nothing, last, bond = empty_upload(kind, expected[kind], sizes.pop()), None, np.frombuffer(bonds.pop(), np.uint8)
     empty, layout = flatten(nothing, noisy=any(link.noisy for link in links))
     grids = [grid for link in links if (grid := link.grid(empty.values.size)) is not None]
     size = size_of(empty.values.size, len(empty.side))
