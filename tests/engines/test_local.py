@@ -21,7 +21,7 @@ from fedfactor.engines.callbacks import Log, watcher
 from fedfactor.engines.round import Receiver
 from fedfactor.testing import Flaky, Probe
 from fedfactor.testing.data import small_data, with_holes
-from fedfactor.testing.engines import Watcher
+from fedfactor.testing.engines import Recorder
 from fedfactor.testing.probe import Each, Total
 from fedfactor.threads import thread_limit
 
@@ -154,15 +154,15 @@ class TestReceiver:
 
 
 class TestCallbacks:
-    def test_a_failed_run_is_told_to_the_watchers(self):
-        watcher = Watcher()
+    def test_a_failed_run_is_told_to_the_callbacks(self):
+        recorder = Recorder()
 
         def fail(record):
             raise RuntimeError("enough")
 
         with pytest.raises(RuntimeError, match="enough"):
-            fedfactor.run(PooledNMF(2), small_data(), rounds=3, callbacks=(watcher, fail))
-        assert watcher.ended == [None]
+            fedfactor.run(PooledNMF(2), small_data(), rounds=3, callbacks=(recorder, fail))
+        assert recorder.ended == [None]
 
     def test_only_true_stops(self):
         run = fedfactor.run(PooledNMF(2, tol=0.0), small_data(), rounds=3, seed=0, callbacks=(lambda record: 1,))

@@ -229,8 +229,8 @@ class SumServer:
             answers[by] = Shares({n: shares[n] for n in listed}, lost)
         return self._server.total(answers)
 
-    def _asked(self, ask: Ask, letters: Mapping[str, Tree]) -> dict[str, Any]:
-        answers = dict(ask(letters))
+    def _asked(self, ask: Ask, questions: Mapping[str, Tree]) -> dict[str, Any]:
+        answers = dict(ask(questions))
         self.bytes_up += sum(nbytes(answer) for answer in answers.values())
         return answers
 

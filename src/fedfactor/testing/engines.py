@@ -50,22 +50,22 @@ def check_engine_drop_outs(make_engine: MakeEngine, tolerance: float = 0.0) -> N
 
 
 def check_engine_callbacks(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """Watchers hear the start, every round in order (the last one too), and the end with the run."""
+    """Callbacks hear the start, every round in order (the last one too), and the end with the run."""
     for algorithm, rounds in ((PooledNMF(2, tol=0.0), 3), (PooledNMF(2, tol=1e9), 20)):
-        watcher, plain = Watcher(), list[RoundRecord]()
+        recorder, plain = Recorder(), list[RoundRecord]()
         run = make_engine().run(
-            algorithm, Federation(small_data()), rounds=rounds, seed=1, callbacks=(watcher, plain.append)
+            algorithm, Federation(small_data()), rounds=rounds, seed=1, callbacks=(recorder, plain.append)
         )
-        assert watcher.started == [(rounds, 0)], f"on_start was called with {watcher.started}"
-        heard = [record.index for record in watcher.records]
+        assert recorder.started == [(rounds, 0)], f"on_start was called with {recorder.started}"
+        heard = [record.index for record in recorder.records]
         assert heard == list(range(run.rounds)), f"on_round heard rounds {heard} of a run of {run.rounds}"
         assert [record.index for record in plain] == heard, "a plain function heard other rounds than a Callback"
-        assert len(watcher.ended) == 1, f"on_end was called {len(watcher.ended)} times"
-        assert watcher.ended[0] is not None, "on_end was told that the run failed"
+        assert len(recorder.ended) == 1, f"on_end was called {len(recorder.ended)} times"
+        assert recorder.ended[0] is not None, "on_end was told that the run failed"
 
 
 def check_engine_stop(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """A watcher that returns True ends the run after that round, and the status says so."""
+    """A callback that returns True ends the run after that round, and the status says so."""
     run = make_engine().run(
         PooledNMF(2, tol=0.0), Federation(small_data()), rounds=9, seed=1, callbacks=(lambda record: record.index == 2,)
     )
@@ -81,12 +81,12 @@ def check_engine_converged(make_engine: MakeEngine, tolerance: float = 0.0) -> N
 
 
 def check_engine_error(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """A run that cannot start raises before anything is sent, and watchers hear of no round."""
-    watcher = Watcher()
+    """A run that cannot start raises before anything is sent, and callbacks hear of no round."""
+    recorder = Recorder()
     try:
-        make_engine().run(PooledNMF(99), Federation(small_data()), rounds=2, seed=1, callbacks=(watcher,))
+        make_engine().run(PooledNMF(99), Federation(small_data()), rounds=2, seed=1, callbacks=(recorder,))
     except ValueError:
-        assert not watcher.records, "rounds were run"
+        assert not recorder.records, "rounds were run"
         return
     raise AssertionError("a rank of 99 for 13 features was accepted")
 
@@ -136,7 +136,7 @@ CHECKS: tuple[Callable[[MakeEngine, float], None], ...] = (
 
 
 @dataclass
-class Watcher(Callback):
+class Recorder(Callback):
     """Writes down all that it hears."""
 
     started: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])

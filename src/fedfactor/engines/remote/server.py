@@ -1,4 +1,4 @@
-"""A run across organisations, seen from the server: rounds over a post, each kept on disk before the next begins."""
+"""A run across organisations, seen from the server: each round is kept on disk before the next begins."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Server:
         What everybody signed up for.
     policy : WaitingRules
         Who must take part, and how long to wait.
-    post : Transport
-        How letters travel.
+    transport : Transport
+        How messages travel.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Server:
         folder: str | os.PathLike[str],
         agreement: Agreement,
         policy: WaitingRules,
-        post: Transport,
+        transport: Transport,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -107,7 +107,7 @@ class Server:
         self.algorithm, self.meta = agreement.make(), agreement.meta
         self.run_id = self._name()
         self.tally = Tally()
-        self.exchange = Exchange(post, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep)
+        self.exchange = Exchange(transport, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep)
         self.channel = agreement.channel(self.run_id, self.folder)
         self.clients = Stream(self) if agreement.asynchronous else RemoteClients(self)
         self.loop = Rounds(
@@ -208,7 +208,7 @@ class Server:
 
     # ------------------------------------------------------------------------------------------------------- words
     def head(self, kind: Kind, index: int) -> Head:
-        """Begin a letter of this run."""
+        """Begin a message of this run."""
         return Head(kind, self.run_id, index, "", self.agreement.terms)
 
     def tick(self, about: Mapping[str, Any], force: bool = False) -> None:

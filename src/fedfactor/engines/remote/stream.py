@@ -60,7 +60,7 @@ class Stream(RemoteClients):
     def turn(self, loop: Rounds, snapshot: Snapshot) -> Snapshot:
         """Look for messages once: merge one that came and answer it, or ask the silent again and wait a little."""
         exchange, names = self.server.exchange, self.server.meta.clients
-        there = exchange.post.present()
+        there = exchange.transport.present()
         if not self._work:
             self._work = {name: _work(snapshot.down, name, 0, -1) for name in names}
         for name in names:
@@ -81,7 +81,7 @@ class Stream(RemoteClients):
         exchange = self.server.exchange
         for asking in self._asking.values():
             asking.again(there)
-        for arrival in exchange.post.collect():
+        for arrival in exchange.transport.collect():
             asking = self._asking.get(arrival.client)
             if asking is None:
                 exchange.tally.count("unknown", arrival.client)
