@@ -108,6 +108,9 @@ class Clients(ABC):
     holds_server = True
     """Whether the server's state is in this process. Where it is not, the server's process tells what it did."""
 
+    speaks = True
+    """Whether this process is the one that warns; of several that know the same, one does."""
+
     apart = False
     """Whether uploads come from another process, and have therefore gone through the channel at their client."""
 
@@ -386,7 +389,7 @@ class Rounds:
         """Name, once in a run, a client of whom an upload was left out."""
         known = {name for past in snapshot.history for name in past.rejected} if record.rejected else ()
         for name in record.rejected:
-            if name not in known and self.clients.holds_server:
+            if name not in known and self.clients.speaks:
                 logger.warning("An upload of client %r was left out: it is not finite, or cannot be true.", name)
 
     # ------------------------------------------------------------------------------------------------- downloads

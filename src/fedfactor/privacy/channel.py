@@ -43,8 +43,15 @@ class Site:
 class Reducer(Protocol):
     """Combines the parcels of one round."""
 
-    present: list[str]
-    bytes_up: int
+    @property
+    def present(self) -> list[str]:
+        """Those whose parcels are in."""
+        ...
+
+    @property
+    def bytes_up(self) -> int:
+        """What they sent."""
+        ...
 
     def take(self, name: str, parcel: Parcel) -> None:
         """Take in one client's parcel, from that client's side."""
@@ -56,7 +63,7 @@ class Reducer(Protocol):
 
 
 class Transform:
-    """One link of a channel. Override what the link does; a link that combines uploads itself offers :meth:`open`.
+    """One link of a channel. Override what the link does; a link that combines uploads itself says so in :meth:`open`.
 
     A link says itself what it bounds, what it puts into the ledger, what the server sees behind it and what it does
     not cover: nothing else in the library knows one link from another.
@@ -103,8 +110,18 @@ class Transform:
     def heard(self, total: Tree, at: Round, down: Tree) -> None:
         """Notice what the server learns in a round (for audits)."""
 
-    open: ClassVar[Callable[..., Reducer] | None] = None
-    """``open(self, names, at, size, run, seed, down, layout) -> Reducer``, for links that combine."""
+    def open(
+        self,
+        names: Sequence[str],
+        at: Round,
+        size: tuple[int, int],
+        run: bytes,
+        seed: int | None,
+        down: Any,
+        layout: Any,
+    ) -> Reducer | None:
+        """Begin to combine the parcels of one round; None for links that do not combine."""
+        return None
 
     # ------------------------------------------------------------------------------------ what it says of itself
     def bound(self) -> float | None:

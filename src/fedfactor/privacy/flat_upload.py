@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -34,6 +35,17 @@ class Parcel:
     def nbytes(self) -> int:
         """Bytes that it takes on its way."""
         return self.values.nbytes + 8 * len(self.side)
+
+    def tree(self) -> dict[str, Any]:
+        """Lay it out as arrays, to be kept as it is: noise in it is never drawn again."""
+        tree: dict[str, Any] = {"values": self.values, "side": np.array(self.side, np.float64)}
+        return tree if self.grid is None else {**tree, "grid": np.float64(self.grid)}
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Parcel:
+        """Read what :meth:`tree` laid out."""
+        grid = tree.get("grid")
+        return cls(tree["values"], tuple(tree["side"].tolist()), None if grid is None else float(grid))
 
 
 @dataclass(frozen=True, slots=True)

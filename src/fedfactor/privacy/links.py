@@ -87,5 +87,6 @@ def agreed_channel(
             "Under noise or a median clients must count alike, but this algorithm weighs them by rows. Set weights = "
             "'equal'."
         )
-    ledgers = [] if folder is None else [Ledger(folder / "ledger.jsonl")]
+    noisy = any(link.noisy for link in links)
+    ledgers = [Ledger(folder / "ledger.jsonl")] if noisy and folder is not None else []
     return plain_channel(links, algorithm, meta, run, ledgers, simulation=False)

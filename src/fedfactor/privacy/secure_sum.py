@@ -126,7 +126,7 @@ class SecureSum(Transform):
         run: bytes,
         seed: int | None,
         down: Tree,
-        layout: Layout,
+        layout: Layout | None,
     ) -> MaskedSum:
         """Begin one round among these clients."""
         return MaskedSum(self, names, at, size, run, seed)

@@ -179,7 +179,8 @@ class ChannelReceiver:
             )
         elif self.gathered:
             self._layout = layout  # what is not added need not have one shape
-        self._reducer.take(name, parcel)
+        reducer: Any = self._reducer
+        reducer.take(name, parcel)
 
     def _wrong(self, up: Tree) -> str:
         links = self._channel.links
@@ -199,15 +200,13 @@ class ChannelReceiver:
 
     def _open(self, parcel: Parcel, layout: Layout, uplink: str) -> None:
         self._layout = layout
-        openers = [link for link in self._channel.links if link.open is not None]
         if uplink == "gather":
             self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), self._layout))
-        elif openers:
-            channel, size = self._channel, (parcel.values.size, len(parcel.side))
-            about = (self._at.participants, self._at, size, channel.run.encode(), channel.noise_seed)
-            self._reducer = openers[-1].open(*about, self._down, layout)
-        else:
-            self._reducer = PlainSum()
+            return
+        channel, size = self._channel, (parcel.values.size, len(parcel.side))
+        about = (self._at.participants, self._at, size, channel.run.encode(), channel.noise_seed, self._down, layout)
+        opened = (link.open(*about) for link in reversed(channel.links))
+        self._reducer = next((reducer for reducer in opened if reducer is not None), None) or PlainSum()
 
     def replace_by(self, total: Parcel, layout: Layout, present: Sequence[str]) -> None:
         """Take a sum that was formed elsewhere, of parcels that only their clients saw."""

@@ -66,7 +66,11 @@ class VirtualEngine:
     evaluate: int = 0
 
     simulation: ClassVar[bool] = True
-    channels: ClassVar[bool] = True
+
+    @property
+    def channels(self) -> bool:
+        """Whether uploads can be protected: without rounds each is merged alone, and nothing protects that."""
+        return self.barrier
 
     def run(
         self,
@@ -97,11 +101,8 @@ class VirtualEngine:
             told.end(run)
 
     def _refuse(self, algorithm: Algorithm, participation: Participation, checkpoint: Any, channel: Any) -> None:
-        if channel is not None and not self.barrier:
-            raise IncompatibleError(
-                "Without rounds every upload is merged alone, and no channel protects a single upload. Use "
-                "VirtualEngine(barrier=True), or leave privacy out."
-            )
+        if channel is not None and not self.channels:
+            raise IncompatibleError("Without rounds no channel protects an upload: use VirtualEngine(barrier=True).")
         if not self.barrier and not getattr(type(algorithm), "asynchronous", False):
             raise IncompatibleError(
                 f"{type(algorithm).__name__} needs the uploads of all clients together. Use "

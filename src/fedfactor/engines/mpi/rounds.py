@@ -29,7 +29,7 @@ class OwnClients(ThreadPool):
 
     def __init__(self, group: Collectives, algorithm: Algorithm, mine: Federation | None, meta: Meta) -> None:
         super().__init__(algorithm, mine, meta, 1)
-        self.group, self.expected = group, algorithm.messages(meta)
+        self.group, self.expected, self.speaks = group, algorithm.messages(meta), group.rank == 0
         self.uploads = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
 
     def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:

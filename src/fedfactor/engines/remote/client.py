@@ -28,7 +28,6 @@ from fedfactor.engines.remote.secure_sum import (
     Ready,
     bond_of,
     counts_messages,
-    parcel_tree,
     part_of,
     uploads,
 )
@@ -131,7 +130,7 @@ class RemoteClient:
             number = 0 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
             sent = Ready.of(number, up)
             parcel = flatten(up, noisy=False)[0] if isinstance(up, Counts) else self._encoded(asked, up, down)[0]
-            waits = ({**parcel_tree(parcel), "kind": np.int64(number)}, bond_of(asked, down, rare))
+            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare))
         elif asked.kind == "step" and self.channel is not None:
             sent = restore(*self._encoded(asked, up, down))
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")

@@ -118,12 +118,6 @@ def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None) -> np.ndarra
     return np.frombuffer(told.digest(), np.uint8)
 
 
-def parcel_tree(parcel: Parcel) -> dict[str, Any]:
-    """Lay out a parcel that waits at its client for a sum, noise and all: it is never made again."""
-    tree: dict[str, Any] = {"values": parcel.values, "side": np.array(parcel.side, np.float64)}
-    return tree if parcel.grid is None else {**tree, "grid": np.float64(parcel.grid)}
-
-
 def part_of(
     name: str,
     names: Sequence[str],
@@ -135,8 +129,7 @@ def part_of(
     bond: np.ndarray,
 ) -> SumClient:
     """Let a client take part in one sum with the parcel that waits."""
-    grid = waiting.get("grid")
-    parcel = Parcel(waiting["values"], tuple(waiting["side"].tolist()), None if grid is None else float(grid))
+    parcel = Parcel.of(waiting)
     size = size_of(parcel.values.size, len(parcel.side))
     about = (_run(head, kind, bond), head.index, tuple(names), len(names), size)
     client = SecureClient(name, identity, registry, LEAST, Entropy())
