@@ -177,7 +177,7 @@ class TestOtherUnits:
             )
             for known in (1, 3)
         ]  # fmt: skip
-        noise = [next(t for t in plan.channel.transforms if isinstance(t, Gaussian)) for plan in plans]
+        noise = [next(t for t in plan.channel.links if isinstance(t, Gaussian)) for plan in plans]
         assert noise[1].sensitivity == pytest.approx(3 * noise[0].sensitivity)
         assert (noise[0].touched, noise[1].touched) == (1, 3)
         assert "more than 3 clients" in " ".join(plans[1].channel.report(5)["not_covered"])

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "column_rows": 5,
         "column_parties": 2,
         "report_error": True,
+        "links": [],
     },
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
     "preprocess": {"missing_values": "none", "steps": []},
@@ -97,6 +98,8 @@ class Terms:
                 strange = sorted(set(given) - set(known))[0]
                 raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
             content[section] = {**known, **given}
+        if not content["privacy"]["links"]:  # so that terms without links keep the fingerprint they always had
+            del content["privacy"]["links"]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -128,6 +131,7 @@ class Terms:
             raise TermsError("[features] names must be different texts.")
         self._check_numbers()
         self._check_parties()
+        _ = self.links
         _ = self.address
         self.preprocess()
         self.algorithm()
@@ -231,6 +235,36 @@ class Terms:
         """Whether the server sees only sums."""
         return self.content["privacy"]["protect"] == "secure-sum"
 
+    @property
+    def links(self) -> tuple[dict[str, Any], ...]:
+        """What becomes of an upload at its party, in order: links by name, each with its settings."""
+        given: Any = self.content["privacy"].get("links", [])
+        if not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
+            raise TermsError("[privacy] links must be a list such as [{ link = 'Clip', norm = 1.0 }].")
+        if not given:
+            return ()
+        from fedfactor.privacy.links import link_of
+
+        try:
+            noisy = [link.noisy for link in map(link_of, given)]
+        except (ValueError, TypeError) as error:
+            raise TermsError(f"[privacy] links: {error}") from None
+        if any(noisy) and self.content["privacy"]["report_error"]:
+            raise TermsError("[privacy] report_error would tell an exact error beside the noise: set it to false.")
+        if any(noisy) and self.preprocess().survey:
+            raise TermsError(f"{self.preprocess().survey} would show each party's column sums without noise.")
+        return tuple(dict(entry) for entry in given)
+
+    def _check_links(self, agreement: Agreement) -> Agreement:
+        """Refuse links that cannot protect this algorithm's uploads."""
+        if agreement.links and agreement.asynchronous:
+            raise TermsError("links protect uploads that are summed in rounds; this algorithm merges them one by one.")
+        try:
+            agreement.channel()
+        except ValueError as error:
+            raise TermsError(f"[privacy] links: {error}") from None
+        return agreement
+
     def _check_secure(self, algorithm: Algorithm, meta: Meta) -> None:
         """Refuse what a secure sum cannot be made of."""
         if len(self.names) < LEAST:
@@ -260,12 +294,14 @@ class Terms:
         if self.secure:
             self._check_secure(algorithm, meta)
         registry = {n: self.content["parties"][n]["sign"] for n in self.names} if self.secure else {}
-        return Agreement(
+        made = Agreement(
             name=name, terms=self.fingerprint, algorithm=type_tag(type(algorithm)), settings=settings_of(algorithm),
             meta=meta, seed=run["seed"], rounds=run["rounds"], payload=run["payload"], threads=run["threads"],
             survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
             protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
+            links=self.links,
         )  # fmt: skip
+        return self._check_links(made)
 
     def differences(self, other: Terms) -> list[str]:
         """List what differs from other terms, entry by entry."""
