@@ -402,7 +402,7 @@ def check_tiling(bounds: Sequence[tuple[int, int, int, int] | None], n_features:
 def check_rank(n_components: int, meta: Meta) -> None:
     """Refuse a rank that the data cannot carry."""
     most = meta.n_features if meta.n_rows is None else min(meta.n_features, meta.n_rows)
-    if n_components != int(n_components) or not 1 <= n_components <= most:
+    if not 1 <= n_components <= most or n_components != int(n_components):
         rows = "" if meta.n_rows is None else f" and {meta.n_rows} rows in all"
         raise DataError(
             f"n_components={n_components} must be a whole number from 1 to {most}: there are {meta.n_features} "

@@ -126,6 +126,8 @@ class Federation:
     Notes
     -----
     Clients are known by name and always visited in name order, so the order of the mapping never matters.
+    ``preprocess`` holds what was done to the rows before (steps, and a weight for each column), to be kept with
+    results.
 
     Examples
     --------
@@ -153,6 +155,7 @@ class Federation:
         self._owners: dict[str, Any] = dict(sorted(zip(names, owners.values(), strict=True)))
         self._open: dict[str, Shard] = {}
         self._agreed: tuple[str, ...] | None = None
+        self.preprocess: Mapping[str, Any] | None = None
         self._checked = False
 
     @property

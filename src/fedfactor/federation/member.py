@@ -18,6 +18,7 @@ from typing import Any
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.data.content import Reading
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import children
@@ -26,6 +27,9 @@ from fedfactor.federation.keys import identity_secret, line_of_private
 from fedfactor.federation.rows import digest_of, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.privacy.primitives import Identity
+
+ROW_IDS = "rows.json"
+"""What a party calls its rows; it stays in its folder."""
 
 ACTIVATION = "Failed to activate SuperNode"
 
@@ -69,9 +73,18 @@ class Member:
         """What the SuperNode says."""
         return self.folder / "supernode.log"
 
-    def sign_up(self, data: str | Path, *, accept_changes: bool = False, replace_data: bool = False) -> ClientFolder:
+    def sign_up(
+        self,
+        data: str | Path,
+        *,
+        accept_changes: bool = False,
+        replace_data: bool = False,
+        reading: Reading | None = None,
+    ) -> ClientFolder:
         """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused."""
         signed, source = self.folder / "signed.json", digest_of(data) if Path(data).is_file() else ""
+        if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
+            source += f" {reading}"
         if signed.exists():
             kept: dict[str, Any] = json.loads(signed.read_bytes())
             changes = self.terms.differences(Terms.of(kept["terms"]))
@@ -87,7 +100,7 @@ class Member:
                 )
             if not changes and kept["source"] == source:
                 return ClientFolder(self.folder)
-        shard = prepare_rows(data, self.terms, self.name)
+        shard = prepare_rows(data, self.terms, self.name, reading)
         private_folder(self.folder)
         for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
             (self.folder / old).unlink(missing_ok=True)
@@ -98,6 +111,7 @@ class Member:
                 raise TermsError(f"[parties.{self.name}] sign is not the signing key of {self.key}.")
             write_atomic(self.folder / "identity.key", secret)
         seat = ClientFolder.make(self.folder, agreement, shard)
+        write_atomic(self.folder / ROW_IDS, json.dumps(shard.row_ids).encode())
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source}).encode())
         return seat
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -94,6 +94,10 @@ def stacked(V: Array, more: Array | None) -> Array:
     ((3, 3), (2, 3))
     """
     return V if more is None else array_namespace(V, more).concat([V, more], axis=0)
+
+
+RowNorm = Literal["unit", "usage", "free"]
+"""What :func:`rescale` makes of the rows of V."""
 
 
 def rescale(U: Array, V: Array, scale: str) -> tuple[Array, Array]:

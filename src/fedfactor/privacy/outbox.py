@@ -7,8 +7,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from fedfactor.core.errors import CheckpointError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import Round
@@ -52,16 +50,11 @@ class Outbox:
         file = self._file(site)
         if not file.exists():
             return None
-        tree = from_bytes(file.read_bytes())
-        grid = tree.get("grid")
-        return Parcel(tree["values"], tuple(tree["side"].tolist()), None if grid is None else float(grid))
+        return Parcel.of(from_bytes(file.read_bytes()))
 
     def keep(self, site: Site, parcel: Parcel) -> None:
         """Write a parcel down; returns when it is on the disk."""
-        tree = {"values": parcel.values, "side": np.array(parcel.side)}
-        if parcel.grid is not None:
-            tree["grid"] = np.float64(parcel.grid)
-        write_atomic(self._file(site), to_bytes(tree))
+        write_atomic(self._file(site), to_bytes(parcel.tree()))
 
     def release(self, at: Round, present: Sequence[str]) -> None:
         """Write down who is in the sum of a round, before it is opened; refuse to open it with others in it.

@@ -47,6 +47,8 @@ class Robust(Transform):
     groups: int = 7
     align: bool = True
     place: ClassVar[int] = 3
+    mode: ClassVar[str] = "robust"
+    equal_weights: ClassVar[bool] = True
     forgiving: ClassVar[bool] = True
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
@@ -86,7 +88,7 @@ class RobustSum:
     def take(self, name: str, parcel: Parcel) -> None:
         """Keep one upload, its factor's rows in the order of the factor sent down."""
         self.present.append(name)
-        self.bytes_up += parcel.values.nbytes + 8 * len(parcel.side)
+        self.bytes_up += parcel.nbytes
         values = parcel.floats
         for start, stop, reference in self._anchors:
             values = values.copy()

@@ -117,7 +117,8 @@ def wide_step(V: Array, up: WideSums, sweeps: int) -> Array:
 
 def fold(up: WideSums, V: Array, k: int, seed: Array) -> np.ndarray:
     """Fold wide components into k."""
-    return _fold(*(as_like(part, np.empty(0)) for part in (up.G, up.A, V)), k, seed)
+    G, A, V = (as_like(part, np.empty(0)) for part in (up.G, up.A, V))
+    return _fold(G, A, V, k, seed)
 
 
 def fold_stack(ups: Mapping[str, Components], k: int, seed: Array) -> np.ndarray:
@@ -133,7 +134,7 @@ def fold_stack(ups: Mapping[str, Components], k: int, seed: Array) -> np.ndarray
 
 
 def _fold(G: np.ndarray, A: np.ndarray, wide: np.ndarray, k: int, seed: Array) -> np.ndarray:
-    starts, steps = effort(*A.shape, k)
+    starts, steps = effort(A.shape[0], A.shape[1], k)
     return fold_components(G, A, wide, k, np.random.default_rng(int(seed)), starts=starts, steps=steps)
 
 

@@ -1,8 +1,8 @@
 """Run Flower's SuperLink as a child, with a gate in front of it.
 
-One port carries three things: letters of nodes (signed with registered keys), control (start a run, register a key) and
-the server app's own traffic. Only the first is for other machines; the gate lets the others in from this machine alone,
-because Flower asks nobody who they are before it runs what they submit.
+One port carries three things: messages of nodes (signed with registered keys), control (start a run, register a key)
+and the server app's own traffic. Only the first is for other machines; the gate lets the others in from this machine
+alone, because Flower asks nobody who they are before it runs what they submit.
 """
 
 from __future__ import annotations
