@@ -12,7 +12,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import reconstruction, refit_rows
+from fedfactor.kernels.factors import odd_factor, reconstruction, refit_rows
 from fedfactor.kernels.nmf.steps import gradient_step, multiplicative_step, solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
@@ -145,6 +145,10 @@ class FedAvgNMF(Algorithm):
             V = step(V.T, G, A.T).T
         weight = float(shard.n_rows) if self.weights == "rows" else 1.0
         return Local(U, state.total), Weighted(weight * V, np.float64(weight), np.float64(sse), state.total)
+
+    def accepts(self, down: Factor, meta: Meta) -> str:
+        """Expect a V without negative cells."""
+        return odd_factor(down.V)
 
     def server_step(self, state: Server, up: Weighted, at: Round) -> tuple[Server, Factor]:
         """Average."""

@@ -16,7 +16,7 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.product import boolean_refit, hashed_rows, round_half
 from fedfactor.kernels.boolean.prox import Pull, integrality_gap, prox_step
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, split_rows, summation_error
-from fedfactor.kernels.factors import unit_rows
+from fedfactor.kernels.factors import odd_factor, unit_rows
 from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
@@ -192,6 +192,10 @@ class PooledBMF(Algorithm):
         for s in range(self.local_steps):
             U, U_prev = prox_step(U, U_prev, G, B, self._pull(at.index, s)), U
         return Local(U, U_prev, state.total), Sums(gram(U), sums(U, X), state.total)
+
+    def accepts(self, down: Factor, meta: Meta) -> str:
+        """Expect a V whose cells lie between 0 and 1."""
+        return odd_factor(down.V, most=1.0)
 
     def server_step(self, state: Server, up: Sums | RowGradients, at: Round) -> tuple[Server, Factor]:
         """Step on V with the sums fixed."""

@@ -221,6 +221,15 @@ class Algorithm(ABC):
         """Say why an upload cannot be true, or nothing. Engines ask this of each upload that they see in clear."""
         return ""
 
+    def accepts(self, down: Tree, meta: Meta) -> str:
+        """Say why no honest server would send such a download, or nothing. Asked before rows are touched.
+
+        Clients across a network ask this of every download, because a server that may send anything chooses which rows
+        speak: with negative entries in V, for example, only rows of one pattern answer. Form and finite values are
+        checked elsewhere. The answer must not depend on rows.
+        """
+        return ""
+
     def rejected(self, state: Tree) -> tuple[str, ...]:
         """Name the clients whose uploads the server itself left out so far, where it sees single uploads."""
         return ()

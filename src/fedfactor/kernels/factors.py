@@ -18,7 +18,10 @@ from fedfactor.kernels.nmf.missing_cells import (
 from fedfactor.kernels.nmf.steps import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
-__all__ = ["extrapolate", "fit_rows", "reconstruction", "refit_rows", "rescale", "row_norms", "stacked", "unit_rows"]
+__all__ = [
+    "extrapolate", "fit_rows", "odd_factor", "reconstruction", "refit_rows", "rescale", "row_norms", "stacked",
+    "unit_rows",
+]  # fmt: skip
 
 Array = Any
 
@@ -53,6 +56,42 @@ def unit_rows(V: Array) -> Array:
     array([[0.6, 0.8]])
     """
     return V / row_norms(V)
+
+
+SCALE_SLACK = 0.01
+"""How far the length of a sent row may be from 1: room for payloads in half precision."""
+
+
+def odd_factor(V: Array, *, unit: str = "", most: float | None = None) -> str:
+    """Say why V cannot be what an honest server sends: negative or too large cells, rows of another length; or nothing.
+
+    Parameters
+    ----------
+    V : array, shape (k, m)
+    unit : {"", "norm", "sum"}
+        What is 1 for every row that is not all zero.
+    most : float, optional
+        Largest cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> odd_factor(np.array([[0.6, 0.8]]), unit="norm"), odd_factor(np.array([[3.0, -4.0]]))
+    ('', 'V holds a negative cell')
+    """
+    cells = np.asarray(V, np.float64)
+    if not np.isfinite(cells).all():
+        return "V holds a cell that is no number"
+    if (cells < 0).any():
+        return "V holds a negative cell"
+    most = 1.0 if unit and most is None else most
+    if most is not None and (cells > most * (1 + SCALE_SLACK)).any():
+        return f"V holds a cell above {most:g}"
+    if unit:
+        lengths = cells.sum(axis=1) if unit == "sum" else np.sqrt((cells * cells).sum(axis=1))
+        if ((lengths > 0) & (np.abs(lengths - 1) > SCALE_SLACK)).any():
+            return f"a row of V has a {unit} other than 1"
+    return ""
 
 
 def stacked(V: Array, more: Array | None) -> Array:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from fedfactor.core.errors import ProtocolError
-
 __all__ = ["WIDE_FRACTION", "add", "from_wide", "join", "quantise", "subtract", "to_wide"]
 
 WIDE_FRACTION = 64
 """Fractional bits of a wide number."""
+
+_WIDE_MOST = 2.0**56
+"""Largest wide number: larger ones are cut, so that sums of up to a hundred do not wrap around."""
+
+logger = logging.getLogger("fedfactor")
 
 
 def add(a: np.ndarray, b: np.ndarray, wide: int) -> np.ndarray:
@@ -34,22 +38,32 @@ def subtract(a: np.ndarray, b: np.ndarray, wide: int) -> np.ndarray:
 
 
 def quantise(values: np.ndarray, fraction: int, terms: int) -> np.ndarray:
-    """Round to multiples of ``2^-fraction`` as int64, or refuse what could wrap around in a sum of so many terms."""
-    scaled = np.rint(np.ldexp(values, fraction))
-    most = float(np.abs(scaled).max(initial=0.0))
-    if not most * terms < 2.0**62:
-        fits = int(62 - math.ceil(math.log2(max(terms, 1))) - math.ceil(math.log2(max(most, 1.0)))) + fraction
-        raise ProtocolError(
-            f"A value of {math.ldexp(most, -fraction):.3g} summed over {terms} clients could leave the 64-bit ring of "
-            f"the secure sum at {fraction} fractional bits. Scale the data down, or use SecureSum(fractional_bits="
-            f"{max(fits - 2, 1)}) with some room."
-        )
-    return scaled.astype(np.int64)
+    """Round to multiples of ``2^-fraction`` as int64, cut to what cannot wrap around in a sum of so many terms.
+
+    Too large a value is cut and never refused: between parties, whether one was refused would tell of its rows. The
+    owner's own log says that it happened.
+
+    Examples
+    --------
+    >>> quantise(np.array([1.5, -1e30]), 1, 2)
+    array([                   3, -2305843009213693952])
+    """
+    most = float(2**62 // max(terms, 1))
+    known, room = np.nan_to_num(values), math.ldexp(most, -fraction)
+    if (np.abs(known) > room).any():
+        logger.warning(
+            "Values too large for a secure sum of %d clients at %d fractional bits were cut to %.3g: the result is "
+            "wrong where they count. Scale the data down, or use fewer bits: SecureSum(fractional_bits=...).",
+            terms,
+            fraction,
+            room,
+        )  # fmt: skip
+    return np.rint(np.ldexp(np.clip(known, -room, room), fraction)).astype(np.int64)
 
 
 def to_wide(numbers: Sequence[float]) -> np.ndarray:
     """Write single numbers as 128-bit integers: low words, then high words."""
-    whole = [int(math.ldexp(float(x), WIDE_FRACTION)) % (1 << 128) for x in numbers]
+    whole = [int(math.ldexp(max(-_WIDE_MOST, min(_WIDE_MOST, float(x))), WIDE_FRACTION)) % (1 << 128) for x in numbers]
     halves = [w & ((1 << 64) - 1) for w in whole] + [w >> 64 for w in whole]
     return np.array(halves, dtype=np.uint64)
 

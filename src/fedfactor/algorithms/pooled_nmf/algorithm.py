@@ -30,7 +30,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score,
 from fedfactor.core.tree import Array, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
-from fedfactor.kernels.factors import fit_rows, reconstruction, refit_rows, row_norms, stacked, unit_rows
+from fedfactor.kernels.factors import fit_rows, odd_factor, reconstruction, refit_rows, row_norms, stacked, unit_rows
 from fedfactor.kernels.nmf.counts import count_error, count_rows
 from fedfactor.kernels.nmf.missing_cells import Penalty, observed_squared_norm
 from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
@@ -243,6 +243,11 @@ class PooledNMF(Algorithm):
         if self._balanced:
             told["lengths"] = column_lengths(state.U[:, : self.n_components])
         return state, _times(weight, (divergence_sums if self._counts else square_sums)(shard, state, V, told))
+
+    def accepts(self, down: Factor | Wide | Alone, meta: Meta) -> str:
+        """Expect non-negative rows of norm 1 (of sum 1 for counts), unless penalties set their length."""
+        unit = "norm" if not self._counts or not isinstance(down, Factor) else "sum"
+        return odd_factor(down.V, unit="" if self._balanced else unit)
 
     def server_step(
         self, state: Server, up: Upload | WideSums | Mapping[str, Components], at: Round
