@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedfactor.core.errors import ProtocolError
+
 __all__ = ["WIDE_FRACTION", "add", "from_wide", "join", "quantise", "subtract", "to_wide"]
 
 WIDE_FRACTION = 64
@@ -37,28 +39,42 @@ def subtract(a: np.ndarray, b: np.ndarray, wide: int) -> np.ndarray:
     return c
 
 
-def quantise(values: np.ndarray, fraction: int, terms: int) -> np.ndarray:
-    """Round to multiples of ``2^-fraction`` as int64, cut to what cannot wrap around in a sum of so many terms.
+def quantise(values: np.ndarray, fraction: int, terms: int, *, cut: bool = False) -> np.ndarray:
+    """Round to multiples of ``2^-fraction`` as int64, where no sum of so many terms wraps around.
 
-    Too large a value is cut and never refused: between parties, whether one was refused would tell of its rows. The
-    owner's own log says that it happened.
+    Parameters
+    ----------
+    values : array
+    fraction : int
+        Fractional bits.
+    terms : int
+        How many such vectors will be added.
+    cut : bool
+        What happens to values that are too large. False, in a simulation: an error that says what to do. True, between
+        parties: they are cut, because whether one was refused would tell of its rows; the owner's own log says so.
 
     Examples
     --------
-    >>> quantise(np.array([1.5, -1e30]), 1, 2)
+    >>> quantise(np.array([1.5, -1e30]), 1, 2, cut=True)
     array([                   3, -2305843009213693952])
     """
     most = float(2**62 // max(terms, 1))
     known, room = np.nan_to_num(values), math.ldexp(most, -fraction)
-    if (np.abs(known) > room).any():
-        logger.warning(
-            "Values too large for a secure sum of %d clients at %d fractional bits were cut to %.3g: the result is "
-            "wrong where they count. Scale the data down, or use fewer bits: SecureSum(fractional_bits=...).",
-            terms,
-            fraction,
-            room,
-        )  # fmt: skip
+    largest = float(np.abs(known).max(initial=0.0))
+    if largest > room:
+        told = (
+            f"Values too large for a secure sum of {terms} clients at {fraction} fractional bits (at most {room:.3g}). "
+            f"Scale the data down, or use SecureSum(fractional_bits={max(fraction - _excess(largest / room), 1)})."
+        )
+        if not cut:
+            raise ProtocolError(told)
+        logger.warning("%s They were cut, and the result is wrong where they count.", told)
     return np.rint(np.ldexp(np.clip(known, -room, room), fraction)).astype(np.int64)
+
+
+def _excess(ratio: float) -> int:
+    """Count the bits that values are too long, with two to spare."""
+    return math.ceil(math.log2(ratio)) + 2
 
 
 def to_wide(numbers: Sequence[float]) -> np.ndarray:

@@ -174,7 +174,7 @@ class Shape:
     def words(self, up: Tree, n: int) -> np.ndarray:
         """Write an upload as integers."""
         parcel, _ = flatten(up, noisy=False)
-        return join(quantise(parcel.values, FRACTION, n), parcel.side)
+        return join(quantise(parcel.values, FRACTION, n, cut=True), parcel.side)
 
     def read(self, words: np.ndarray) -> Tree:
         """Read the sum."""
