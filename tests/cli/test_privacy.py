@@ -85,3 +85,23 @@ def test_a_run_without_noise_is_in_the_books_too(owners, tmp_path):
     assert result.exit_code == 0, result.output
     assert Ledger(books).epsilon() == math.inf
     assert len(books.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--privacy", "secure-sum", "--allow", "nonsense"), "not a minimum"),
+        (("--allow", "nonsense"), "not a minimum"),
+        (("--allow", "small-client"), "overrides nothing"),
+        (("--privacy", "dp", "--allow", "small-client"), "overrides nothing"),
+        (("--privacy", "median", "--allow", "rare-columns"), "overrides nothing"),
+        (("--privacy", "secure-sum", "--cap", "3"), "--cap speaks of noise"),
+        (("--known-to", "2"), "--known-to speaks of noise"),
+        (("--privacy", "dp", "--cap", "3"), "cap and known_to"),
+    ],
+)
+def test_words_that_do_not_apply_are_not_dropped_in_silence(owners, tmp_path, words, said):
+    result = call("fit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 2, *words)
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+    assert not (tmp_path / "out").exists()

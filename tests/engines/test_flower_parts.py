@@ -117,46 +117,58 @@ def test_of_who_has_no_key_no_body_is_read():
     assert asyncio.run(ask([(b"content-length", b"9" * 30)], "/v1/fleet/x")) == (413, 0)
 
 
-def test_strangers_at_the_door_push_out_their_own():
+def leaves(guest):
+    guest.settimeout(0.2)
+    try:
+        return guest.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+def test_strangers_at_the_door_stand_in_their_own_way():
     now = [0.0]
-    with Door("127.0.0.1", 0, strangers=4, grace=10.0, clock=lambda: now[0]) as door:
+    with Door("127.0.0.1", 0, strangers=4, grace=10.0, turn=2.0, clock=lambda: now[0]) as door:
         door.listen(200)
-        there = door.getsockname()
-        inside, outside = [], []
+        door.setblocking(False)
+        there, outside = door.getsockname(), []
 
         def come(address):
             outside.append(socket.create_connection(there, 5, source_address=(address, 0)))
-            inside.append(door.accept()[0])
-            return inside[-1]
-
-        def leaves(guest):
-            guest.settimeout(0.2)
             try:
-                return guest.recv(1) == b""
-            except TimeoutError:
-                return False
+                return door.accept()[0]
+            except BlockingIOError:
+                return None
 
-        party = come("127.0.0.9")
         flood = [come("127.0.0.2") for _ in range(8)]
-        assert not leaves(party)  # the crowd goes first
-        assert [leaves(guest) for guest in flood] == [True] * 5 + [False] * 3
+        assert [guest is not None for guest in flood] == [True] * 4 + [False] * 4  # the crowd is turned away
+        party = come("127.0.0.9")  # somebody else is let in at once, in the place of the oldest of the crowd
+        assert [leaves(guest) for guest in flood[:4]] == [True, False, False, False]
         assert door.strangers == 4
+        now[0] = 3.0
+        again = come("127.0.0.2")
+        assert again is not None  # after their turn, strangers make room for each other
+        assert leaves(flood[1])
         door.prove(party.getpeername())
-        now[0] = 11.0
+        assert door.strangers == 3
+        now[0] = 14.0
         door.sweep()
         assert door.strangers == 0
         assert not leaves(party)  # known, and stays
-        for guest in inside:
+        for guest in (*flood[:4], party, again, *outside):
             guest.close()
-        for other in outside:
-            other.close()
-        crowd = [socket.create_connection(there, 5) for _ in range(100)]
+
+
+def test_sockets_that_nobody_closes_yet_do_not_use_up_files_without_end():
+    now = [0.0]
+    with Door("127.0.0.1", 0, strangers=4, grace=1.0, clock=lambda: now[0]) as door:
+        door.listen(200)
         door.setblocking(False)
-        kept = []
-        with contextlib.suppress(BlockingIOError):  # sockets that nobody closes yet do not use up files without end
-            while True:
+        crowd, kept = [socket.create_connection(door.getsockname(), 5) for _ in range(120)], []
+        for _ in range(200):
+            now[0] += 0.5
+            with contextlib.suppress(BlockingIOError):
                 kept.append(door.accept()[0])
-        assert len(kept) == 4 + 64
+        assert len(kept) <= 4 + 24
         for other in (*kept, *crowd):
             other.close()
 

@@ -77,7 +77,9 @@ def privacy_of(
     from fedfactor.privacy.ledger import Ledger
     from fedfactor.privacy.minimums import Minimums
 
+    _refuse_allow(word, allow or [])
     if word != "dp":
+        _refuse_noise(word, cap=None if cap == 1 else cap, known_to=None if known_to == 1 else known_to)
         alone = delta if ledger is None else None  # a ledger tells its ε at a δ, whatever enters it
         _refuse_noise(word, epsilon=epsilon, delta=alone, unit=unit, clip=clip, row_bound=row_bound, subject=subject)
     if word == "none" and ledger is None:
@@ -92,6 +94,18 @@ def privacy_of(
         return wanted, minimums
     books = () if ledger is None else (Ledger(ledger, delta=delta),)
     return minimums, *books, *(() if word == "none" else (word,))
+
+
+def _refuse_allow(word: str, allow: list[str]) -> None:
+    """Refuse to override what does not exist, or what nothing here asks about: no wish is dropped in silence."""
+    from fedfactor.privacy.minimums import MINIMUMS
+
+    asked = {"secure-sum": MINIMUMS, "none": (), "dp": ()}.get(word, ("small-client",))
+    for name in allow:
+        if name not in MINIMUMS:
+            raise ValueError(f"--allow {name} is not a minimum. The names are {', '.join(MINIMUMS)}.")
+        if name not in asked:
+            raise ValueError(f"--allow {name} overrides nothing with --privacy {word}. Leave it out.")
 
 
 def _refuse_noise(word: str, **given: Any) -> None:

@@ -47,10 +47,11 @@ class Chain:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._head = self.path.with_name(self.path.name + ".head")
+        self._seen: tuple[Any, tuple[list[dict[str, Any]], str, int]] | None = None
 
     def lines(self) -> list[dict[str, Any]]:
         """Return all lines, oldest first, or raise when they are not those that were written."""
-        return self._read()[0]
+        return [dict(line) for line in self._read()[0]]
 
     def append(self, line: dict[str, Any]) -> None:
         """Add a line; returns when it is on the disk. Call it inside :meth:`alone`."""
@@ -65,6 +66,7 @@ class Chain:
             os.fsync(file.fileno())
         after = {"lines": len(lines) + 1, "digest": _digest(text)}
         write_atomic(self._head, json.dumps(after).encode())
+        self._seen = (self._mark(), ([*lines, line], after["digest"], whole + len(text)))
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -81,7 +83,20 @@ class Chain:
             os.close(handle)
 
     def _read(self) -> tuple[list[dict[str, Any]], str, int]:
-        """Return the lines, the digest of the last one, and the bytes that they take."""
+        """Return the lines, the digest of the last one, and the bytes that they take; read again when files changed."""
+        mark = self._mark()
+        if self._seen is None or self._seen[0] != mark:
+            self._seen = (mark, self._checked())
+        return self._seen[1]
+
+    def _mark(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
+        for path in (self.path, self._head):
+            about = path.stat() if path.exists() else None
+            found.append(None if about is None else (about.st_ino, about.st_size, about.st_mtime_ns))
+        return found
+
+    def _checked(self) -> tuple[list[dict[str, Any]], str, int]:
         count, last = self._promised()
         data = self.path.read_bytes() if self.path.exists() else b""
         *whole, _torn = data.split(b"\n")

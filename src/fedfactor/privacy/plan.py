@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +14,7 @@ import numpy as np
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.wire import Spec
 from fedfactor.privacy.accounting import calibrate
@@ -25,7 +24,7 @@ from fedfactor.privacy.ledger import Entry, Ledger
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.noise_shares import secure_for_noise
-from fedfactor.privacy.outbox import Outbox
+from fedfactor.privacy.outbox import Outbox, run_name
 from fedfactor.privacy.paper_noise import PaperNoise
 from fedfactor.privacy.rare_columns import rare_columns
 from fedfactor.privacy.robust import Robust
@@ -138,7 +137,7 @@ def make_plan(
     """
     parts = _sort(privacy)
     meta = federation.prepare(algorithm.domain)
-    run = _run_name(folder)
+    run = run_name(folder)
     secure = next((t for t in parts.transforms if isinstance(t, SecureSum)), None)
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
@@ -285,16 +284,6 @@ def _bounded(
     if found is None or found[0] != "row":
         raise IncompatibleError(f"{type(algorithm).__name__} states no row-level sensitivity.")
     return algorithm, found[1]
-
-
-def _run_name(folder: Path | None) -> str:
-    """Name a run; one that is kept in a folder finds its name there again."""
-    if folder is None:
-        return secrets.token_hex(8)
-    mark = private_folder(folder) / "run-id"
-    if not mark.exists():
-        write_atomic(mark, secrets.token_hex(8).encode())
-    return mark.read_text().strip()
 
 
 def _equal_weights(algorithm: Algorithm) -> Algorithm:

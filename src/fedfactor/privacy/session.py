@@ -103,7 +103,7 @@ class Channel:
                     "went): the difference of the two sums is close to that client's upload"
                 )
                 self.minimums.judge("changed-cohort", finding, simulation=self.simulation)
-        if secure is not None and self._outbox is not None:
+        if self._outbox is not None:
             self._outbox.release(self._at, present)
         self._cohort = present
         return inbox.combined

@@ -3,8 +3,8 @@
 Flower's server accepts whoever comes. A thousand connections that say nothing then use up its files, and it hears
 nobody any more. Here a connection counts as a stranger's until the gate has seen a party's signature on it
 (:meth:`Door.prove`). Of strangers there are never more than a fixed number: one more takes the place of the oldest of
-the address that has the most, so that whoever floods the door pushes out its own. A stranger has some seconds to show
-a key.
+the address that has the most, or is turned away when it comes from there itself, so that whoever floods the door stands
+in its own way. A stranger has some seconds to show a key.
 """
 
 from __future__ import annotations
@@ -18,14 +18,20 @@ from typing import Any
 
 __all__ = ["Door", "Guest"]
 
-STRANGERS = 96
+STRANGERS = 48
 """Connections without a key at one time."""
 
 GRACE = 15.0
 """Seconds in which a connection must have shown one."""
 
-LEAVING = 64
+TURN = 2.0
+"""Seconds after which a stranger makes room for one whose address is as crowded as its own."""
+
+LEAVING = 24
 """Connections that may be on their way out before no more are let in."""
+
+TURNED = 256
+"""Connections that are turned away in one go, before others are served again."""
 
 
 class Guest(socket.socket):
@@ -34,7 +40,7 @@ class Guest(socket.socket):
     door: Door
     peer: tuple[Any, ...] = ()
     since = 0.0
-    leaving = False
+    transport: Any = None
 
     def close(self) -> None:
         """Leave."""
@@ -53,6 +59,8 @@ class Door(socket.socket):
         Most connections without a key.
     grace : float
         Seconds in which one must be shown.
+    turn : float
+        Seconds after which a stranger makes room for others of its address.
     clock : callable
         What the time is.
     """
@@ -64,12 +72,13 @@ class Door(socket.socket):
         *,
         strangers: int = STRANGERS,
         grace: float = GRACE,
+        turn: float = TURN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.bind((host, port))
-        self._most, self._grace, self._clock = strangers, grace, clock
+        self._most, self._grace, self._turn, self._clock = strangers, grace, turn, clock
         self._strangers: dict[tuple[Any, ...], Guest] = {}  # oldest first
         self._known: dict[tuple[Any, ...], Guest] = {}
         self._leaving: set[Guest] = set()
@@ -80,17 +89,43 @@ class Door(socket.socket):
         return len(self._strangers)
 
     def accept(self) -> tuple[Guest, Any]:
-        """Let one in; raises as an empty queue does while too many are on their way out."""
+        """Let one in; raises as an empty queue does while too many are on their way out.
+
+        Those who are not let in are turned away here, before anything is spent on them: shaking hands over TLS costs a
+        hundred times more, and a flood of that alone would keep a server busy.
+        """
         self.sweep()
-        if len(self._leaving) >= LEAVING:
-            raise BlockingIOError
-        handle, peer = self._accept()  # type: ignore[attr-defined]
-        guest = Guest(self.family, self.type, self.proto, fileno=handle)
-        guest.door, guest.peer, guest.since = self, tuple(peer[:2]), self._clock()
-        if len(self._strangers) >= self._most:
-            self._show_out(self._first_to_go())
-        self._strangers[guest.peer] = guest
-        return guest, peer
+        for _ in range(TURNED):
+            if len(self._leaving) >= LEAVING:
+                break
+            handle, peer = self._accept()  # type: ignore[attr-defined]
+            guest = Guest(self.family, self.type, self.proto, fileno=handle)
+            guest.door, guest.peer, guest.since = self, tuple(peer[:2]), self._clock()
+            if self._finds_room(guest):
+                self._strangers[guest.peer] = guest
+                return guest, peer
+            guest.close()
+        raise BlockingIOError
+
+    def _finds_room(self, guest: Guest) -> bool:
+        """Tell whether one more may come in, if need be in the place of another."""
+        if len(self._strangers) < self._most:
+            return True
+        crowds = Counter(peer[0] for peer in self._strangers)
+        address, size = crowds.most_common(1)[0]
+        oldest = next(other for peer, other in self._strangers.items() if peer[0] == address)
+        if crowds[guest.peer[0]] + 1 >= size and self._clock() - oldest.since < self._turn:
+            return False
+        self._show_out(oldest)
+        return True
+
+    def attach(self, peer: Any, transport: Any) -> None:
+        """Learn how a connection is ended once TLS stands: the end of the socket alone would be waited for politely."""
+        guest = self._strangers.get(tuple(peer[:2]))
+        if guest is None:  # shown out while it was still shaking hands
+            transport.abort()
+        else:
+            guest.transport = transport
 
     def prove(self, peer: Any) -> None:
         """Let a connection stay: somebody with a key speaks on it."""
@@ -114,13 +149,12 @@ class Door(socket.socket):
                 del kept[guest.peer]
         self._leaving.discard(guest)
 
-    def _first_to_go(self) -> Guest:
-        crowd = Counter(peer[0] for peer in self._strangers).most_common(1)[0][0]
-        return next(guest for peer, guest in self._strangers.items() if peer[0] == crowd)
-
     def _show_out(self, guest: Guest) -> None:
         """End a connection from this side: whoever holds the socket sees its end, and closes it."""
         del self._strangers[guest.peer]
         self._leaving.add(guest)
-        with contextlib.suppress(OSError):
-            guest.shutdown(socket.SHUT_RDWR)
+        if guest.transport is not None:
+            guest.transport.abort()
+        else:
+            with contextlib.suppress(OSError):
+                guest.shutdown(socket.SHUT_RDWR)

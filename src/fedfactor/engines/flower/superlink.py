@@ -208,10 +208,17 @@ def gated(app: Any, keys: Callable[[], Collection[bytes]] | None = None, **optio
     The gate must see who really speaks: no header may name somebody else. Strangers must not be able to fill a log.
     """
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     door = Door(options.get("host") or "127.0.0.1", int(options.get("port") or 0))
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            door.attach(transport.get_extra_info("peername"), transport)
+
     fixed = {
-        "proxy_headers": False, "access_log": False, "http": "h11", "ws": "none", "loop": "asyncio", "workers": 1,
+        "proxy_headers": False, "access_log": False, "http": Protocol, "ws": "none", "loop": "asyncio", "workers": 1,
         "h11_max_incomplete_event_size": HEAD,
     }  # fmt: skip
     return uvicorn.Config(Gate(app, keys, door), **{**options, **fixed}), door
