@@ -1,10 +1,11 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check federation prove bench docs lint types format clean
+.PHONY: help demo test check federation prove bench mutants package docs lint types format clean
 
 PYTHON ?= python3
 ITEM ?=
+ROOM ?=
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
@@ -27,8 +28,8 @@ help: ## list the targets
 demo: $(LIGHT) ## see it work: digits split by class among ten owners; writes demo-out/
 	$(BIN)/fedfactor demo
 
-check: lint types ## under two minutes: lint, types, unit and contract tests
-	$(PYTEST) -n 2 -m "not slow and not integration" tests
+check: lint types ## under two minutes: lint, types, unit and contract tests, doctests
+	$(PYTEST) -n 2 -m "not slow and not integration" tests src
 
 test: lint types ## everything, in small counts: all tests, doctests, docs; under half an hour
 	$(PYTEST) -n 2 -m "not integration" tests src
@@ -43,6 +44,12 @@ prove: $(FULL) ## every claim at full count, resumable; ITEM=name for one; write
 
 bench: $(FULL) ## time the kernels, count bytes and rounds
 	$(RUN) -m benchmarks
+
+mutants: $(FULL) ## put 200 small faults into the source: do fast tests notice? ROOM=name for one room
+	$(RUN) -m mutants $(if $(ROOM),--room $(ROOM))
+
+package: $(FULL) ## build wheel and sdist, install them with each extra into clean environments, try each
+	$(RUN) -m tests.package.try_package
 
 docs: $(FULL) ## build the pages, offline, warnings are errors: docs/_build/html/index.html
 	$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html

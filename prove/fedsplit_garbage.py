@@ -1,7 +1,7 @@
 """On MovieLens latest-small, one group of 39 that sends nonsense (NaN, infinity, factors that are huge, negative or
 huge in one entry, impossible levels) is left out and named, and the error of the others changes by less than 1 % on
-average, in FedSPLIT by default, as printed and on sums, and in PooledCF; by default and as printed it does so for every
-single group.
+average, in FedSPLIT by default, as printed and on sums, and in PooledCNMF and PooledCF; by default and as printed it
+does so for every single group.
 
 What no check can tell from ratings (sums of a plausible sign and any size) is not tried. In a sum that the server sees
 only as a sum (``privacy="secure-sum"``) nobody can be left out: a run ends there.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import fedfactor
-from fedfactor.algorithms import FedSPLIT, PooledCF
+from fedfactor.algorithms import FedSPLIT, PooledCF, PooledCNMF
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.tree import leaves
 from fedfactor.experiments.fedsplit.protocol import SCALE, group_errors, make_split, prepared
@@ -48,7 +48,8 @@ CASES = {
     "default": (FedSPLIT(4, scale=SCALE), FACTORS | ALL | LEVELS),
     "printed": (FedSPLIT.as_printed(4, local_components=6), FACTORS | ALL | {"mean": every("mean", lambda _: 1e3)}),
     "on sums": (FedSPLIT(4, joint="sum", scale=SCALE), ALL | LEVELS),
-    "PooledCF": (PooledCF(6), ALL | {"negative": every("N", lambda N: -N)}),
+    "PooledCNMF": (PooledCNMF(6), ALL | {"negative": every("N", lambda N: -N)}),
+    "PooledCF": (PooledCF(16), ALL | {"negative": every("items", lambda A: -A)}),
 }
 
 
@@ -97,7 +98,7 @@ def claim() -> dict:
                 holds and rejected == (who,) and mean < 0.01 and (worst < 0.01 or form not in ("default", "printed"))
             )
     try:
-        fedfactor.run(spoilt(PooledCF(6), who, ALL["NaN"]), split.federation, seed=0, privacy="secure-sum", rounds=2)
+        fedfactor.run(spoilt(PooledCF(16), who, ALL["NaN"]), split.federation, seed=0, privacy="secure-sum", rounds=2)
         ended = False
     except ProtocolError:
         ended = True

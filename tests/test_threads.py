@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
 from threadpoolctl import threadpool_info
 
-from fedfactor.threads import for_blocks, limit_threads, thread_limit, usable_cores
+from fedfactor.threads import VARIABLES, _quota, for_blocks, limit_threads, thread_limit, usable_cores
 
 
 def blas_threads():
@@ -45,6 +48,72 @@ def test_caps_that_overlap_in_two_threads_leave_nothing_behind():
     assert thread_limit() == before + 1  # an equal cap is still held by somebody
     third.__exit__(None, None, None)
     assert (thread_limit(), blas_threads()) == (before, blas)
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+@pytest.mark.parametrize(("value", "threads"), [("1", 1), ("1,4", 1), ("100000", None), ("0", None), ("many", None)])
+def test_the_environment_caps_threads(monkeypatch, variable, value, threads):
+    for each in VARIABLES:
+        monkeypatch.delenv(each, raising=False)
+    free = usable_cores()
+    monkeypatch.setenv(variable, value)
+    assert usable_cores() == (free if threads is None else threads) == thread_limit()
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/box/inner", {"box/cpu.max": "150000 100000", "box/inner/cpu.max": "max 100000"}, 2),
+        ("0::/box", {"box/cpu.max": "max 100000"}, math.inf),
+        ("4:memory:/a\n1:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "100000", "cpu/a/cpu.cfs_period_us": "100000"}, 1),
+        ("1:cpu:/a", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, math.inf),
+        ("0::/gone", {}, math.inf),
+    ],
+)
+def test_a_quota_of_a_container_is_found(tmp_path, groups, files, cores):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    (tmp_path / "own").write_text(groups + "\n")
+    assert _quota(tmp_path, tmp_path / "own") == cores
+    assert _quota(tmp_path, tmp_path / "not there") == math.inf
+
+
+INSIDE = """
+import threading, numpy as np, fedfactor
+from threadpoolctl import threadpool_info
+from fedfactor.algorithms import PooledNMF
+from fedfactor.threads import limit_threads, thread_limit, for_blocks
+
+def most():
+    return max([lib["num_threads"] for lib in threadpool_info()] + [thread_limit()])
+
+seen = []
+class Watched(PooledNMF):
+    def server_step(self, state, up, at):
+        seen.append(most())
+        return PooledNMF.server_step(self, state, up, at)
+    def client_step(self, shard, state, down, at):
+        seen.append(most())
+        return PooledNMF.client_step(self, shard, state, down, at)
+
+fedfactor.run(Watched(2), {name: np.random.default_rng(0).random((9, 5)) for name in "abc"[:OWNERS]}, rounds=3, ENGINE)
+print(max(seen))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core leaves nothing to cap")
+@pytest.mark.parametrize("owners", [1, 3])
+@pytest.mark.parametrize("how", ["environment", "limit_threads", "workers"])
+def test_neither_server_nor_clients_go_above_a_cap(owners, how):
+    code = INSIDE.replace("OWNERS", str(owners))
+    code = code.replace("ENGINE", "engine=fedfactor.LocalEngine(workers=1)" if how == "workers" else "")
+    if how == "limit_threads":
+        code = code.replace("fedfactor.run(", "with limit_threads(1): fedfactor.run(")
+    free = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    env = free | ({"OMP_NUM_THREADS": "1"} if how == "environment" else {})
+    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert ran.stdout == "1\n", ran.stderr
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5])

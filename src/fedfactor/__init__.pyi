@@ -10,6 +10,7 @@ from .core.errors import ProtocolError as ProtocolError
 from .core.federation import Federation as Federation
 from .core.federation import Shard as Shard
 from .core.run import Run as Run
+from .data.io import read as read
 from .engines.local.engine import LocalEngine as LocalEngine
 from .engines.run import run as run
 from .estimators.boolean import FALB as FALB
@@ -32,6 +33,7 @@ from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import PooledNMF as PooledNMF
 from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
+from .estimators.recommend import PooledCNMF as PooledCNMF
 from .estimators.recommend_iterative import FCF as FCF
 from .estimators.recommend_iterative import FedMF as FedMF
 from .estimators.secure import SynSD as SynSD

@@ -1,34 +1,90 @@
 """How many threads the library may use, and how row blocks are spread over them.
 
-One number caps both BLAS and our own compiled kernels. The blocks that :func:`for_blocks` hands out depend on the
+One number caps both BLAS and our own compiled kernels; it is never above what the process was given (cores, quota,
+environment). The blocks that :func:`for_blocks` hands out depend on the
 problem only, never on that number, so what is computed
 block by block has the same bits whatever the cap. BLAS gives no such promise: its sums may change with its threads.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
-__all__ = ["for_blocks", "limit_threads", "thread_limit"]
+__all__ = ["for_blocks", "limit_threads", "thread_limit", "usable_cores"]
+
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What users, job queues and other libraries set to say how many threads a process may have."""
 
 _lock = threading.RLock()
 _caps: list[list[int]] = []  # those in force, the latest last; lists, because only identity tells equal caps apart
-_before = None  # what BLAS had when the first of them was entered
+_before: dict[str, int] = {}  # what each threaded library had before it was first capped
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 _inside = threading.local()
 _controller = None
+_modules = -1  # how many were loaded when libraries were last looked for
 
 
 def usable_cores() -> int:
-    """Return the number of cores this process may run on."""
+    """Return how many threads this process was given: its cores, its quota, or what the environment says, if less.
+
+    Examples
+    --------
+    >>> usable_cores() >= 1
+    True
+    """
     try:
-        return len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
-        return os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, _quota(), *map(_asked, VARIABLES)))
+
+
+def _asked(variable: str) -> float:
+    """Return the number in an environment variable (of a list, as OpenMP allows, the first), infinity without one."""
+    first = os.environ.get(variable, "").split(",")[0].strip()
+    return int(first) if first.isdigit() and int(first) > 0 else math.inf
+
+
+@functools.cache
+def _quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
+    """Return the share of processor time that a container was given, in whole cores (rounded up), else infinity.
+
+    Groups lie within each other, and the tightest one holds. Version 2 writes ``cpu.max``, version 1 two files.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return math.inf
+    least = math.inf
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root / controllers if controllers else root
+        base = base if base.is_dir() else root / "cpu"
+        parts = [part for part in path.split("/") if part]
+        for depth in range(len(parts) + 1):
+            least = min(least, _quota_of(base.joinpath(*parts[:depth])))
+    return least
+
+
+def _quota_of(group: Path) -> float:
+    try:
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()[:2]
+        else:
+            quota, period = ((group / f"cpu.cfs_{what}_us").read_text().strip() for what in ("quota", "period"))
+        return math.ceil(int(quota) / int(period)) if quota != "max" and int(quota) > 0 else math.inf
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf
 
 
 def thread_limit() -> int:
@@ -83,35 +139,42 @@ def limit_threads(n: int | None) -> Iterator[None]:
 
 
 def _enter(cap: list[int]) -> None:
-    global _before
     with _lock:
-        if not _caps:
-            _before = _blas().limit(limits=cap[0])
-        elif _caps[-1] != cap:
-            _blas().limit(limits=cap[0])
+        if _look() or not _caps or _caps[-1] != cap:
+            _cap_libraries(cap[0])
         _caps.append(cap)
 
 
 def _leave(cap: list[int]) -> None:
-    global _before
     with _lock:
         held = _caps[-1]
         _caps[:] = [each for each in _caps if each is not cap]
         if not _caps:
-            _before.restore_original_limits()
-            _before = None
+            for library in _controller.lib_controllers:
+                if library.filepath in _before:
+                    library.set_num_threads(_before[library.filepath])
+            _before.clear()
         elif _caps[-1] != held:
-            _blas().limit(limits=_caps[-1][0])
+            _cap_libraries(_caps[-1][0])
 
 
-def _blas():
-    """Return one controller, made once: looking for the loaded libraries takes milliseconds."""
-    global _controller
-    if _controller is None:
-        from threadpoolctl import ThreadpoolController
+def _cap_libraries(n: int) -> None:
+    for library in _controller.lib_controllers:
+        _before.setdefault(library.filepath, library.num_threads)
+        library.set_num_threads(n)
 
-        _controller = ThreadpoolController()
-    return _controller
+
+def _look() -> bool:
+    """Look for threaded libraries when modules came since the last look: this takes milliseconds."""
+    global _controller, _modules
+    if _modules == len(sys.modules):
+        return False
+    import scipy.linalg  # noqa: F401  it brings a BLAS of its own, which inside a run would come too late for the cap
+    from threadpoolctl import ThreadpoolController
+
+    _controller = ThreadpoolController()
+    _modules = len(sys.modules)
+    return True
 
 
 def for_blocks(fn: Callable[[int, int], object], n_rows: int, block: int) -> None:

@@ -1,4 +1,4 @@
-"""PooledCF is central CNMF; the iterative rivals learn."""
+"""PooledCF is central alternating least squares, ends by itself, and does not care about the scale of the ratings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import pytest
 from scipy import sparse
 
 import fedfactor
-from fedfactor.algorithms import FCF, FedMF, PooledCF
-from fedfactor.core.errors import ProtocolError
-from fedfactor.core.protocol import Round
-from fedfactor.data.ratings import split_ratings_by_time
-from fedfactor.estimators._users import UserTable
-from fedfactor.kernels.ratings.cnmf import cnmf
-from fedfactor.kernels.ratings.implicit import confidence, implicit_step
-from fedfactor.metrics import ranking_scores
+from fedfactor import DataError, Federation
+from fedfactor.algorithms import PooledCF
+from fedfactor.core.protocol import LocalFactors, Round
+from fedfactor.kernels.ratings.least_squares import half_size
 from tests.algorithms.test_fedsplit import errors, federation, planted
 
 
@@ -25,77 +21,184 @@ def data():
     return planted()
 
 
-def test_many_owners_give_the_iterates_of_central_cnmf(data):
+def least_squares(R, V, item, mu, scale, iterations, ridge=0.05, floor=6.0, bias=3.0):
+    """Alternating least squares with biases, user by user and item by item, as one would write it down."""
+    X, seen = (R.toarray() - mu) / scale, R.toarray() != 0
+    k, m = V.shape
+    U, user = np.zeros((len(X), k)), np.zeros(len(X))
+
+    def one(Y, target):
+        A = np.column_stack([Y, np.ones(len(Y))])
+        D = np.diag(np.r_[np.full(k, ridge * len(Y) + floor), bias])
+        return np.linalg.solve(A.T @ A + D, A.T @ target)
+
+    for _ in range(iterations):
+        for i in range(len(X)):
+            found = one(V.T[seen[i]], X[i, seen[i]] - item[seen[i]])
+            U[i], user[i] = found[:-1], found[-1]
+        for j in range(m):
+            found = one(U[seen[:, j]], X[seen[:, j], j] - user[seen[:, j]])
+            V[:, j], item[j] = found[:-1], found[-1]
+    return V, item
+
+
+def test_many_owners_give_the_iterates_of_central_least_squares(data):
     R, _, owners = data
-    run = fedfactor.run(PooledCF(3), federation(R, owners), rounds=1 + 2 * 25, seed=4)
-    V0 = Round(4, 0).shared_rng("V").random((3, R.shape[1]))
-    central = cnmf(R, np.full((R.shape[0], 3), 0.5), V0, R.data.mean(), iterations=25)
-    np.testing.assert_allclose(run.V[:3], central.V, rtol=1e-8)
-    np.testing.assert_allclose(run.V[-1], central.item + R.data.mean(), rtol=1e-8)
+    algorithm = PooledCF(3, validation=0.0, tol=0.0, iterations=4, min_ratings=1)
+    run = fedfactor.run(algorithm, federation(R, owners), seed=4)
+    assert run.rounds == 5
+    mu, scale = R.data.mean(), R.data.std()
+    counts = np.bincount(R.indices, minlength=R.shape[1])
+    start = np.asarray(R.sum(axis=0)).ravel() - counts * mu
+    V0 = Round(4, 0).shared_rng("V").normal(0, 0.1, (3, R.shape[1]))
+    V, item = least_squares(R, V0, start / scale / (counts + 5), mu, scale, 4)
+    np.testing.assert_allclose(run.V[:3], V, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(run.V[-1], item * scale + mu, rtol=1e-8)
 
 
 def test_implicit_is_central_too(data):
     R, _, owners = data
-    run = fedfactor.run(PooledCF(3, feedback="implicit", weight=4.0), federation(R, owners), rounds=11, seed=4)
-    V, U = Round(4, 0).shared_rng("V").random((3, R.shape[1])), np.full((R.shape[0], 3), 0.5)
-    losses = []
-    for _ in range(10):
-        U, N, D, loss = implicit_step(confidence(R, 4.0), U, V, alpha=0.06)
-        V = V * N / (U.T @ U @ V + D + 0.06 * V)
-        losses.append(loss)
-    np.testing.assert_allclose(run.V, V, rtol=1e-8)
-    assert (np.diff(losses) < 0).all()
+    algorithm = PooledCF(3, feedback="implicit", weight=4.0, ridge=0.02, ridge_floor=2.0, iterations=3, min_ratings=1)
+    run = fedfactor.run(algorithm, federation(R, owners), seed=4)
+    V = Round(4, 0).shared_rng("V").normal(0, 0.1, (3, R.shape[1]))
+    wish = (R.toarray() != 0).astype(float)
+    weight = np.where(wish > 0, 1 + 4 * np.log2(1 + R.toarray()), 1)
+
+    def solved(Y, wish, weight):
+        return np.stack([
+            np.linalg.solve((Y.T * w) @ Y + (0.1 * p.sum() + 2) * np.eye(3), (Y.T * w) @ p)
+            for p, w in zip(wish, weight, strict=True)
+        ])  # fmt: skip
+
+    for _ in range(3):
+        U = solved(V.T, wish, weight)
+        V = solved(U, wish.T, weight.T).T
+    np.testing.assert_allclose(run.V, V, rtol=1e-8, atol=1e-10)
 
 
-def test_convergence_is_noticed(data):
-    R, _, owners = data
-    run = fedfactor.run(PooledCF(2, tol=1e-3), federation(R, owners), rounds=500, seed=0)
-    assert run.status == "converged"
-    rmse = [record.metrics["rmse"] for record in run.history if "rmse" in record.metrics]
-    assert rmse[-1] < rmse[0]
-
-
-@pytest.mark.parametrize("algorithm", [PooledCF(3), FCF(3, lam=2.0), FedMF(3)], ids=["PooledCF", "FCF", "FedMF"])
-def test_iterations_beat_the_mean(algorithm, data):
+def test_it_ends_by_itself_within_twenty_exchanges_and_beats_biases(data):
     R, test, owners = data
-    run = fedfactor.run(algorithm, federation(R, owners), seed=0)
-    mean = np.sqrt(np.mean((test.data - R.data.mean()) ** 2))
-    assert np.mean(list(errors(run, test, owners).values())) < 0.85 * mean
+    run = fedfactor.run(PooledCF(4), federation(R, owners), seed=0)
+    assert run.status == "converged"
+    assert run.rounds <= 20
+    biases = fedfactor.run(PooledCF(4, ridge_floor=1e9), federation(R, owners), seed=0)
+    assert np.mean(list(errors(run, test, owners).values())) < 0.9 * np.mean(
+        list(errors(biases, test, owners).values())
+    )
 
 
-@pytest.mark.parametrize(
-    "algorithm", [PooledCF(3, feedback="implicit"), FCF(3, feedback="implicit")], ids=["PooledCF", "FCF"]
-)
-def test_implicit_feedback_ranks_better_than_popularity(algorithm):
+@pytest.mark.parametrize(("shift", "factor"), [(0.0, 2.0), (-20.0, 20.0), (-3.0, 1.0)], ids=["2-10", "0-80", "signed"])
+def test_any_scale_gives_the_same_model(shift, factor, data):
+    R, _, owners = data
+    other = R.copy()
+    other.data = shift + factor * R.data
+    one = fedfactor.run(PooledCF(3), federation(R, owners), seed=0)
+    two = fedfactor.run(PooledCF(3), federation(other, owners), seed=0)
+    for name in owners:
+        a, b = (run.factors[name].U @ run.factors[name].V for run in (one, two))
+        np.testing.assert_allclose(shift + factor * a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_ratings_kept_aside_say_when_to_stop(data):
+    R, _, owners = data
+    run = fedfactor.run(PooledCF(4, ridge_floor=2.0), federation(R, owners), seed=0)
+    assert run.status == "converged"
+    assert run.rounds < 20
+
+
+def test_ratings_kept_aside_mend_the_regularisation(data):
+    R, test, owners = data
+    fixed = fedfactor.run(PooledCF(8, tol=0.0), federation(R, owners), seed=0)
+    mended = fedfactor.run(PooledCF(8), federation(R, owners), seed=0)
+    assert mended.history[-1].metrics["ridge_strength"] <= 0.5
+    before, after = (np.mean(list(errors(run, test, owners).values())) for run in (fixed, mended))
+    assert after < before
+
+
+def test_what_is_kept_aside_does_not_depend_on_owners(data):
+    R, _, owners = data
+    one = fedfactor.run(PooledCF(3), Federation({"all": R}, missing_values="unstored"), seed=1)
+    many = fedfactor.run(PooledCF(3), federation(R, owners), seed=1)
+    np.testing.assert_allclose(one.V, many.V, rtol=1e-8)
+    assert one.rounds == many.rounds
+
+
+def test_only_items_of_some_ratings_travel(data):
+    R, _, owners = data
+    rare = R.toarray()
+    rare[2:, :20] = 0
+    rare = sparse.csr_array(rare)
+    seen = []
+
+    class Watched(PooledCF):
+        __slots__ = ()
+
+        def client_step(self, shard, state, down, at):
+            state, up = PooledCF.client_step(self, shard, state, down, at)
+            seen.append(up)
+            return state, up
+
+    run = fedfactor.run(Watched(3), federation(rare, owners), rounds=3, seed=0)
+    assert seen[-1].items.shape == (60, half_size(4) + 4)
+    assert seen[-1].others.shape == (20, 2)
+    assert not run.V[:3, :20].any()
+    rated = np.flatnonzero(rare.toarray()[:, :20].any(axis=0))
+    assert np.ptp(run.V[-1, rated]) > 0  # but they have a bias
+
+
+def test_raw_counts_do_not_fail_in_silence():
+    """A few plays in the thousands do not drown everything else."""
     rng = np.random.default_rng(2)
-    taste, kind = rng.integers(0, 3, 200), np.arange(60) % 3
-    clicks = (rng.random((200, 60)) < np.where(taste[:, None] == kind, 0.5, 0.03)).astype(float)
-    R = sparse.csr_array(clicks)
-    when = sparse.csr_array((rng.random(R.nnz), R.indices, R.indptr), shape=R.shape)
-    train, later = split_ratings_by_time(R, when, 0.3)
-    owners = {f"{g}": np.arange(g, 200, 5) for g in range(5)}
-    run = fedfactor.run(algorithm, federation(train, owners), rounds=60, seed=0)
-    hits = []
-    for name, rows in owners.items():
+    taste, kind = rng.integers(0, 3, 150), np.arange(45) % 3
+    plays = (rng.random((150, 45)) < np.where(taste[:, None] == kind, 0.5, 0.03)).astype(float)
+    plays *= np.rint(rng.lognormal(3, 2.5, plays.shape)) + 1
+    R = sparse.csr_array(plays)
+
+    def same_kind(counts):
+        run = fedfactor.run(PooledCF(4, feedback="implicit", counts=counts), {"a": R[:70], "b": R[70:]}, seed=0)
+        hits = []
+        for name, rows in (("a", slice(0, 70)), ("b", slice(70, 150))):
+            kept = run.factors[name]
+            scores = np.where(plays[rows] > 0, -np.inf, kept.U @ kept.V)
+            hits.append((kind[np.argsort(-scores)[:, :5]] == taste[rows, None]).mean())
+        return np.mean(hits)
+
+    assert same_kind("log") > 0.85
+    assert same_kind("log") > same_kind("raw") + 0.02
+
+
+def test_fold_in_gives_members_their_own_factors(data):
+    R, _, owners = data
+    for algorithm in (PooledCF(3), PooledCF(3, feedback="implicit")):
+        run = fedfactor.run(algorithm, federation(R, owners), seed=0)
+        name, rows = next(iter(owners.items()))
         kept = run.factors[name]
-        table = UserTable(kept.U, kept.V, train[rows], rows, np.arange(60), None)
-        hits.append(ranking_scores(table.best(np.arange(len(rows)), 5)[0], later[rows]).ndcg)
-    popular = np.tile(np.argsort(-np.asarray(train.sum(axis=0)).ravel())[:5], (200, 1))
-    assert np.mean(hits) > 1.5 * ranking_scores(popular, later).ndcg
+        again = algorithm.fold_in(R[rows], LocalFactors(kept.U, kept.V), "stored")
+        np.testing.assert_allclose(again, kept.U, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
-    "bad", [PooledCF(2, feedback="clicks"), PooledCF(2, delta=-1.0), FCF(2, lam=0.0), FedMF(2, momentum=1.0)]
-)
+    "bad",
+    [
+        PooledCF(2, feedback="clicks"), PooledCF(2, counts="square"), PooledCF(2, ridge=-1.0),
+        PooledCF(2, ridge_floor=0.0), PooledCF(2, iterations=0), PooledCF(2, validation=1.0),
+    ],
+)  # fmt: skip
 def test_bad_settings_are_refused(bad, data):
     R, _, owners = data
-    with pytest.raises(ValueError, match=r"feedback|delta=-1.0|lam|momentum"):
+    with pytest.raises(ValueError, match=r"feedback|counts|ridge|iterations"):
         fedfactor.run(bad, federation(R, owners), seed=0)
 
 
-@pytest.mark.parametrize("spoil", [lambda up: up.N * np.nan, lambda up: -up.N], ids=["not finite", "negative"])
+def test_negative_interest_is_refused(data):
+    R, _, owners = data
+    with pytest.raises(DataError, match="negative"):
+        fedfactor.run(PooledCF(2, feedback="implicit"), federation(-R, owners), seed=0)
+
+
+@pytest.mark.parametrize("spoil", [lambda A: A * np.nan, lambda A: -A], ids=["not finite", "negative"])
 def test_a_client_that_sends_nonsense_is_left_out_and_named(spoil, data):
-    R, test, owners = data
+    R, _, owners = data
     who = next(iter(owners))
 
     class Sick(PooledCF):
@@ -103,25 +206,17 @@ def test_a_client_that_sends_nonsense_is_left_out_and_named(spoil, data):
 
         def client_step(self, shard, state, down, at):
             state, up = PooledCF.client_step(self, shard, state, down, at)
-            return state, replace(up, N=spoil(up)) if at.client == who and hasattr(up, "N") else up
+            return state, replace(up, items=spoil(up.items)) if at.client == who and hasattr(up, "items") else up
 
-    clean = errors(fedfactor.run(PooledCF(2), federation(R, owners), rounds=41, seed=0), test, owners)
-    run = fedfactor.run(Sick(2), federation(R, owners), rounds=41, seed=0)
-    assert run.rejected == (who,)
-    found = errors(run, test, owners)
-    others = [name for name in owners if name != who]
-    assert abs(np.mean([found[n] for n in others]) / np.mean([clean[n] for n in others]) - 1) < 0.05
+    assert fedfactor.run(Sick(2), federation(R, owners), seed=0).rejected == (who,)
 
 
-def test_a_secure_sum_ends_when_an_upload_is_not_finite(data):
+def test_a_secure_sum_gives_the_same_model(data):
     R, _, owners = data
-
-    class Sick(PooledCF):
-        __slots__ = ()
-
-        def client_step(self, shard, state, down, at):
-            state, up = PooledCF.client_step(self, shard, state, down, at)
-            return state, replace(up, N=up.N * np.nan) if at.client == next(iter(owners)) and hasattr(up, "N") else up
-
-    with pytest.raises(ProtocolError, match="NaN"):
-        fedfactor.run(Sick(2), federation(R, owners), rounds=4, seed=0, privacy="secure-sum")
+    some = {name: owners[name] for name in list(owners)[:4]}
+    plain = fedfactor.run(PooledCF(2, tol=0.0), federation(R, some), rounds=6, seed=0)
+    with pytest.warns(fedfactor.privacy.PrivacyWarning):
+        hidden = fedfactor.run(PooledCF(2, tol=0.0), federation(R, some), rounds=6, seed=0, privacy="secure-sum")
+    common = np.flatnonzero(np.abs(hidden.V[:2]).sum(axis=0) > 0)
+    assert len(common) > 0.8 * R.shape[1]
+    assert np.abs(plain.V - hidden.V)[:, common].mean() < 0.02

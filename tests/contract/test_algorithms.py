@@ -24,7 +24,12 @@ CONFIGS = {
         {"n_components": 3, "joint": "sum", "item_bias": "mean", "iterations": 5},
         {"n_components": 2, "joint": "sum", "masked": True, "iterations": 5, "select": "quality"},
     ],
-    "PooledCF": [{"n_components": 3}, {"n_components": 2, "feedback": "implicit", "weight": 4.0}],
+    "PooledCF": [
+        {"n_components": 3},
+        {"n_components": 2, "feedback": "implicit", "weight": 4.0},
+        {"n_components": 2, "validation": 0.0, "tol": 0.0, "min_ratings": 1},
+    ],
+    "PooledCNMF": [{"n_components": 3}, {"n_components": 2, "feedback": "implicit", "weight": 4.0}],
     "AsynSD": [{"n_components": 3, "local_steps": 2}, {"n_components": 2, "server": "harmonic", "align": False}],
     "AsynSSD": [{"n_components": 3, "local_steps": 2, "ratio": 0.3}, {"n_components": 1, "server": "constant"}],
     "DSANLS": [

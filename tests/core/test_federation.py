@@ -121,8 +121,8 @@ class TestDtype:
             ("float32", "float32", "float32"),
             ("float32", "float64", "float64"),
             ("float16", "float32", "float32"),
-            ("int8", "float32", "float64"),
-            ("bool", "bool", "float64"),
+            ("int8", "float32", "float32"),
+            ("bool", "bool", "float32"),
         ],
     )
     @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])

@@ -15,18 +15,20 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import fedfactor
-from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, algorithms
+from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, algorithms
 from fedfactor.estimators._users import UserTable
 from fedfactor.testing import recommender_checks
 from fedfactor.testing.recommenders import small_ratings
 
-FACES = [FedSPLIT, PooledCF, FCF, FedMF]
+FACES = [FedSPLIT, PooledCF, PooledCNMF, FCF, FedMF]
 MODELS = [
     FedSPLIT(n_components=2),
     FedSPLIT(n_components=2, joint="sum", joint_rounds=5),
     FedSPLIT(n_components=2, rank_rule="paper", item_bias="mean", unrated="keep", refine=0),
-    PooledCF(n_components=2, rounds=41),
-    PooledCF(n_components=2, feedback="implicit", rounds=21),
+    PooledCF(n_components=2),
+    PooledCF(n_components=2, feedback="implicit"),
+    PooledCNMF(n_components=2, rounds=41),
+    PooledCNMF(n_components=2, feedback="implicit", rounds=21),
     FCF(n_components=2, lam=1.0, rounds=41),
     FCF(n_components=2, feedback="implicit", rounds=41),
     FedMF(n_components=2, rounds=41),

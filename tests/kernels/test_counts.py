@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse
 
 from fedfactor.kernels import compiled
+from fedfactor.kernels.factors import balance
 from fedfactor.kernels.nmf import counts
 from fedfactor.kernels.nmf.missing_cells import Penalty, solve_rows_masked
-from fedfactor.kernels.nmf.scales import balance
 
 
 def data(seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from fedfactor.kernels.nmf.comparable import match_common
+from fedfactor.kernels.factors import match_common
 from fedfactor.kernels.nmf.pivoting import pivot_rows
 from fedfactor.kernels.nmf.proximal_descent import inexact_step, proximal_step, schedule
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from fedfactor import DataError
-from fedfactor.algorithms import FedSPLIT, PooledCF
+from fedfactor.algorithms import FedSPLIT, PooledCF, PooledCNMF
 from fedfactor.selection import (
     choose_recommender,
     rating_folds,
@@ -73,7 +73,7 @@ def test_all_combinations_are_tried_when_they_are_few():
     pytest.importorskip("optuna")
     R = ratings()
     owners = {"a": R[:20], "b": R[20:]}
-    found = tune_recommender(PooledCF(1), {"eta_item": (1e-9, 0.005)}, owners, trials=9, folds=1)
+    found = tune_recommender(PooledCNMF(1), {"eta_item": (1e-9, 0.005)}, owners, trials=9, folds=1)
     assert found.trials == 2
     assert found.settings["eta_item"] == 0.005
 

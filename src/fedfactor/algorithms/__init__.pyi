@@ -13,8 +13,9 @@ from .felb import FALB as FALB
 from .felb import FELB as FELB
 from .fnmf.algorithm import FNMF as FNMF
 from .one_shot_nmf import OneShotNMF as OneShotNMF
-from .pooled_bmf import PooledBMF as PooledBMF
+from .pooled_bmf.algorithm import PooledBMF as PooledBMF
 from .pooled_cf import PooledCF as PooledCF
+from .pooled_cnmf import PooledCNMF as PooledCNMF
 from .pooled_nmf.algorithm import PooledNMF as PooledNMF
 from .secure_nmf import SynSD as SynSD
 from .secure_nmf import SynSSD as SynSSD

@@ -21,8 +21,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import refit_rows
-from fedfactor.kernels.nmf.comparable import match_common
+from fedfactor.kernels.factors import match_common, refit_rows
 from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, gram, sums
 

@@ -105,7 +105,7 @@ def transform(
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
         U = method.fold_in(X, LocalFactors(np.empty((0, V.shape[0]), V.dtype), V), mask)
-        write_atomic(out, _csv(U, table.rows) if out.suffix == ".csv" else _npy(U))
+        write_atomic(out, _csv(U, table.row_ids) if out.suffix == ".csv" else _npy(U))
     typer.echo(f"{out}: U of {U.shape[0]} rows, {U.shape[1]} components, readable by you only.")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.errors import DataError
+from fedfactor.core.ids import looks_like_ids, names_ids
 from fedfactor.core.protocol import Domain, Meta
 
 
@@ -32,10 +33,14 @@ def as_matrix(data: Any) -> tuple[Any, tuple[str, ...] | None]:
     """Turn rows into a floating matrix and its column names; copies only when the dtype or the layout demands it."""
     refuse_masked(data)
     features: tuple[str, ...] | None = None
+    if is_named(data):
+        names = data.var_names if hasattr(data, "var_names") else data.features
+        features, data = None if names is None else tuple(map(str, names)), data.X
     if is_sparse(data):
         X = _summed(data.tocsr())
-    elif hasattr(data, "columns") and hasattr(data, "to_numpy"):
+    elif is_frame(data):
         features = _column_names(data.columns)
+        check_frame(data)
         X = _frame_values(data)
     elif hasattr(data, "detach") or (hasattr(data, "__cuda_array_interface__")):
         X = data
@@ -47,6 +52,58 @@ def as_matrix(data: Any) -> tuple[Any, tuple[str, ...] | None]:
             "X.reshape(1, -1) makes one row of one sample."
         )
     return _as_floating(X), features
+
+
+def is_frame(data: Any) -> bool:
+    """Tell a data frame, of pandas or of polars, without importing either."""
+    return hasattr(data, "columns") and hasattr(data, "to_numpy")
+
+
+def is_named(data: Any) -> bool:
+    """Tell a matrix with names beside it: a table that a reader made, or AnnData."""
+    return hasattr(data, "X") and (hasattr(data, "var_names") or hasattr(data, "row_ids"))
+
+
+def row_ids_of(data: Any) -> tuple[str, ...] | None:
+    """Row ids that come with the rows: those of a table, cell names of AnnData, an index that somebody set."""
+    if is_named(data):
+        found = data.obs_names if hasattr(data, "obs_names") else data.row_ids
+        return None if found is None else tuple(map(str, found))
+    index = getattr(data, "index", None)
+    if not is_frame(data) or index is None or not hasattr(index, "dtype"):
+        return None
+    bare = getattr(index, "name", None) is None and str(index.dtype).startswith(("int", "uint"))
+    return None if bare else tuple(map(str, index))
+
+
+def check_frame(frame: Any) -> None:
+    """Refuse a frame with a column of identifiers, or of text: the first would be factored, the second cannot be."""
+    for name in frame.columns:
+        column = frame[name]
+        if len(getattr(column, "shape", ())) != 1:  # two columns of one name are refused elsewhere
+            return
+        values = column.to_numpy()
+        if values.dtype.kind in "OUST":
+            _refuse_text(frame, name, values)
+        elif values.dtype.kind in "iuf" and isinstance(name, str) and names_ids(name) and looks_like_ids(name, values):
+            raise DataError(
+                f"The column {name!r} looks like identifiers: its name says so, and no two rows share a value. They "
+                f"would be factored, and sums over them sent. Make it the index, frame.set_index({name!r}), or drop "
+                "it; if it is a measurement, rename it."
+            )
+
+
+def _refuse_text(frame: Any, name: Any, values: Any) -> None:
+    for place, value in enumerate(values.tolist()):
+        if isinstance(value, str):
+            try:
+                float(value)
+            except ValueError:
+                raise DataError(
+                    f"The values are not numbers: column {name!r} holds {value!r} (could not convert string to float) "
+                    f"in row {place}. Drop the column, frame.drop(columns=[{name!r}]), make it the index if it names "
+                    "rows, or encode it; fedfactor.read(frame) takes ids and yes/no columns apart by itself."
+                ) from None
 
 
 def refuse_masked(data: Any) -> None:
@@ -106,17 +163,63 @@ def _frame_values(frame: Any) -> Any:
 def _as_floating(X: Any) -> Any:
     kind = dtype_name(X)
     if kind in ("float32", "float64"):
-        return X
+        return as_real(X) if isinstance(X, np.ndarray) or is_sparse(X) else X
     if hasattr(X, "detach"):
-        return X.float() if kind in ("float16", "bfloat16") else X.double()
-    if kind.startswith(("datetime", "timedelta")):
-        raise DataError(f"The values are not numbers but dates or spans of time ({kind}). Encode or drop them first.")
-    if "complex" in kind:
-        raise DataError("Complex data not supported: the factors are real. Use X.real, or the magnitudes abs(X).")
-    try:
-        return X.astype(np.float32 if kind == "float16" else np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"The values are not numbers ({error}). Encode or drop such columns first.") from None
+        small = kind in ("float16", "bfloat16", "uint8", "int8", "int16", "bool")
+        return X.float() if small else X.double()
+    if kind == "object" or kind.startswith(("str", "<U", "bytes")):
+        try:
+            return X.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"The values are not numbers ({error}). Encode or drop such columns first.") from None
+    return as_real(X)
+
+
+def real_dtype(kind: str, size: int) -> str:
+    """Name the floating type for values of a kind (NumPy's letter) and a size in bytes: the one rule of the house.
+
+    Floats keep their precision. float32 holds every integer up to 2**24, so 8- and 16-bit integers and booleans lose
+    nothing in it and take half the memory of float64; other integers become float64.
+
+    Examples
+    --------
+    >>> real_dtype("u", 1), real_dtype("i", 4), real_dtype("f", 2)
+    ('float32', 'float64', 'float32')
+    """
+    return "float32" if size <= 2 or (kind == "f" and size == 4) else "float64"
+
+
+def as_real(X: Any, where: str = "") -> Any:
+    """Bring an array or a sparse matrix to the floating type that :func:`real_dtype` names.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix
+        Any numeric dtype.
+    where : str
+        What to call the data in an error.
+
+    Returns
+    -------
+    ndarray or sparse matrix
+        ``X`` itself where it was float32 or float64 in native byte order, else a copy.
+
+    Examples
+    --------
+    >>> as_real(np.array([[0, 255]], dtype="uint8"), "pixels").dtype
+    dtype('float32')
+    """
+    kind = X.dtype.kind
+    if kind not in "biuf":
+        what = {"M": "dates", "m": "spans of time", "c": "complex numbers"}.get(kind, str(X.dtype))
+        remedy = "Use X.real, or the magnitudes abs(X)" if kind == "c" else "Encode or drop them first"
+        raise DataError(
+            f"{f'{where}: the' if where else 'The'} values are not real numbers but {what} ({X.dtype}): "
+            f"{'Complex data not supported. ' if kind == 'c' else ''}{remedy}."
+        )
+    real = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
+    # A cast map is no map any more, though NumPy keeps calling it one.
+    return np.asarray(real) if isinstance(real, np.memmap) and real is not X else real
 
 
 def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:
@@ -151,8 +254,18 @@ def _fill(X: Any, mask: Any) -> Any:
     return np.where(mask, X, np.zeros((), X.dtype))  # type: ignore[reportUnknownVariableType]
 
 
-def check_values(name: str, X: Any, mask: Any, domain: Domain) -> float:
-    """Raise when a value is not finite or lies outside what the algorithm takes; return the largest magnitude."""
+def check_values(
+    name: str,
+    X: Any,
+    mask: Any,
+    domain: Domain,
+    features: tuple[str, ...] | None = None,
+    row_ids: tuple[str, ...] | None = None,
+) -> float:
+    """Raise when a value is not finite or lies outside what the algorithm takes; return the largest magnitude.
+
+    Names of columns and rows, where they are known, tell the owner where to look.
+    """
     values = X.data if is_sparse(X) else X.values() if "sparse_csr" in str(getattr(X, "layout", "")) else X
     if math.prod(values.shape) == 0:
         return 0.0
@@ -164,11 +277,13 @@ def check_values(name: str, X: Any, mask: Any, domain: Domain) -> float:
         remedy = (
             "pass missing_values=numpy.nan if NaN marks missing cells, or fill them" if kind == "NaN" else "clip them"
         )
-        raise DataError(f"Input X contains {kind} (owner {name!r}), which no factor can explain: {remedy}.")
+        where = _place(X, lambda part: ~np.isfinite(part), features, row_ids)
+        raise DataError(f"Input X contains {kind} (owner {name!r}{where}), which no factor can explain: {remedy}.")
     if domain != "real" and low < 0:
         raise DataError(
-            f"Negative values in data passed: owner {name!r} has {low:g}, but the factors are non-negative. Shift or "
-            "clip the data, or take a method for real data."
+            f"Negative values in data passed: owner {name!r} has {low:g}"
+            f"{_place(X, lambda part: part == low, features, row_ids)}, but the factors are non-negative. Shift or "
+            "clip the data, drop the column, or take a method for real data."
         )
     if domain == "binary" and not _is_binary(values):
         raise DataError(
@@ -182,6 +297,27 @@ def check_values(name: str, X: Any, mask: Any, domain: Domain) -> float:
             "units, or double precision if this is single."
         )
     return largest
+
+
+def _place(X: Any, wrong: Any, features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None) -> str:
+    """Say in which row and column the first wrong cell lies; nothing for arrays that NumPy does not hold."""
+    if is_sparse(X):
+        cells = X.tocoo()
+        found = np.flatnonzero(wrong(cells.data))
+        if not len(found):
+            return ""
+        row, column = int(cells.coords[0][found[0]]), int(cells.coords[1][found[0]])
+    elif isinstance(X, np.ndarray):
+        row, column = next(
+            ((i, int(hits[0])) for i in range(len(X)) if len(hits := np.flatnonzero(wrong(X[i])))), (-1, -1)
+        )
+        if row < 0:
+            return ""
+    else:
+        return ""
+    who = f"row {row}" if row_ids is None else f"row {row} (id {row_ids[row]!r})"
+    what = str(column) if features is None else repr(features[column])
+    return f" in {who}, column {what}"
 
 
 def check_scale(largest: float, dtype: str) -> None:
@@ -216,15 +352,21 @@ def check_features(
             f"Owner {named!r} names its features but owner {bare!r} does not, so nobody can tell whether the columns "
             "agree. Name them for all owners, or for none."
         )
-    odd = sorted(set(features) ^ set(reference))
-    if odd:
-        holder = name if odd[0] in features else first
+    here, there = set(features), set(reference)
+    only = {first: [f for f in reference if f not in here], name: [f for f in features if f not in there]}
+    if any(only.values()):
+        told = "; ".join(f"{_listed(names)} is only known to {who!r}" for who, names in only.items() if names)
         raise DataError(
-            f"Feature names of owners {name!r} and {first!r} clash: {odd[0]!r} is only known to {holder!r} "
-            f"({len(odd)} such names). Agree on one set of columns first."
+            f"Feature names of owners {name!r} and {first!r} clash: {told}. Agree on one set of columns first: leave "
+            "columns out that not all have, or add those that are lacking."
         )
     position = {feature: index for index, feature in enumerate(features)}
     return [position[feature] for feature in reference]
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 def check_tiling(bounds: Sequence[tuple[int, int, int, int] | None], n_features: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 
 class FedfactorError(Exception):
     """Anything this library raises on purpose."""
@@ -52,3 +54,13 @@ class SketchLeakError(FedfactorError, RuntimeError):
 
 class ExposureWarning(UserWarning):
     """Enough sketches were published to solve for what was sketched."""
+
+
+def callers_level() -> int:
+    """Count the frames of this library, and of what called it on its behalf, above the line a warning is about."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(
+        ("fedfactor.", "sklearn.", "dataclasses")
+    ):
+        level, frame = level + 1, frame.f_back
+    return level - 1

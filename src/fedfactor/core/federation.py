@@ -18,6 +18,7 @@ from fedfactor.core.checks import (
     dtype_name,
     is_sparse,
     library,
+    row_ids_of,
     split_missing,
 )
 from fedfactor.core.errors import DataError
@@ -42,16 +43,22 @@ class Shard:
     holdout : bool array like X, or sparse matrix, optional
         Cells kept aside for :meth:`Algorithm.score`, which then speaks of them alone: True where X holds one, or the
         stored cells of a matrix that has them. They must not be observed cells.
+    row_ids : tuple of str, optional
+        What the owner calls its rows. They stay with the owner, as the rows do.
+    id_name : str, optional
+        The column that the ids came from.
     """
 
     X: Array
     mask: Array | str | None = None
     features: tuple[str, ...] | None = None
     holdout: Array | None = None
+    row_ids: tuple[str, ...] | None = None
+    id_name: str | None = None
 
     @classmethod
     def of(cls, data: Any, missing_values: Missing = None) -> Shard:
-        """Build a shard from an array, a sparse matrix, a data frame or a torch tensor.
+        """Build a shard from an array, a sparse matrix, a data frame, a torch tensor, AnnData, or a table as read.
 
         Examples
         --------
@@ -62,8 +69,8 @@ class Shard:
             X = check_parts(data.X, data.mask, data.features)
             return data if X is data.X else replace(data, X=X)
         X, features = as_matrix(data)
-        X, mask = split_missing(X, missing_values)
-        return cls(X=X, mask=mask, features=features)
+        X, mask = split_missing(X, getattr(data, "missing_values", None) if missing_values is None else missing_values)
+        return cls(X, mask, features, row_ids=row_ids_of(data), id_name=getattr(data, "id_name", None))
 
     @property
     def n_rows(self) -> int:
@@ -221,7 +228,7 @@ class Federation:
                     raise DataError(f"The columns of node {name!r} are in another order than those of {first.name!r}.")
                 shard = _reorder(shard, order, first.features)
             shard = self._open[name] = _cast(shard, meta.dtype)
-            largest = max(largest, check_values(name, shard.X, shard.mask, domain))
+            largest = max(largest, check_values(name, shard.X, shard.mask, domain, shard.features, shard.row_ids))
         return largest
 
 
@@ -245,6 +252,8 @@ def agree(found: Sequence[Facts]) -> Meta:
     for each in found:
         if each.n_rows == 0:
             raise DataError(f"Owner {each.name!r} has no rows. Leave it out, or give it at least one row.")
+        if each.features is not None and first.features is not None:
+            check_features(each.name, each.features, first.name, first.features)
         if each.n_features != first.n_features:
             raise DataError(
                 f"Owner {each.name!r} has {each.n_features} columns but {first.name!r} has {first.n_features}. All "
@@ -266,7 +275,7 @@ def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | Non
     def turned(part: Any) -> Any:
         return part if part is None or isinstance(part, str) else part[:, np.asarray(order)]
 
-    return Shard(turned(shard.X), turned(shard.mask), features, turned(shard.holdout))
+    return replace(shard, X=turned(shard.X), mask=turned(shard.mask), features=features, holdout=turned(shard.holdout))
 
 
 def _cast(shard: Shard, dtype: str) -> Shard:

@@ -96,7 +96,9 @@ def grid_federation(X: Any, nodes: int | Mapping[str, int] = 2) -> Federation:
         block = X[:, columns[i] : columns[i + 1]]
         rows = rows.tocsc() if is_sparse(rows) else np.asfortranarray(rows)
         block = block.tocsr() if is_sparse(block) else np.ascontiguousarray(block)
-        shards[name] = GridShard(rows, None, features, None, block, int(row_starts[i]), columns[i])
+        shards[name] = GridShard(
+            rows, features=features, columns=block, row_start=int(row_starts[i]), column_start=columns[i]
+        )
     return Federation(shards)
 
 

@@ -1,3 +1,4 @@
+from .content import Reading as Reading
 from .fetch import Dataset as Dataset
 from .fetch import available as available
 from .fetch import data_folder as data_folder
@@ -10,6 +11,7 @@ from .io import load_table as load_table
 from .io import open_files as open_files
 from .io import owner_name as owner_name
 from .io import owner_names as owner_names
+from .io import read as read
 from .partition import by_class as by_class
 from .partition import by_label_skew as by_label_skew
 from .partition import row_positions as row_positions

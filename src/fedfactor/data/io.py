@@ -1,48 +1,67 @@
-"""From files to tables, shards and federations. The format follows from the file's ending."""
+"""The reader: from files, and from tables in memory, to tables, shards and federations."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedfactor.core.checks import split_missing
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.data import formats, text
+from fedfactor.data.content import Missing, Reading
+from fedfactor.data.formats import format_of
 from fedfactor.data.table import Table, finish_table
 
-__all__ = ["Table", "load_shard", "load_table", "open_files", "owner_name", "owner_names"]
+__all__ = ["Table", "load_shard", "load_table", "open_files", "owner_name", "owner_names", "read"]
 
-Missing = float | str | None
-
-_READERS: dict[str, Callable[[Path, int | None], tuple[Any, Any, Any]]] = {
-    ".npy": formats.read_npy,
-    ".npz": formats.read_npz,
-    ".parquet": formats.read_parquet,
-    ".mtx": formats.read_mtx,
-    ".mtx.gz": formats.read_mtx,
-    ".csv": text.read_text,
-    ".csv.gz": text.read_text,
-    ".tsv": text.read_text,
-    ".tsv.gz": text.read_text,
-}
+_log = logging.getLogger("fedfactor.data")
+"""Tells, at level INFO, what was taken for what: one line a table."""
 
 
-def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Table:
-    r"""Read one owner's rows from a file.
+def read(
+    source: Any,
+    *,
+    id: str | None = None,
+    columns: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    sep: str | None = None,
+    decimal: str | None = None,
+    missing_values: Missing = None,
+    layer: str | None = None,
+    long: bool | None = None,
+    repeated_ids: bool = False,
+    max_bytes: int | None = None,
+) -> Table:
+    r"""Read one owner's rows: the same reader for every command, every format, and tables in memory.
 
     Parameters
     ----------
-    path : path
-        ``.npy`` (mapped, not read), ``.npz`` (SciPy's CSR; or the array ``X``, with optional names ``features`` and
-        ``rows``; or the only array), ``.csv``, ``.tsv`` and their ``.gz`` (header = features; a first column that is
-        not all numbers = row ids; empty or NA = NaN), ``.parquet`` (needs the extra ``data``), ``.mtx``, ``.mtx.gz``.
+    source : path, data frame, Arrow table, AnnData, array or sparse matrix
+        A file whose ending names its format: ``.csv`` and ``.tsv`` (also ``.gz``; separator and decimal sign are found,
+        yes/no and True/False are 1/0, empty or NA is NaN), ``.parquet``, ``.feather`` and ``.arrow`` (a frame's index
+        names the rows), ``.h5ad``, ``.npy`` (mapped, not read), ``.npz`` (SciPy's sparse matrix, or the array ``X``, or
+        the only array; with names ``features`` and ``rows`` beside it), ``.mtx`` (also ``.gz``). Or a table in memory:
+        of pandas, of polars, or of anything that speaks Arrow; AnnData; a plain or sparse matrix.
+    id : str, optional
+        The column that names the rows; ``"none"``: no column does, whatever it looks like. By default a column whose
+        name speaks of ids, or a first column of text.
+    columns, drop : iterable of str
+        Columns to take, and to leave out; ``*`` and ``?`` stand for any letters.
+    sep, decimal : str, optional
+        Separator and decimal sign of text files.
     missing_values : None, nan, number or "unstored"
-        Only ``nan`` lets NaN pass. The values are left as they are: a :class:`~fedfactor.core.federation.Federation`
-        sets missing cells apart.
+        Only ``nan`` lets NaN pass. The values are left as they are: a :class:`~fedfactor.Federation` sets missing cells
+        apart.
+    layer : str, optional
+        For AnnData: the layer to take instead of X.
+    long : bool, optional
+        Whether the table has one line for each cell (``user, item, rating``); by default its column names tell.
+    repeated_ids : bool
+        Whether several rows may share an id.
     max_bytes : int, optional
         What the file may unfold to in memory; by default 1 GB or fifty times its size on disk, whichever is more.
 
@@ -50,52 +69,100 @@ def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, 
     -------
     Table
         ``X`` float32 or float64: 8- and 16-bit integers, booleans and float16 become float32, other integers float64.
+        ``said`` tells in one line what was taken for what.
 
     Raises
     ------
     DataError
-        The file is missing, damaged, empty, not numeric, or asks for too much memory.
+        The file is missing, damaged, empty, not numeric, asks for too much memory, or its row ids are not unique.
     MissingExtraError
-        Parquet without pyarrow.
+        Parquet without pyarrow, or ``.h5ad`` without h5py.
 
     Notes
     -----
-    Pickled content is never loaded. Memory: the matrix and a few columns or rows. An integer ``.npy`` is read and cast.
+    What looks like an identifier is never a feature unless `columns` names it or `id` is ``"none"``: it becomes the row
+    ids, and the line says so. Pickled content is never loaded. Memory: the matrix and a few columns or rows. An integer
+    ``.npy`` is read and cast.
 
     Examples
     --------
     >>> import tempfile, pathlib
-    >>> from fedfactor.data.io import load_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "north.csv")
-    ...     _ = path.write_text("id,age,weight\nanna,31,60.5\nbert,44,72\n")
-    ...     table = load_table(path)
-    >>> table.features, table.rows, table.X.shape
-    (('age', 'weight'), ('anna', 'bert'), (2, 2))
+    ...     _ = path.write_text("patient_id;age;weight\n17;31;60,5\n4;44;72\n9;50;81,5\n")
+    ...     table = read(path)
+    >>> table.features, table.row_ids, table.X.shape
+    (('age', 'weight'), ('17', '4', '9'), (3, 2))
+    >>> table.said.partition("north.csv: ")[2]
+    '3 rows × 2 columns; cells apart by semicolons; decimal comma; row ids: patient_id.'
     """
-    path = Path(path)
-    reader = _READERS[_ending(path)]
+    reading = Reading(
+        id, tuple(columns), tuple(drop), sep, decimal, missing_values, layer, long, repeated_ids, max_bytes
+    )
+    if isinstance(source, (str, os.PathLike)):
+        return load(source, reading)
+    from fedfactor.data.memory import content_of
+
+    return _told(finish_table("The table", content_of(source, reading), reading))
+
+
+def load(path: str | os.PathLike[str], reading: Reading | None = None) -> Table:
+    """Read a file as a :class:`Reading` says."""
+    path, reading = Path(path), reading or Reading()
+    kind, _ = format_of(path)
     try:
         if not path.is_file():
             raise DataError(f"{path} is {'a folder' if path.is_dir() else 'not there'}. Give the path of a data file.")
-        X, features, rows = reader(path, max_bytes)
+        return _told(finish_table(path, kind.load().read(path, reading), reading))
+    except (DataError, MissingExtraError):
+        raise
     except PermissionError as error:
         raise DataError(f"{path} may not be read by this user. Change its permissions or its owner.") from error
-    return finish_table(path, X, features, rows, missing_values)
+    except MemoryError as error:
+        raise DataError(f"{path} does not fit into memory. Split it, or read fewer columns.") from error
+    except Exception as error:  # whatever a damaged file makes a library raise, the file is what is wrong
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}). Copy or export it again.") from error
 
 
-def load_shard(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Shard:
+def _told(table: Table) -> Table:
+    _log.info("%s", table.said)
+    return table
+
+
+def load_table(path: str | os.PathLike[str], *, missing_values: Missing = None, max_bytes: int | None = None) -> Table:
+    """Read one owner's rows from a file: :func:`read` with two of its options.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/a.npz", X=np.eye(3), features=["x", "y", "z"])
+    ...     load_table(f"{folder}/a.npz").features
+    ('x', 'y', 'z')
+    """
+    return load(path, Reading(missing_values=missing_values, max_bytes=max_bytes))
+
+
+def load_shard(
+    path: str | os.PathLike[str],
+    *,
+    missing_values: Missing = None,
+    max_bytes: int | None = None,
+    reading: Reading | None = None,
+) -> Shard:
     """Read one owner's rows from a file as a shard, with missing cells set apart.
 
     Parameters
     ----------
     path, missing_values, max_bytes
-        As in :func:`load_table`.
+        As in :func:`read`.
+    reading : Reading, optional
+        All options at once, instead of these.
 
     Returns
     -------
     Shard
-        Rows, mask of observed cells and column names.
+        Rows, mask of observed cells, column names and row ids.
 
     Examples
     --------
@@ -106,13 +173,21 @@ def load_shard(path: str | os.PathLike[str], *, missing_values: Missing = None, 
     ...     load_shard(f"{folder}/a.npz").features
     ('x', 'y', 'z')
     """
-    table = load_table(path, missing_values=missing_values, max_bytes=max_bytes)
-    X, mask = split_missing(table.X, missing_values)
-    return Shard(X=X, mask=mask, features=table.features)
+    return shard_of(load(path, reading or Reading(missing_values=missing_values, max_bytes=max_bytes)))
+
+
+def shard_of(table: Table) -> Shard:
+    """Set missing cells apart."""
+    X, mask = split_missing(table.X, table.missing_values)
+    return Shard(X, mask, table.features, row_ids=table.row_ids, id_name=table.id_name)
 
 
 def open_files(
-    paths: Iterable[str | os.PathLike[str]], *, missing_values: Missing = None, max_bytes: int | None = None
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    missing_values: Missing = None,
+    max_bytes: int | None = None,
+    reading: Reading | None = None,
 ) -> Federation:
     """Make a federation of files, one owner each, named after the file and read when first needed.
 
@@ -120,8 +195,8 @@ def open_files(
     ----------
     paths : iterable of path
         One file per owner.
-    missing_values, max_bytes
-        As in :func:`load_table`.
+    missing_values, max_bytes, reading
+        As in :func:`load_shard`.
 
     Returns
     -------
@@ -140,11 +215,9 @@ def open_files(
     (('north', 'south'), 4)
     """
     owners = owner_names(paths)
-    openers = {
-        name: partial(load_shard, path, missing_values=missing_values, max_bytes=max_bytes)
-        for name, path in owners.items()
-    }
-    return Federation(openers, missing_values=missing_values)
+    reading = reading or Reading(missing_values=missing_values, max_bytes=max_bytes)
+    openers = {name: partial(load_shard, path, reading=reading) for name, path in owners.items()}
+    return Federation(openers, missing_values=reading.missing_values)
 
 
 def owner_name(path: str | os.PathLike[str]) -> str:
@@ -167,7 +240,7 @@ def owner_name(path: str | os.PathLike[str]) -> str:
     'st.mary'
     """
     path = Path(path)
-    return path.name[: -len(_ending(path))]
+    return path.name[: -len(format_of(path)[1])]
 
 
 def owner_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
@@ -203,11 +276,3 @@ def owner_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
             )
         owners[name] = path
     return owners
-
-
-def _ending(path: Path) -> str:
-    name = path.name.lower()
-    known = [ending for ending in _READERS if name.endswith(ending) and len(name) > len(ending)]
-    if not known:
-        raise DataError(f"{path} has no ending that names a known format. Use one of {', '.join(_READERS)}.")
-    return max(known, key=len)

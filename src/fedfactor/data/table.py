@@ -1,29 +1,27 @@
-"""What every reader returns, and the checks that are made once, here, and nowhere later."""
+"""What every reader returns, and what is decided once, here, for every format: ids, text, yes/no, long tables."""
 
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from fedfactor.core.checks import as_real
 from fedfactor.core.errors import DataError
+from fedfactor.core.ids import looks_like_ids, names_ids
+from fedfactor.data.content import NO_ID, Content, Missing, Reading, listed
+from fedfactor.data.formats.delimited import numbers_of
+from fedfactor.data.long import Roles, pivot, roles_of
 
-__all__ = ["Table", "as_real", "refuse_bomb"]
+__all__ = ["Table", "finish_table"]
 
 _BLOCK = 1 << 22  # cells checked in one go: the check must not take as much memory as the matrix
-_ROOMY = 1 << 30  # up to 1 GB a file may unfold to any size ...
-_RATIO = 50  # ... beyond that to fifty times what it takes on disk
-_WHO = r"row|patient|subject|person|sample|case|user|customer|client|record"
-_NUMBER = r"id|nr|no|num|number|index|key"
-_IDENTIFIER = re.compile(rf"(.*[\W_])?({_NUMBER})|({_WHO})[\W_]?({_NUMBER})?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,135 +34,250 @@ class Table:
         Real values, float32 or float64. A ``.npy`` of such values stays a read-only map of the file.
     features : tuple of str or None
         Column names, where the format has them.
-    rows : tuple of str or None
+    row_ids : tuple of str or None
         Row identifiers, where the file has them. They stay with the owner.
+    id_name : str or None
+        The column that the identifiers came from.
+    missing_values : None, nan, number or "unstored"
+        What marks a missing cell: as was asked, or as a long table of ratings implies.
+    said : str
+        One line: what was taken for what.
     """
 
     X: Any
     features: tuple[str, ...] | None = None
-    rows: tuple[str, ...] | None = None
+    row_ids: tuple[str, ...] | None = None
+    id_name: str | None = None
+    missing_values: Missing = None
+    said: str = ""
+
+    @property
+    def rows(self) -> tuple[str, ...] | None:
+        """The row ids by their former name."""
+        warnings.warn("Table.rows is now Table.row_ids; the old name goes in 0.3.", DeprecationWarning, stacklevel=2)
+        return self.row_ids
 
 
-def as_real(X: Any, where: str) -> Any:
-    """Fix the dtype, once: small integers, booleans and float16 become float32, other integers float64.
-
-    float32 holds every integer up to 2**24, so 8- and 16-bit integers lose nothing and take half the memory of float64.
-
-    Parameters
-    ----------
-    X : ndarray or sparse matrix
-        Any numeric dtype.
-    where : str
-        What to call the data in an error.
-
-    Returns
-    -------
-    ndarray or sparse matrix
-        ``X`` itself where it was float32 or float64 in native byte order, else a copy.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor.data.table import as_real
-    >>> as_real(np.array([[0, 255]], dtype="uint8"), "pixels").dtype
-    dtype('float32')
-    """
-    kind, size = X.dtype.kind, X.dtype.itemsize
-    if kind not in "biuf":
+def finish_table(where: object, content: Content, reading: Reading) -> Table:
+    """Decide what the columns are, check shape, names and values, fix the dtype, and say what was done."""
+    said = list(content.said)
+    if len(content.X.shape) != 2:
         raise DataError(
-            f"{where} holds {X.dtype} values, but a factorisation needs real numbers. Convert or drop those columns."
+            f"{where} holds an array of shape {content.X.shape}, but a table has rows and columns. Reshape it to 2-D."
         )
-    small = size <= 2 or (kind == "f" and size == 4)
-    real = X.astype(np.float32 if small else np.float64, copy=False)
-    # A cast map is no map any more, though NumPy keeps calling it one.
-    return np.asarray(real) if isinstance(real, np.memmap) and real is not X else real
-
-
-def refuse_bomb(path: Path, unfolded: int, max_bytes: int | None) -> None:
-    """Refuse a file that says it unfolds to an absurd size, before anything is allocated for it.
-
-    Parameters
-    ----------
-    path : Path
-        The file on disk.
-    unfolded : int
-        Bytes that its header or its content so far asks for.
-    max_bytes : int or None
-        The caller's own limit. None: 1 GB or fifty times the size on disk, whichever is more.
-
-    Raises
-    ------
-    DataError
-        If it asks for more.
-    """
-    stored = path.stat().st_size
-    limit = max(_ROOMY, _RATIO * stored) if max_bytes is None else max_bytes
-    if unfolded > limit:
-        raise DataError(
-            f"{path} takes {stored:,} bytes on disk but unfolds to {unfolded:,} or more, over the limit of {limit:,}. "
-            f"It may be damaged or made to exhaust memory. If you trust it, pass max_bytes={unfolded}."
-        )
-
-
-def refuse_duplicates(path: Path, names: Iterable[str]) -> None:
-    """Refuse a table in which two columns share a name."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataError(
-            f"{path} names the column {twice[0]!r} more than once ({len(twice)} such names). Owners' columns are "
-            "matched by name, so every name must be unique: rename or drop the duplicates."
-        )
-
-
-def finish_table(path: Path, X: Any, features: Any, rows: Any, missing_values: Any) -> Table:
-    """Check shape, names and values, fix the dtype, and close the table."""
-    if X.ndim != 2:
-        raise DataError(
-            f"{path} holds an array of shape {X.shape}, but a table has rows and columns. Reshape it to 2-D."
-        )
+    if content.features is None and (reading.columns or reading.drop or reading.id not in (None, NO_ID)):
+        raise DataError(f"{where} does not name its columns, so none can be chosen by name. Use a format with names.")
+    roles = roles_of([name for name in content.order if reading.takes(name)], reading) if content.order else None
+    missing = reading.missing_values
+    if roles is not None:
+        X, features, ids = _pivoted(where, content, roles)
+        id_name: str | None = roles.who
+        said.append(f"a long table: {roles.who} as rows, {roles.what} as columns, {roles.value} as values")
+        if roles.rest:
+            said.append(f"left out: {', '.join(roles.rest)}")
+        if missing is None and roles.rated:
+            missing = "unstored"
+            said.append("what is not listed is missing")
+    else:
+        X, features, ids, id_name = _decided(where, content, reading, said)
     n, m = X.shape
-    if n == 0 or m == 0:
-        raise DataError(f"{path} is empty: it has {n} rows and {m} columns. Leave this owner out, or check the export.")
-    features, rows = _names(path, features, m, "column"), _names(path, rows, n, "row")
-    refuse_duplicates(path, features or ())
-    X = as_real(X, str(path))
-    if not isinstance(X, np.memmap):  # a map is not read on opening; a Federation looks at its values before it runs
-        _check_values(path, X, features, isinstance(missing_values, float) and math.isnan(missing_values))
-    if features and rows is None:
-        _warn_of_identifiers(path, X, features[0])
-    return Table(X, features, rows)
-
-
-def _warn_of_identifiers(path: Path, X: Any, name: str) -> None:
-    """Say so when the first column seems to number the rows: its values would be factored, and sums of them sent."""
-    if sparse.issparse(X) or len(X) < 3 or not _IDENTIFIER.fullmatch(name.strip()):
-        return
-    column = np.asarray(X[:, 0])
-    if np.array_equal(column, np.trunc(column)) and len(np.unique(column)) == len(column):
-        warnings.warn(
-            f"{path}: the first column, {name!r}, holds another whole number in every row, and its name sounds like an "
-            "identifier. It is factored like any feature, and sums over it are sent. Drop it, or leave its name empty, "
-            "which makes it name the rows.",
-            UserWarning,
-            stacklevel=4,
+    if n and not m and (content.order or content.features):
+        raise DataError(
+            f"{where} has no column of numbers left (of {listed(content.order)}). Check the separator (--sep), or name "
+            "the columns to take (--columns)."
         )
+    if n == 0 or m == 0:
+        raise DataError(
+            f"{where} is empty: it has {n} rows and {m} columns. Leave this owner out, or check the export."
+        )
+    features, ids = _names(where, features, m, "column"), _names(where, ids, n, "row")
+    _refuse_twice(where, features)
+    _check_ids(where, ids, id_name, reading, content)
+    X = as_real(X, str(where))
+    if not isinstance(X, np.memmap):  # a map is not read on opening; a Federation looks at its values before it runs
+        lacking = _check_values(where, X, features, content, isinstance(missing, float) and math.isnan(missing))
+        if lacking:
+            said.append(f"{lacking:,} cells missing ({lacking / (n * m):.1%})")
+    line = f"{where}: {n:,} rows × {m:,} columns"
+    if sparse.issparse(X):
+        line += f", {X.nnz / (n * m):.2%} of the cells stored"
+    return Table(X, features, ids, id_name, missing, "; ".join([line, *said]) + ".")
 
 
-def _names(path: Path, names: Any, expected: int, what: str) -> tuple[str, ...] | None:
+def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[str], list[str]]:
+    def text(name: str) -> Sequence[str]:
+        if name in content.texts:
+            return content.texts[name]()
+        return [f"{value:.15g}" for value in _column(content, name).tolist()]
+
+    assert roles.value is not None
+    if roles.value in content.texts:
+        values, wrong = numbers_of(content.texts[roles.value]())
+        if values is None:
+            raise _not_a_number(where, content, roles.value, content.texts[roles.value]()[wrong], wrong)
+    else:
+        values = _column(content, roles.value)
+    X, rows, columns = pivot(where, roles, text(roles.who), text(roles.what), values)
+    return X, columns, rows
+
+
+def _column(content: Content, name: str) -> np.ndarray:
+    return np.asarray(content.X[:, (content.features or []).index(name)])
+
+
+def _decided(
+    where: object, content: Content, reading: Reading, said: list[str]
+) -> tuple[Any, list[str] | None, Sequence[str] | None, str | None]:
+    """Tell ids from features; turn text that is numbers, or yes and no, into numbers; refuse other text."""
+    X, features = content.X, content.features
+    if features is None:
+        return X, None, content.row_ids, content.id_name
+    ids, id_name = content.row_ids, content.id_name
+    left_out = [name for name in content.order if not reading.takes(name) and name != reading.id]
+    texts = {name: content.texts[name] for name in content.order if name in content.texts}
+    if reading.id not in (None, NO_ID):
+        id_name = reading.id
+        ids = texts.pop(id_name)() if id_name in texts else _as_ids(where, id_name, _column(content, id_name))
+    added: dict[str, np.ndarray] = {}
+    guess = reading.id is None
+    named = matches_any(reading)
+    first = content.order[0] if content.order else None
+    for name, read in texts.items():
+        cells = read()
+        values, wrong = numbers_of(cells)
+        looks = guess and name not in named
+        if values is not None:
+            # By their text, too: long numbers may be different where doubles are not.
+            differ = names_ids(name) and _whole(values) and len(set(cells)) == len(cells) > 2
+            if looks and (differ or looks_like_ids(name, values)):
+                if ids is None:
+                    ids, id_name = cells, name
+                else:
+                    left_out.append(name)
+            elif looks and names_ids(name) and len(values) > 2 and _whole(values):
+                raise _repeated(where, name, cells, content)
+            else:
+                added[name] = values
+        elif ids is None and looks and (name == first or names_ids(name) or _all_texts(cells)):
+            ids, id_name = cells, name
+        elif looks and names_ids(name):
+            left_out.append(name)
+        else:
+            raise _not_a_number(where, content, name, cells[wrong], wrong)
+    kept = [name for name in features if reading.takes(name) and name != id_name]
+    if guess and not sparse.issparse(X):
+        for name in list(kept):
+            values = _column(content, name)
+            if name not in named and looks_like_ids(name, values):
+                kept.remove(name)
+                if ids is None:
+                    ids, id_name = _as_ids(where, name, values), name
+                else:
+                    left_out.append(name)
+    if ids is not None:
+        said.append(f"row ids: {id_name or 'the index'}")
+    if left_out:
+        said.append(f"left out: {listed(left_out)}")
+    X, features = _assembled(content, kept, added)
+    return X, features, ids, id_name
+
+
+def matches_any(reading: Reading) -> frozenset[str]:
+    """Names that were asked for letter by letter: these are features, whatever they look like."""
+    return frozenset(word for word in reading.columns if not set(word) & set("*?["))
+
+
+def _assembled(content: Content, kept: list[str], added: dict[str, np.ndarray]) -> tuple[Any, list[str]]:
+    """Put the columns together in the order of the file; without a copy when nothing changes."""
+    features = content.features or []
+    if not added and kept == features:
+        return content.X, features
+    position = {name: j for j, name in enumerate(features)}
+    wanted = set(kept) | set(added)
+    order = [name for name in (content.order or features) if name in wanted]
+    if not added:
+        return content.X[:, [position[name] for name in order]], order
+    X = np.empty((content.X.shape[0], len(order)), np.float64)
+    for j, name in enumerate(order):
+        X[:, j] = added[name] if name in added else content.X[:, position[name]]
+    return X, order
+
+
+def _whole(values: np.ndarray) -> bool:
+    return bool(np.isfinite(values).all() and np.array_equal(values, np.trunc(values)))
+
+
+def _all_texts(cells: Sequence[str]) -> bool:
+    """Tell names, each once, from a column of numbers with a slip in it."""
+    return len(set(cells)) == len(cells) > 1 and all(numbers_of([cell])[0] is None for cell in cells)
+
+
+def _as_ids(where: object, name: str, values: np.ndarray) -> list[str]:
+    if values.size and float(np.nanmax(np.abs(values))) > 2**53:
+        raise DataError(
+            f"{where}: the ids in {name!r} have more digits than numbers keep apart. Say that they are ids: --id "
+            f"{name}, in Python id={name!r}."
+        )
+    return [f"{value:.17g}" for value in values.tolist()]
+
+
+def _not_a_number(where: object, content: Content, name: str, cell: str, i: int) -> DataError:
+    return DataError(
+        f"{where}, {content.place(i)}, column {name!r}: {cell!r} is not a number, which a factorisation needs. Leave "
+        f"the column out (--drop {name}), take it for ids (--id {name}), encode it, or leave what is missing empty."
+    )
+
+
+def _repeated(where: object, name: str, ids: Sequence[str], content: Content) -> DataError:
+    seen: dict[str, int] = {}
+    for place, each in enumerate(ids):
+        if each in seen:
+            return DataError(
+                f"{where}: the row ids in {name!r} are not unique: {each!r} stands in {content.place(seen[each])} and "
+                f"in {content.place(place)}. Remove one of the rows, take another column for the ids (--id), or leave "
+                f"this one out (--drop {name}). If it is a measurement, say so: --id none."
+            )
+        seen[each] = place
+    return DataError(f"{where}: the row ids in {name!r} cannot be used. Leave them out: --drop {name}.")
+
+
+def _check_ids(where: object, ids: Any, name: str | None, reading: Reading, content: Content) -> None:
+    if ids is None or reading.repeated_ids or len(set(ids)) == len(ids):
+        return
+    raise _repeated(where, name or "index", ids, content)
+
+
+def _names(where: object, names: Any, expected: int, what: str) -> tuple[str, ...] | None:
     if names is None:
         return None
     names = tuple(str(name) for name in names)
     if len(names) != expected:
-        raise DataError(f"{path} has {expected} {what}s but {len(names)} {what} names. Give one name for each.")
+        raise DataError(f"{where} has {expected} {what}s but {len(names)} {what} names. Give one name for each.")
     return names
 
 
-def _check_values(path: Path, X: Any, features: tuple[str, ...] | None, nan_is_missing: bool) -> None:
+def _refuse_twice(where: object, names: tuple[str, ...] | None) -> None:
+    twice = [name for name, count in Counter(names or ()).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{where} names the column {twice[0]!r} more than once ({len(twice)} such names). Owners' columns are "
+            "matched by name, so every name must be unique: rename or drop the duplicates."
+        )
+
+
+def _check_values(
+    where: object, X: Any, features: tuple[str, ...] | None, content: Content, nan_is_missing: bool
+) -> int:
+    """Look at every value once; return how many cells are missing."""
     values = X.data.reshape(-1, 1) if sparse.issparse(X) else X
     step = max(1, _BLOCK // values.shape[1])
+    lacking = 0
     for start in range(0, values.shape[0], step):
         block = values[start : start + step]
+        if np.isfinite(block).all():
+            continue
         bad = np.isinf(block) if nan_is_missing else ~np.isfinite(block)
+        lacking += int(np.isnan(block).sum())
         if not bad.any():
             continue
         i, j = (int(position) for position in np.argwhere(bad)[0])
@@ -172,16 +285,17 @@ def _check_values(path: Path, X: Any, features: tuple[str, ...] | None, nan_is_m
         i += start
         if sparse.issparse(X):
             i, j = int(np.searchsorted(X.indptr, i, side="right")) - 1, int(X.indices[i])
-        _complain(path, i, repr(features[j]) if features else str(j), value)
+        place = f"row {i}" if sparse.issparse(X) or features is None else content.place(i)
+        _complain(where, place, repr(features[j]) if features else str(j), value)
+    return lacking
 
 
-def _complain(path: Path, row: int, column: str, value: float) -> None:
+def _complain(where: object, place: str, column: str, value: float) -> None:
     if np.isinf(value):
         raise DataError(
-            f"{path} holds an infinite value in row {row}, column {column}. Remove or cap it before factoring."
+            f"{where} holds an infinite value in {place}, column {column}. Remove or cap it before factoring."
         )
     raise DataError(
-        f"{path} lacks a value in row {row}, column {column} (the first such cell; rows count from 0), and "
-        "missing_values does not say that NaN marks missing cells. Pass missing_values=float('nan'), on the command "
-        "line --missing-values nan, or fill them."
+        f"{where} lacks a value in {place}, column {column} (the first such cell), and nothing says "
+        "that NaN marks missing cells. Say so with --missing nan, in Python missing_values=float('nan'), or fill them."
     )

@@ -11,6 +11,7 @@ from fedfactor.core.errors import IncompatibleError, NotFiniteError, ProtocolErr
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
 from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.settings import check_settings
 from fedfactor.core.tree import Tree, kind_of, nbytes, tree_sum
 from fedfactor.core.wire import Spec, check_message
 
@@ -138,5 +139,6 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
             f"{type(algorithm).__name__} needs complete rows, but some cells are missing. Fill them, or take a method "
             "that handles missing cells, such as PooledNMF."
         )
+    check_settings(algorithm)
     algorithm.check(meta)
     return algorithm.messages(meta)

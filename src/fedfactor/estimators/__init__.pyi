@@ -18,6 +18,7 @@ from .nmf import FedAvgNMF as FedAvgNMF
 from .nmf import PooledNMF as PooledNMF
 from .recommend import FedSPLIT as FedSPLIT
 from .recommend import PooledCF as PooledCF
+from .recommend import PooledCNMF as PooledCNMF
 from .recommend_iterative import FCF as FCF
 from .recommend_iterative import FedMF as FedMF
 from .secure import SynSD as SynSD

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from dataclasses import replace
@@ -15,7 +14,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.checks import as_matrix, check_values
-from fedfactor.core.errors import DataError, IncompatibleError
+from fedfactor.core.errors import DataError, IncompatibleError, callers_level
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, user_fields
 from fedfactor.core.run import Run
@@ -222,7 +221,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                 f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. "
                 "Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
                 ConvergenceWarning,
-                stacklevel=_callers_level(),
+                stacklevel=callers_level(),
             )
 
     def _factors(self, client: str | None) -> LocalFactors:
@@ -278,14 +277,6 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         tags.input_tags.allow_nan = self._method.handles_missing and isinstance(missing, float) and math.isnan(missing)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _callers_level() -> int:
-    """Count the frames of this library, and of scikit-learn's wrapper, above the line that a warning is about."""
-    level, frame = 1, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("fedfactor.", "sklearn.")):
-        level, frame = level + 1, frame.f_back
-    return level - 1
 
 
 def _copy(U: Array) -> Array:

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from fedfactor.core.checks import as_matrix, refuse_masked
+from fedfactor.core.checks import as_matrix, check_features, check_frame, is_frame, is_named, real_dtype, refuse_masked
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Missing, Shard
 from fedfactor.core.tree import Array
@@ -62,10 +62,36 @@ def matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)
         return X
     refuse_masked(X)
+    if is_named(X):
+        return _named_matrix(estimator, X, reset=reset)
     _check_unique(list(getattr(X, "columns", ())))
+    if is_frame(X):
+        check_frame(X)
     # Finite or not is looked at when shards are checked, with a message that knows the owner and the remedy.
-    kinds = [np.float64, np.float32]
+    kinds = [np.float32] if _fits_single(X) else [np.float64, np.float32]
     return validate_data(estimator, X=X, reset=reset, accept_sparse="csr", dtype=kinds, ensure_all_finite=False)
+
+
+def _fits_single(X: Any) -> bool:
+    """Tell values that the one rule for dtypes keeps in single precision; scikit-learn would double them."""
+    kinds = list(X.dtypes) if is_frame(X) and hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
+    return bool(kinds) and all(
+        isinstance(kind, np.dtype) and kind.kind in "biuf" and real_dtype(kind.kind, kind.itemsize) == "float32"
+        for kind in kinds
+    )
+
+
+def _named_matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
+    """Take a matrix with names beside it (a table as read, AnnData) as scikit-learn takes a frame."""
+    rows, features = as_matrix(X)
+    known = getattr(estimator, "feature_names_in_", None)
+    if not reset and features is not None and known is not None:
+        order = check_features("X", features, "fit", tuple(known))
+        rows = rows if order is None else rows[:, np.asarray(order)]
+    validate_data(estimator, X=rows, reset=reset, skip_check_array=True)
+    if reset and features is not None:
+        estimator.feature_names_in_ = np.array(features, dtype=object)
+    return rows
 
 
 def _check_unique(names: list[Any]) -> None:

@@ -207,6 +207,129 @@ class PooledCF(FederatedRecommender):
 
     Parameters
     ----------
+    n_components : int, default=16
+        Rank k.
+    feedback : {"explicit", "implicit"}, default="explicit"
+        Ratings, or signs of interest.
+    ridge : float, default=0.05
+        Regularisation of factors for each rating that a user or an item has; ratings are brought to unit variance.
+    ridge_floor : float, default=6.0
+        Regularisation of factors whatever the number of ratings.
+    bias_ridge : float, default=3.0
+        Regularisation of biases, in ratings at the mean.
+    weight : float, default=3.0
+        Implicit feedback: how much more a stored 1 weighs than a cell that is not stored.
+    counts : {"log", "binary", "raw"}, default="log"
+        Implicit feedback: what a stored number r stands for: log₂(1 + r), 1, or r itself.
+    iterations : int, default=17
+        Exchanges at most before the last two.
+    validation : float, default=0.05
+        Share of the ratings that stays out of these exchanges, to judge by: when to stop, and whether the first two
+        settings should be halved or doubled. The last two exchanges use all ratings.
+    tol : float, default=2e-4
+        Go on to the last two exchanges when three in a row lower the error on the ratings kept aside by less than this
+        share; 0 uses all iterations.
+    min_ratings : int, default=3
+        Items with fewer ratings in all have a bias and no factors.
+    rounds : int, optional
+        Exchanges at most; by default 20.
+    n_clients : int, default=1
+        Owners to whom users are dealt at random when neither the ratings nor ``groups`` say who owns them.
+    engine : str or Engine, default="local"
+        How messages travel.
+    privacy : None, str or transforms, default=None
+        What protects uploads on their way.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of every stream; None draws one, kept in ``run_.seed``.
+    scale : (low, high), optional
+        Predictions are clipped to it; by default to the smallest and largest rating in ``fit``.
+    verbose : int, default=0
+        1 or more: a bar on a terminal, lines in the log elsewhere.
+
+    Attributes
+    ----------
+    items_ : ndarray of shape (m,)
+        Item ids.
+    users_ : dict of str to ndarray
+        User ids of each owner.
+    components_ : array
+        Item factors of the first owner's model; where it has biases, below them a row of ones and a row of levels.
+    client_factors_ : dict of str to array
+        User factors of each owner. Only a simulation has them all.
+    scale_ : (low, high) or None
+        To which predictions are clipped.
+    n_rejected_ : int
+        Owners left out of a joint step because what they sent cannot be item factors.
+    n_iter_ : int
+        Exchanges that were run.
+    run_ : Run
+        History, traffic, time, errors by owner, and the seed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedfactor import PooledCF
+    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
+    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
+    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
+    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
+    >>> model = PooledCF(n_components=1, random_state=0).fit(ratings, groups=owner)
+    >>> items, scores = model.recommend("ann", n=1)
+    >>> items[0].tolist(), model.predict("ann", "d").shape
+    (['d'], (1,))
+    """
+
+    _method = algorithms.PooledCF
+
+    def __init__(
+        self,
+        n_components: int = 16,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        ridge: float = 0.05,
+        ridge_floor: float = 6.0,
+        bias_ridge: float = 3.0,
+        weight: float = 3.0,
+        counts: Literal["log", "binary", "raw"] = "log",
+        iterations: int = 17,
+        validation: float = 0.05,
+        tol: float = 2e-4,
+        min_ratings: int = 3,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.feedback = feedback
+        self.ridge = ridge
+        self.ridge_floor = ridge_floor
+        self.bias_ridge = bias_ridge
+        self.weight = weight
+        self.counts = counts
+        self.iterations = iterations
+        self.validation = validation
+        self.tol = tol
+        self.min_ratings = min_ratings
+        self.rounds = rounds
+        self.n_clients = n_clients
+        self.engine = engine
+        self.privacy = privacy
+        self.random_state = random_state
+        self.scale = scale
+        self.verbose = verbose
+
+
+class PooledCNMF(FederatedRecommender):
+    """Ratings as non-negative parts, as pooled ratings would give them, from sums alone.
+
+    The face of :class:`fedfactor.algorithms.PooledCNMF`, which says how it works and what travels.
+
+    Parameters
+    ----------
     n_components : int, default=6
         Rank k.
     feedback : {"explicit", "implicit"}, default="explicit"
@@ -269,18 +392,18 @@ class PooledCF(FederatedRecommender):
     Examples
     --------
     >>> import pandas as pd
-    >>> from fedfactor import PooledCF
+    >>> from fedfactor import PooledCNMF
     >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
     >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
     >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
     >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = PooledCF(n_components=1, random_state=0).fit(ratings, groups=owner)
+    >>> model = PooledCNMF(n_components=1, random_state=0).fit(ratings, groups=owner)
     >>> items, scores = model.recommend("ann", n=1)
     >>> items[0].tolist(), model.predict("ann", "d").shape
     (['d'], (1,))
     """
 
-    _method = algorithms.PooledCF
+    _method = algorithms.PooledCNMF
 
     def __init__(
         self,

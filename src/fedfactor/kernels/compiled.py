@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.kernels.loops import boolean as loops_boolean
+from fedfactor.kernels.loops import boolean_search as loops_search
 from fedfactor.kernels.loops import counts as loops_counts
 from fedfactor.kernels.loops import nmf as loops
 from fedfactor.kernels.loops import ratings as loops_ratings
@@ -26,8 +27,8 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of
 # reals, D the same but written, i read-only vector of indices, n integer, s scalar real, t scalar real of double
-# precision. Whatever the real type: p read-only matrix of 64-bit words, b/B read-only/written matrix of bytes, z/E
-# written vector of int64/doubles.
+# precision. Whatever the real type: p/P read-only/written matrix of 64-bit words, b/B the same of bytes, z/E written
+# vector of int64/doubles, Z written matrix of int64.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
     "solve_rows": ("rRrwnnst", "contract"),
@@ -37,6 +38,7 @@ _PLANS = {
     "solve_rows_stored": ("iidRRnnnssRsW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
     **loops_boolean.PLANS,
+    **loops_search.PLANS,
     **loops_ratings.PLANS,
     **loops_counts.PLANS,
 }
@@ -89,12 +91,15 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
         "s": number,
         "t": types.float64,
         "p": types.Array(types.uint64, 2, "C", readonly=True),
+        "P": types.Array(types.uint64, 2, "C"),
         "b": types.Array(types.uint8, 2, "C", readonly=True),
         "B": types.Array(types.uint8, 2, "C"),
         "z": types.Array(types.int64, 1, "C"),
+        "Z": types.Array(types.int64, 2, "C"),
         "E": types.Array(types.float64, 1, "C"),
     }
     loops_boolean.prepare(numba)
+    loops_search.prepare(numba)
     plan, freedom = _PLANS[name]
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
@@ -109,4 +114,6 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
 
 def _room(name: str) -> Any:
     """Return the module that a loop is written in."""
-    return next((room for room in (loops_boolean, loops_ratings, loops_counts) if name in room.PLANS), loops)
+    return next(
+        (room for room in (loops_boolean, loops_search, loops_ratings, loops_counts) if name in room.PLANS), loops
+    )

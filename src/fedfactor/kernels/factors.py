@@ -1,12 +1,14 @@
-"""Small operations on finished or travelling factors, shared by many algorithms."""
+"""Operations on finished or travelling factors: their scale and order, fitting rows to them, their error."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
+from scipy.optimize import linear_sum_assignment
 
 from fedfactor.kernels.nmf.missing_cells import (
     Penalty,
@@ -19,9 +21,19 @@ from fedfactor.kernels.nmf.steps import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
 
 __all__ = [
-    "extrapolate", "fit_rows", "odd_factor", "reconstruction", "refit_rows", "rescale", "row_norms", "stacked",
+    "balance",
+    "extrapolate",
+    "fit_rows",
+    "match_common",
+    "odd_factor",
+    "reconstruction",
+    "refit_rows",
+    "rescale",
+    "row_norms",
+    "row_sums",
+    "stacked",
     "unit_rows",
-]  # fmt: skip
+]
 
 Array = Any
 
@@ -58,25 +70,40 @@ def unit_rows(V: Array) -> Array:
     return V / row_norms(V)
 
 
+def row_sums(V: Array) -> Array:
+    """Return the sum of each row as a column; 1 for a row of zeros, so that it can be divided by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row_sums(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[7.],
+           [1.]])
+    """
+    xp = array_namespace(V)
+    sums = xp.sum(V, axis=1, keepdims=True)
+    return xp.where(sums > 0, sums, xp.ones_like(sums))
+
+
 SCALE_SLACK = 0.01
 """How far the length of a sent row may be from 1: room for payloads in half precision."""
 
 
-def odd_factor(V: Array, *, unit: str = "", most: float | None = None) -> str:
+def odd_factor(V: Array, *, lengths: Callable[[Array], Array] | None = None, most: float | None = None) -> str:
     """Say why V cannot be what an honest server sends: negative or too large cells, rows of another length; or nothing.
 
     Parameters
     ----------
     V : array, shape (k, m)
-    unit : {"", "norm", "sum"}
-        What is 1 for every row that is not all zero.
+    lengths : callable, optional
+        Measures the length of each row, which must be 1; of a row of zeros it gives 1. Then no cell exceeds 1 either.
     most : float, optional
         Largest cell.
 
     Examples
     --------
     >>> import numpy as np
-    >>> odd_factor(np.array([[0.6, 0.8]]), unit="norm"), odd_factor(np.array([[3.0, -4.0]]))
+    >>> odd_factor(np.array([[0.6, 0.8]]), lengths=row_norms), odd_factor(np.array([[3.0, -4.0]]))
     ('', 'V holds a negative cell')
     """
     cells = np.asarray(V, np.float64)
@@ -84,13 +111,11 @@ def odd_factor(V: Array, *, unit: str = "", most: float | None = None) -> str:
         return "V holds a cell that is no number"
     if (cells < 0).any():
         return "V holds a negative cell"
-    most = 1.0 if unit and most is None else most
+    most = 1.0 if lengths is not None and most is None else most
     if most is not None and (cells > most * (1 + SCALE_SLACK)).any():
         return f"V holds a cell above {most:g}"
-    if unit:
-        lengths = cells.sum(axis=1) if unit == "sum" else np.sqrt((cells * cells).sum(axis=1))
-        if ((lengths > 0) & (np.abs(lengths - 1) > SCALE_SLACK)).any():
-            return f"a row of V has a {unit} other than 1"
+    if lengths is not None and (np.abs(np.asarray(lengths(cells)) - 1) > SCALE_SLACK).any():
+        return "a row of V has another length than 1"
     return ""
 
 
@@ -137,6 +162,89 @@ def rescale(U: Array, V: Array, scale: str) -> tuple[Array, Array]:
     xp = array_namespace(U)
     used = xp.sqrt(xp.sum(U * U, axis=0))
     return U / xp.where(used > 0, used, xp.ones_like(used))[None, :], V * used[:, None]
+
+
+def balance(
+    V: Array, squares: Array, sums: Array | None, pay_U: tuple[float, float], pay_V: tuple[float, float]
+) -> Array:
+    r"""Return what to divide each row of V by (and to multiply its column of U by) so that both pay least together.
+
+    .. math:: \min_d\; l_1 s d + \tfrac{l_2}2 q d^2 + \frac{l_1'}{d} \sum V_t + \frac{l_2'}{2 d^2} \|V_t\|^2
+
+    Parameters
+    ----------
+    V : array, shape (k, m)
+    squares, sums : array, shape (k,)
+        ``q``, the squared norms of the columns of U, and ``s``, their sums (None: no ``l1``).
+    pay_U, pay_V : (l1, l2)
+
+    Returns
+    -------
+    array, shape (k, 1)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> balance(np.array([[4.0]]), np.array([1.0]), None, (0.0, 1.0), (0.0, 1.0))
+    array([[2.]])
+    """
+    xp = array_namespace(V)
+    lengths = row_norms(V)[:, 0]
+    a1 = pay_U[0] * (sums if sums is not None else xp.zeros_like(lengths))
+    a2, b1, b2 = pay_U[1] * squares, pay_V[0] * xp.sum(V, axis=1), pay_V[1] * lengths**2
+    # Newton on log d, in which the cost is convex; from the minimum of whichever pair of terms is there.
+    able = (a1 + a2 > 0) & (b1 + b2 > 0)
+    one = xp.ones_like(lengths)
+    ratio = xp.where(able, (b1 + b2) / xp.where(able, a1 + a2, one), one)
+    x = 0.25 * xp.log(ratio)
+    for _ in range(30):
+        d = xp.exp(x)
+        up, up2, down, down2 = a1 * d, a2 * d * d, b1 / d, b2 / (d * d)
+        slope, bend = up + up2 - down - down2, up + 2 * up2 + down + 2 * down2
+        x = x - xp.where(able, xp.clip(slope / xp.where(bend > 0, bend, one), -2, 2), xp.zeros_like(x))
+    return xp.where(able, xp.exp(x), one)[:, None]
+
+
+def match_common(U: Array, V: Array, common: Array, length: float) -> tuple[Array, Array]:
+    """Put the rows of V into the order of the common rows and give them one length, without changing ``U V``.
+
+    Parameters
+    ----------
+    U : array, shape (n, k)
+    V : array, shape (k, m)
+        A party's own components.
+    common : array, shape (k, m)
+        The components that all parties received last.
+    length : float
+        The length that the rows of all parties get. Not that of the common rows: a mean of unlike rows is shorter than
+        they are, so lengths taken from it would fall towards zero round by round, and U would grow without bound.
+
+    Returns
+    -------
+    U, V : arrays
+        Rows of V matched by cosine, one for one, of the length asked for; the columns of U take the same order and the
+        inverse lengths. A row of zeros stays as it is.
+
+    Notes
+    -----
+    A mean over parties is a mean of like with like only after this: without it, parties whose components differ in
+    order or scale average each other away. O(k² m + k³).
+
+    Examples
+    --------
+    >>> U, V = match_common(np.array([[1.0, 2.0]]), np.array([[0.0, 4.0], [3.0, 0.0]]), np.eye(2), 1.0)
+    >>> U, V
+    (array([[6., 4.]]), array([[1., 0.],
+           [0., 1.]]))
+    """
+    xp = array_namespace(V)
+    cosine = unit_rows(common) @ unit_rows(V).T
+    order = linear_sum_assignment(np.asarray(as_like(cosine, np.zeros(0))), maximize=True)[1]
+    order = xp.asarray(order)
+    U, V = xp.take(U, order, axis=1), xp.take(V, order, axis=0)
+    alive = xp.any(V > 0, axis=1, keepdims=True)
+    factor = xp.where(alive, length / row_norms(V), xp.ones_like(row_norms(V)))
+    return U / factor.T, V * factor
 
 
 def extrapolate(V: Array, V_old: Array, beta: float) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ def cap_subjects(federation: Federation, subject: str | Mapping[str, Any], cap: 
     federation : Federation
         Whose rows.
     subject : str or mapping of client name to ids
-        A column whose values name the subject (it is then left at zero in what is factored), or ids per client in row
-        order.
+        A column whose values name the subject (it is then left at zero in what is factored), the column that the row
+        ids were read from, or ids per client in row order.
     cap : int
         Rows of one subject that count, the first ones of each client.
 
@@ -41,14 +42,18 @@ def _capped(name: str, shard: Shard, subject: str | Mapping[str, Any], cap: int)
     X: Any = shard.X
     keep_columns = np.ones(shard.n_features)
     if isinstance(subject, str):
-        if shard.features is None or subject not in shard.features:
+        column = shard.features.index(subject) if shard.features is not None and subject in shard.features else None
+        if column is None and (shard.row_ids is None or subject != shard.id_name):
             raise DataError(
                 f"Owner {name!r} has no column {subject!r} to name subjects. Name one that all owners have."
             )
-        column = shard.features.index(subject)
-        keep_columns[column] = 0
-        cells = X[:, [column]]
-        ids = np.asarray(cells.toarray() if scipy.sparse.issparse(cells) else cells).ravel()
+        if column is None:  # ids beside the matrix are text, and exact; in a column of float32 two of them may collide
+            ids = np.asarray(shard.row_ids)
+        else:
+            keep_columns[column] = 0
+            cells = X[:, [column]]
+            ids = np.asarray(cells.toarray() if scipy.sparse.issparse(cells) else cells).ravel()
+            _refuse_rounded(name, subject, ids)
     else:
         ids = np.asarray(subject[name])
     if ids.shape != (shard.n_rows,):
@@ -60,7 +65,17 @@ def _capped(name: str, shard: Shard, subject: str | Mapping[str, Any], cap: int)
         kept.eliminate_zeros()
     else:
         kept = np.asarray(X) * keep_rows[:, None].astype(X.dtype) * keep_columns[None].astype(X.dtype)
-    return Shard(kept, shard.mask, shard.features, shard.holdout)
+    return replace(shard, X=kept)
+
+
+def _refuse_rounded(name: str, subject: str, ids: np.ndarray) -> None:
+    """Refuse ids that the dtype cannot tell apart: two subjects would count as one, and one as two."""
+    most = 1 << (24 if ids.dtype == np.float32 else 53)
+    if ids.dtype.kind == "f" and ids.size and float(np.nanmax(np.abs(ids))) > most:
+        raise DataError(
+            f"The column {subject!r} of owner {name!r} holds subject ids beyond {most:,}, which {ids.dtype} does not "
+            "keep apart. Read the file with id set to that column, or give subject={owner: ids} as text or integers."
+        )
 
 
 def _rank_within(ids: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, download_for
+from fedfactor.core.settings import check_settings
 from fedfactor.core.tree import Tree, freeze, leaves, tree_sum
 from fedfactor.testing.data import federation_for
 
@@ -73,6 +74,7 @@ def drive(
     """
     meta, shards = open_all(algorithm, owners)
     trace = Trace(meta, shards)
+    check_settings(algorithm)
     algorithm.check(meta)
     server, down = algorithm.init_server(meta, Round(seed, 0))
     server, down = freeze(server), freeze_down(down)

@@ -7,7 +7,7 @@ import numpy as np
 from fedfactor.algorithms.fedsplit.messages import JointSums, Stats
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.tree import Array
-from fedfactor.kernels.nmf.missing_step import masked_step
+from fedfactor.kernels.nmf.missing_cells import masked_step
 from fedfactor.kernels.nmf.steps import solve_rows
 
 __all__ = ["as_joint", "check_stats", "doubtful_stats"]

@@ -10,42 +10,70 @@ import numpy as np
 
 from fedfactor.algorithms.pooled_nmf import start as pooled_start
 from fedfactor.algorithms.pooled_nmf.extrapolation import Extrapolation, cohort, stand_in
-from fedfactor.algorithms.pooled_nmf.messages import (
-    CountSums,
-    Factor,
-    Local,
-    MaskedSums,
-    RowGradients,
-    Server,
-    Sums,
-    Upload,
-)
-from fedfactor.algorithms.pooled_nmf.settings import check_settings, pay_of_U, pay_of_V, weight_of
-from fedfactor.algorithms.pooled_nmf.start import FIRST_STEPS, Alone, Components, Wide, WideSums
-from fedfactor.algorithms.pooled_nmf.steps import ahead, descend, lengths
-from fedfactor.algorithms.pooled_nmf.uploads import column_lengths, divergence_sums, paid, square_sums
+from fedfactor.algorithms.pooled_nmf.losses import find_loss
+from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
+from fedfactor.algorithms.pooled_nmf.losses.squared_error import MaskedSums
+from fedfactor.algorithms.pooled_nmf.penalties import column_lengths, paid, pay_of_U, pay_of_V, weight_of
+from fedfactor.algorithms.pooled_nmf.settings import check_settings
+from fedfactor.algorithms.pooled_nmf.start import FIRST_STEPS, Alone, Wide, WideSums
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, set_by_privacy
-from fedfactor.core.tree import Array, tree_map
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
+from fedfactor.core.tree import Array, leaves, record, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
-from fedfactor.kernels.factors import fit_rows, odd_factor, reconstruction, refit_rows, row_norms, stacked, unit_rows
-from fedfactor.kernels.nmf.counts import count_error, count_rows
-from fedfactor.kernels.nmf.missing_cells import Penalty, observed_squared_norm
+from fedfactor.kernels.factors import balance, odd_factor, row_norms, stacked, unit_rows
 from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
-from fedfactor.kernels.nmf.scales import row_sums
-from fedfactor.kernels.products import as_like, squared_norm
+from fedfactor.kernels.products import as_like
 
 PATIENCE = 3
 """Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
 
-COUNT_STEPS = 100
-"""Multiplicative steps on U for a final V, when the loss is that of counts."""
 
-COUNT_QUIET = 30
-"""Rounds without extrapolation at the beginning, when the loss is that of counts: from the first it ended 2 to 3 %
-higher, in another optimum, as did a V that is far from flat."""
+@record
+class Factor:
+    """Down: the shared factor; rows of norm 1 unless penalties set their length, of sum 1 for a divergence."""
+
+    V: Array
+
+
+@record
+class RowGradients:
+    """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    D: Array
+
+
+@record
+class Local:
+    """Stays home: U, the owner's own components, what relative errors divide by, and what a row counts."""
+
+    U: Array
+    total: Array
+    masked: Array
+    weight: Array
+    Q: Array | None = None
+
+
+@record
+class Server:
+    """The server's memory: the last V, its momentum, the last sums (those of a loss), and what the loss was."""
+
+    V: Array
+    sent: Array
+    up: Any
+    cohort: Array
+    n_clients: Array
+    n_rows: Array
+    stream: Array
+    beta: Array
+    beta_most: Array
+    loss: Array
+    sse: Array
+    total: Array
+    flat: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +88,7 @@ class PooledNMF(Algorithm):
     only through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c U_c^\top X_c`. The server sees those sums, takes
     the coordinate-descent step on V that pooled data would take, and extrapolates; when the loss rises it drops the
     extrapolation. With missing cells the sums are those of a gradient, see
-    :func:`~fedfactor.kernels.nmf.missing_step.masked_step`; for counts those of a multiplicative step.
+    :func:`~fedfactor.kernels.nmf.missing_cells.masked_step`; for counts those of a multiplicative step.
 
     Parameters
     ----------
@@ -136,7 +164,7 @@ class PooledNMF(Algorithm):
     server_steps: int = 10
     momentum: bool = True
     tol: float = 1e-4
-    loss: Literal["frobenius", "kullback-leibler"] = "frobenius"
+    loss: str | float = "frobenius"
     start: Literal["auto", "wide", "random", "stacked"] = "auto"
     alpha_U: float = 0.0
     alpha_V: float | Literal["same"] = "same"
@@ -157,27 +185,23 @@ class PooledNMF(Algorithm):
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""
-        k, m, kind = self.n_components, meta.n_features, meta.dtype
-        wide, square, number = Leaf(kind, (k, m)), Leaf(kind, (k, k)), Leaf("float64", ())
+        k, m, number = self.n_components, meta.n_features, Leaf("float64", ())
+        down: dict[type, Spec] = {Factor: {"V": Leaf(meta.dtype, (k, m))}}
         if self.row_clip is not None:
-            return {Factor: {"V": wide}, RowGradients: {"D": Leaf("float64", (k, m))}}
-        told = {"total": number} | ({"extra": number} if self._pays(meta.masked) else {})
+            return {**down, RowGradients: {"D": Leaf("float64", (k, m))}}
+        loss = find_loss(self.loss, masked=meta.masked)
+        upload, spec = loss.messages(k, meta)
+        told = {"total": number} | ({"extra": number} if self._pays(loss) else {})
         if self._balanced:
-            told["lengths"] = Leaf(kind, (2, k))
-        both, start = {Factor: {"V": wide}}, pooled_start.messages(self._start(meta), k, meta)
-        if self._counts:
-            D = wide if meta.masked else Leaf(kind, (k, 1))
-            return {**both, CountSums: {"N": wide, "D": D, "sse": number, **told}, **start}
-        if meta.masked:
-            return {**both, MaskedSums: {"G": square, "N": wide, "D": wide, "sse": number, **told}, **start}
-        rest = {"rest": number} if self.n_private else {}
-        return {**both, Sums: {"G": square, "A": wide, **rest, **told}, **start}
+            told["lengths"] = Leaf(meta.dtype, (2, k))
+        if self.n_private and not meta.masked:
+            told["rest"] = number
+        return {**down, upload: {**spec, **told}, **pooled_start.messages(self._start(meta), k, meta)}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor | Wide | Alone]:
-        """Draw V; its scale does not matter, because U starts from zero."""
+        """Draw V."""
         k, start = self.n_components, self._start(meta)
-        rng, shape = at.shared_rng("V"), (k, meta.n_features)
-        V = rng.uniform(0.99, 1.01, shape) if self._counts else rng.exponential(size=shape)
+        V = find_loss(self.loss).first_V(at.shared_rng("V"), (k, meta.n_features))
         V = self._scaled(V).astype(meta.dtype)
         down = Factor(V) if start == "random" else pooled_start.first_download(start, k, meta, at)
         server = Server(
@@ -199,11 +223,9 @@ class PooledNMF(Algorithm):
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Start U at zero: anything random per client would break the equality with pooled rows."""
-        U = self._zeros(shard)
-        if self._counts:
-            total = count_error(shard.X, U[:, :1], as_like(np.zeros((1, shard.n_features)), shard.X), shard.mask)[2]
-        else:
-            total = squared_norm(shard.X) if shard.mask is None else observed_squared_norm(shard.X, shard.mask)
+        U, loss = self._zeros(shard), find_loss(self.loss, masked=meta.masked)
+        loss.check(shard.X, shard.mask, at.client)
+        total = loss.total(shard.X, shard.mask)
         weight = np.float64(weight_of(self.weights, at.client, shard.n_rows, meta))
         own = at.rng("private").exponential(size=(self.n_private, meta.n_features)) if self.n_private else None
         Q = None if own is None else as_like(unit_rows(own), shard.X)
@@ -211,9 +233,7 @@ class PooledNMF(Algorithm):
             U = U[:, :0]  # nothing yet: the first round after the start then sweeps from zero
         return Local(U, np.float64(total), np.bool_(meta.masked), weight, Q)
 
-    def client_step(
-        self, shard: Shard, state: Local, down: Factor | Wide | Alone, at: Round
-    ) -> tuple[Local, Upload | WideSums | Components]:
+    def client_step(self, shard: Shard, state: Local, down: Factor | Wide | Alone, at: Round) -> tuple[Local, Any]:
         """Sweep over U, then send what the best V depends on."""
         V, weight = as_like(down.V, shard.X), float(state.weight)
         if self.row_clip is not None:
@@ -224,34 +244,33 @@ class PooledNMF(Algorithm):
             return state, _times(weight, pooled_start.own_components(shard.X, V))
         if isinstance(down, Wide):
             return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
+        X, mask, loss = shard.X, shard.mask, find_loss(self.loss, masked=bool(state.masked))
         fresh = at.index == 0 or state.U.shape[1] != self.n_components + self.n_private
-        U, pay = self._zeros(shard) if fresh else state.U, self._pay(shard, state, V)
+        U, Q, whole = self._zeros(shard) if fresh else state.U, state.Q, float(state.total)
+        pay = loss.penalty(pay_of_U(self, shard.n_features), V, mask, own=Q is not None)
         sweeps = max(self.local_steps, FIRST_STEPS) if fresh else self.local_steps
-        if self._counts:
-            state = replace(state, U=count_rows(U, shard.X, V, shard.mask, sweeps=sweeps, l1=pay.l1, l2=pay.l2))
-        elif state.Q is None:
-            state = replace(state, U=fit_rows(U, shard.X, V, shard.mask, sweeps=sweeps, penalty=pay))
+        if Q is None:
+            U, up = loss.rows_and_sums(U, X, V, mask, sweeps=sweeps, pay=pay, total=whole)
         else:
-            Q = state.Q
-            if fresh and shard.mask is None and shard.n_rows:
-                Q = unexplained(shard.X, V, self.n_private, at.rng("private"))
-            U, Q = fit_with_private(U, shard.X, V, Q, shard.mask, sweeps=sweeps, penalty=pay)
-            state = replace(state, U=U, Q=Q)
-        told: dict[str, Any] = {}
-        if self._pays(bool(state.masked)):
-            told["extra"] = paid(state.U, pay, shard, stacked(V, state.Q))
+            if fresh and mask is None and shard.n_rows:
+                Q = unexplained(X, V, self.n_private, at.rng("private"))
+            U, Q = fit_with_private(U, X, V, Q, mask, sweeps=sweeps, penalty=pay)
+            up = loss.sums(U, X, V, mask, total=whole, own=Q)
+        told: dict[str, Any] = {"total": state.total}
+        if self._pays(loss):
+            told["extra"] = paid(U, pay, X, mask, stacked(V, Q))
         if self._balanced:
-            told["lengths"] = column_lengths(state.U[:, : self.n_components])
-        return state, _times(weight, (divergence_sums if self._counts else square_sums)(shard, state, V, told))
+            told["lengths"] = column_lengths(U[:, : self.n_components])
+        return replace(state, U=U, Q=Q), _times(weight, replace(up, **told))
 
     def accepts(self, down: Factor | Wide | Alone, meta: Meta) -> str:
-        """Expect non-negative rows of norm 1 (of sum 1 for counts), unless penalties set their length."""
-        unit = "norm" if not self._counts or not isinstance(down, Factor) else "sum"
-        return odd_factor(down.V, unit="" if self._balanced else unit)
+        """Expect non-negative rows of the length that the loss gives them, unless penalties set it."""
+        if self._balanced and isinstance(down, Factor):
+            return odd_factor(down.V)
+        whole = find_loss(self.loss, masked=meta.masked).lengths if isinstance(down, Factor) else row_norms
+        return odd_factor(down.V, lengths=whole)
 
-    def server_step(
-        self, state: Server, up: Upload | WideSums | Mapping[str, Components], at: Round
-    ) -> tuple[Server, Factor | Wide]:
+    def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Factor | Wide]:
         """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""
         if isinstance(up, Mapping):
             state = replace(state, cohort=np.uint64(cohort(at.participants)))
@@ -263,17 +282,21 @@ class PooledNMF(Algorithm):
         pooled = stand_in(up, share, None if same else state.up)
         if isinstance(pooled, WideSums):
             return self._widen(state, pooled, at)
-        pay = pay_of_V(self, float(state.n_rows))
-        V, loss, sse = descend(as_like(state.sent, _wide_leaf(up)), up, pooled, share, self.server_steps, pay)
+        pay, kind = pay_of_V(self, float(state.n_rows)), find_loss(self.loss, masked=isinstance(up, MaskedSums))
+        matrix = next(leaf for _, leaf in leaves(up) if leaf.ndim == 2)  # of the type and library of the data
+        V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
         before, whole = float(state.loss) if same else np.inf, np.nan if up.total is None else float(up.total)
         # Of double precision, also for single: there a margin of its own would hide rises that matter near the end.
         rounding = 8 * float(np.finfo(np.float64).eps) * max(whole, loss or 0.0)
         pace = Extrapolation(float(state.beta), float(state.beta_most), int(state.flat)).after(
             loss, before, self.tol, rounding
         )
-        still = not (same and self.momentum and pace.good) or (self._counts and at.index < COUNT_QUIET)
-        sent = V if still else ahead(V, as_like(state.V, V), float(state.beta), self._counts)
-        divide = lengths(sent, pooled, self._counts, pay_of_U(self, V.shape[1])[:2], pay)
+        still = not (same and self.momentum and pace.good) or at.index < kind.quiet_rounds
+        sent = V if still else kind.ahead(V, as_like(state.V, V), float(state.beta))
+        if pooled.lengths is None:
+            divide = kind.lengths(sent)
+        else:
+            divide = balance(sent, pooled.lengths[1], pooled.lengths[0], pay_of_U(self, V.shape[1])[:2], pay)
         server = replace(
             state,
             V=V / divide,  # one scale for V and for what is sent, so that their difference keeps its meaning
@@ -337,45 +360,33 @@ class PooledNMF(Algorithm):
         k, V = self.n_components, as_like(down.V, shard.X)
         # With a clip, U is in units of scaled rows and no start for these.
         start = state.U if state.U.shape[1] == k + self.n_private and self.row_clip is None else None
-        both = stacked(V, state.Q)
-        U = self._solve(start, shard.X, both, shard.mask, self._pay(shard, state, V, both.shape[0]))
+        both, loss = stacked(V, state.Q), find_loss(self.loss, masked=bool(state.masked))
+        pay = pay_of_U(self, shard.n_features, both.shape[0])
+        pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
+        U = loss.solve(start, shard.X, both, shard.mask, pay)
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve U for new rows: of the shared components, and after them of the owner's own when they are given."""
         V = as_like(stacked(factors.V, factors.V_private), X)
-        return self._solve(None, X, V, mask, pay_of_U(self, X.shape[1], V.shape[0]))
-
-    def _pay(self, shard: Shard, state: Local, V: Array, width: int | None = None) -> Penalty:
-        """Say what U pays; where others have missing cells, rows without any pay as if they lay beside them."""
-        pay = pay_of_U(self, shard.n_features, width)
-        alike = bool(state.masked) and shard.mask is None and state.Q is None and not self._counts
-        return pay.complete(V) if alike else pay
-
-    def _solve(self, U: Array | None, X: Array, V: Array, mask: Array | str | None, pay: Penalty) -> Array:
-        if not self._counts:
-            return refit_rows(U, X, V, mask, pay)
-        U = as_like(np.zeros((X.shape[0], V.shape[0])), X) if U is None else U
-        return count_rows(U, X, V, mask, sweeps=COUNT_STEPS, l1=pay.l1, l2=pay.l2)
+        loss = find_loss(self.loss)
+        return loss.solve(None, X, V, mask, loss.penalty(pay_of_U(self, X.shape[1], V.shape[0]), V, mask))
 
     def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
         """Measure the error over all observed cells, or over those that were held out."""
         kept = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         U = kept.U if kept.U_private is None else stacked(kept.U.T, kept.U_private.T).T
         X, mask = shard.scored
-        return Score.of(*(count_error if self._counts else reconstruction)(X, U, stacked(kept.V, kept.V_private), mask))
-
-    @property
-    def _counts(self) -> bool:
-        return self.loss != "frobenius"
+        V, loss = stacked(kept.V, kept.V_private), find_loss(self.loss)
+        return Score.of(*loss.error(X, U, V, mask, hidden=shard.holdout is not None))
 
     @property
     def _balanced(self) -> bool:
         """Whether penalties on both sides decide how long the rows of V are."""
         return self.alpha_U > 0 and self.alpha_V != 0
 
-    def _pays(self, masked: bool) -> bool:
-        return self.alpha_U > 0 or self.n_private > 0 or (masked and self.ridge > 0 and not self._counts)
+    def _pays(self, loss: Loss) -> bool:
+        return loss.pays(self.alpha_U, self.n_private, self.ridge)
 
     def _start(self, meta: Meta) -> str:
         if self.row_clip is not None:  # a start from the data would have to be paid for
@@ -383,10 +394,10 @@ class PooledNMF(Algorithm):
         if self.start != "auto":
             return self.start
         room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
-        return "wide" if room and not (meta.masked or self._counts) else "random"
+        return "wide" if room and not meta.masked and find_loss(self.loss).squared else "random"
 
     def _scaled(self, V: Array) -> Array:
-        return V / (row_sums(V) if self._counts else row_norms(V))
+        return V / find_loss(self.loss).lengths(V)
 
     def _zeros(self, shard: Shard) -> Array:
         return as_like(np.zeros((shard.n_rows, self.n_components + self.n_private)), shard.X)
@@ -394,8 +405,3 @@ class PooledNMF(Algorithm):
 
 def _times(weight: float, up: Any) -> Any:
     return up if weight == 1 else tree_map(lambda leaf: weight * leaf, up)
-
-
-def _wide_leaf(up: Upload) -> Array:
-    """Return a leaf of the shape, type and library of V."""
-    return up.A if isinstance(up, Sums) else up.N

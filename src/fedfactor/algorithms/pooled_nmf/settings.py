@@ -1,4 +1,4 @@
-"""What the settings of PooledNMF mean, and which of them go together."""
+"""Which settings of PooledNMF go together."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-import numpy as np
-
+from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Meta
-from fedfactor.kernels.nmf.missing_cells import Penalty
 
-_CHOICES = {
-    "loss": ("frobenius", "kullback-leibler"),
-    "start": ("auto", "wide", "random", "stacked"),
-}
+_STARTS = ("auto", "wide", "random", "stacked")
 
 
 def check_settings(algorithm: Any, meta: Meta) -> None:
     """Refuse settings that cannot work, say why, and what to do."""
-    for name, known in _CHOICES.items():
-        if getattr(algorithm, name) not in known:
-            raise ValueError(f"{name}={getattr(algorithm, name)!r} is not known. Use one of {', '.join(known)}.")
+    find_loss(algorithm.loss)
+    if algorithm.start not in _STARTS:
+        raise ValueError(f"start={algorithm.start!r} is not known. Use one of {', '.join(_STARTS)}.")
     steps = algorithm.local_steps, algorithm.server_steps
     if min(steps) < 1:
         raise ValueError(f"local_steps={steps[0]} and server_steps={steps[1]} must be at least 1.")
@@ -71,8 +66,9 @@ def _check_row_clip(algorithm: Any, meta: Meta) -> None:
         )
     if not 0 < bound < math.inf or count is None or not 0 < count < math.inf:
         raise ValueError(f"row_clip={bound} and row_count={count} must both be given, positive and finite.")
-    plain = {"loss": "frobenius", "alpha_U": 0, "n_private": 0, "weights": "rows"}
-    odd = [name for name, usual in plain.items() if getattr(algorithm, name) != usual]
+    plain = {"alpha_U": 0, "n_private": 0, "weights": "rows"}
+    odd = [] if find_loss(algorithm.loss).squared else ["loss"]
+    odd += [name for name, usual in plain.items() if getattr(algorithm, name) != usual]
     if algorithm.start in ("wide", "stacked"):
         odd.append("start")
     if odd:
@@ -82,7 +78,7 @@ def _check_row_clip(algorithm: Any, meta: Meta) -> None:
 
 
 def _check_together(algorithm: Any, meta: Meta) -> None:
-    squares = algorithm.loss == "frobenius"
+    squares = find_loss(algorithm.loss).squared
     if algorithm.start in ("wide", "stacked") and (meta.masked or not squares):
         raise IncompatibleError(
             f"start={algorithm.start!r} folds sums of squares over complete rows, but "
@@ -104,42 +100,3 @@ def _check_together(algorithm: Any, meta: Meta) -> None:
         )
     if paid_V and meta.n_rows is None:
         raise IncompatibleError("alpha_V counts for each row, but the number of rows is not known here. Set alpha_V=0.")
-
-
-def pay_of_U(algorithm: Any, n_features: int, width: int | None = None) -> Penalty:
-    """Return what U pays: scaled by the number of features as in scikit-learn, and more for an owner's own components.
-
-    Examples
-    --------
-    >>> from fedfactor.algorithms import PooledNMF
-    >>> pay_of_U(PooledNMF(2, alpha_U=0.1, l1_ratio=0.5, ridge=0.0), 10)
-    Penalty(l1=0.5, l2=0.5, ridge=0.0)
-    """
-    alpha, share, k = float(algorithm.alpha_U), float(algorithm.l1_ratio), algorithm.n_components
-    l2: Any = alpha * (1 - share) * n_features
-    own = algorithm.n_private if width is None else width - k
-    if own:
-        l2 = np.concatenate([np.full(k, l2), np.full(own, l2 + algorithm.private_penalty)])
-    return Penalty(alpha * share * n_features, l2, float(algorithm.ridge))
-
-
-def pay_of_V(algorithm: Any, n_rows: float) -> tuple[float, float]:
-    """Return what V pays for its sum and for its squares, scaled by the number of rows as in scikit-learn."""
-    alpha = float(algorithm.alpha_U if algorithm.alpha_V == "same" else algorithm.alpha_V)
-    share = float(algorithm.l1_ratio)
-    return (alpha * share * n_rows, alpha * (1 - share) * n_rows) if alpha else (0.0, 0.0)
-
-
-def weight_of(weights: Any, name: str | None, n_rows: int, meta: Meta) -> float:
-    """Return what one row of an owner counts.
-
-    Examples
-    --------
-    >>> weight_of("equal", "a", 10, Meta(3, ("a", "b"), n_rows=40)), weight_of({"a": 2.0}, "a", 10, Meta(3, ("a",)))
-    (2.0, 2.0)
-    """
-    if not isinstance(weights, str):
-        return float(weights[str(name)])
-    if weights == "rows":
-        return 1.0
-    return (1.0 if meta.n_rows is None else meta.n_rows / meta.n_clients) / max(1, n_rows)

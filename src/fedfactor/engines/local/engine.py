@@ -18,7 +18,7 @@ from fedfactor.engines.base import AnyCallback, Inbox, Participation, check_fit,
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment, fingerprint
 from fedfactor.engines.local.pool import ClientPool, ThreadPool
 from fedfactor.engines.watch import Watchers
-from fedfactor.threads import limit_threads, usable_cores
+from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
@@ -36,8 +36,8 @@ class LocalEngine:
         Threads share the data and suit kernels that let go of the interpreter lock, as ours do; processes suit client
         code that holds it. Both give the same bits.
     workers : int, optional
-        Clients served at a time; by default as many as there are cores. Each worker's products use
-        ``cores // workers`` threads, so that workers do not fight over the machine.
+        Most threads that work at a time, and so clients served at a time; by default as many as the process was given
+        (see :func:`fedfactor.threads.thread_limit`). Where there are fewer clients, each one's products use several.
     """
 
     backend: Literal["threads", "processes"] = "threads"
@@ -67,24 +67,30 @@ class LocalEngine:
         if not callable(participation):  # a share that cannot be is refused before any work
             participants(participation, Round(seed, 0), meta.clients)
         workers, threads = self._share_out(len(federation))
+        allowed = self._allowed()
         with limit_threads(threads):
             crew = self._crew(algorithm, federation, meta, workers, threads)
             watch = Watchers(callbacks)
             run: Run | None = None
             try:
-                loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation, channel)
+                loop = _Loop(algorithm, federation, meta, expected, crew, rounds, seed, participation, channel, allowed)
                 run = loop.run(Checkpoint.of(checkpoint), threads, watch)
                 return run
             finally:
                 crew.close()
                 watch.end(run)
 
+    def _allowed(self) -> int:
+        """Return how many threads may work at once, those of products and of the server included."""
+        return thread_limit() if self.workers is None else min(self.workers, thread_limit())
+
     def _share_out(self, n_clients: int) -> tuple[int, int]:
-        cores = usable_cores()
-        workers = min(cores if self.workers is None else self.workers, n_clients)
-        if workers < 1:
+        """Return how many clients are served at a time, and by how many threads each."""
+        if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers={self.workers} must be at least 1.")
-        return workers, max(1, cores // workers)
+        # More workers than threads only when asked for: then they take turns.
+        workers = min(thread_limit() if self.workers is None else self.workers, n_clients)
+        return workers, max(1, self._allowed() // workers)
 
     def _crew(self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int, threads: int) -> ClientPool:
         if self.backend == "threads":
@@ -109,6 +115,7 @@ class _Loop:
     seed: int
     participation: Participation
     channel: Channel | None
+    allowed: int
 
     def run(self, checkpoint: Checkpoint | None, threads: int, watch: Watchers) -> Run:
         mark = fingerprint(self.algorithm, self.federation, self.meta, self.seed, threads) if checkpoint else {}
@@ -175,7 +182,7 @@ class _Loop:
             )
         if present:  # a round nobody came to leaves everything as it was
             combined = inbox.combined if channel is None else channel.close(inbox)  # type: ignore[reportArgumentType]
-            with limit_threads(usable_cores()):  # the server works alone
+            with limit_threads(self.allowed):  # the server works alone
                 server, sent = self.algorithm.server_step(server, freeze(combined), replace(at, participants=present))
             server, down = freeze(server), self._send(sent)
         seconds = time.perf_counter() - began

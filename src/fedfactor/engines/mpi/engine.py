@@ -15,7 +15,7 @@ from fedfactor.engines.base import AnyCallback, Participation, check_fit
 from fedfactor.engines.mpi.collectives import Collectives, missing
 from fedfactor.engines.watch import Watchers
 from fedfactor.privacy.plan import judge_rows
-from fedfactor.threads import limit_threads, usable_cores
+from fedfactor.threads import limit_threads, thread_limit
 
 
 def load_mpi() -> Any:
@@ -140,7 +140,7 @@ class MPIEngine:
         if rounds < 1:
             raise ValueError(f"rounds={rounds} must be at least 1.")
         expected = check_fit(algorithm, meta)
-        threads = max(1, usable_cores() // world.ranks_here())
+        threads = max(1, thread_limit() // world.ranks_here())
         make = AsyncJob if alone else RoundsJob
         return make(self, world, algorithm, mine, meta, expected, rounds, seed, participation, threads)
 

@@ -21,7 +21,7 @@ from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment
 from fedfactor.engines.mpi.checkpoints import RankCheckpoints, mark_of
 from fedfactor.engines.mpi.collectives import Collectives, frames, pack_kinds, unframe, unpack_kinds
 from fedfactor.engines.watch import Watchers
-from fedfactor.threads import limit_threads, usable_cores
+from fedfactor.threads import limit_threads, thread_limit
 
 
 @dataclass
@@ -47,9 +47,9 @@ class RoundsJob:
         uploads = [kind for kind in self.expected if hasattr(kind, "uplink")]
         self.replicated = self.engine.trusted and all(kind.uplink == "sum" for kind in uploads)  # type: ignore[attr-defined]
         self.lean = not self.engine.drop_outs and self.participation == 1.0
-        # The reference lets the server use all cores, and the number of threads can show in the last bit.
+        # The reference lets the server use all threads, and the number of threads can show in the last bit.
         exact = not self.replicated or self.engine.reduction == "ordered"
-        self.server_threads = usable_cores() if exact else self.threads
+        self.server_threads = thread_limit() if exact else self.threads
         self.holds_server = self.replicated or self.world.rank == 0
         self.own = self.mine.names
         self.states: dict[str, Tree] = {}

@@ -171,7 +171,7 @@ class RemoteClient:
         """Keep everything before it is sent; where a secure sum was agreed, the upload itself waits here for it."""
         held = self.agreement.protect != "none" and told.kind != "end" and hasattr(up, "uplink")
         number = self._kinds.index(kind_of(up)) if held and not isinstance(up, Counts) else 0
-        sent = Ready(np.int64(number)) if held else up
+        sent = Ready.of(number, up) if held else up
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
         self.seat.save(Kept(told, answer, state, before, *((up, bond) if held else ())))
         return answer, told

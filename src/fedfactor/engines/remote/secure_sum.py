@@ -54,12 +54,19 @@ class Begin:
 
 @record
 class Ready:
-    """Up: the step is done, and the upload, of this kind, waits to be summed."""
+    """Up: the step is done, and the upload, of this kind and with leaves of these shapes, waits to be summed."""
 
     kind: Array = public()
+    shapes: Array = public()
+
+    @classmethod
+    def of(cls, kind: int, up: Tree) -> Ready:
+        """Say what waits here. Shapes follow from the question alone, which all parties have in common."""
+        sizes = [size for _, leaf in sorted(leaves(up), key=lambda pair: pair[0]) for size in np.shape(leaf)]
+        return cls(np.int64(kind), np.array(sizes, np.int64))
 
 
-READY: dict[type, Spec] = {Ready: {"kind": Leaf("int64", ())}}
+READY: dict[type, Spec] = {Ready: {"kind": Leaf("int64", ()), "shapes": Leaf("int64", (256,), exact=False)}}
 
 
 @record
@@ -195,9 +202,18 @@ def uploads(expected: Mapping[type, Spec]) -> list[type]:
     return kinds
 
 
-def shape_of(kind: type, spec: Spec) -> Shape:
-    """Find how an upload of this kind is laid out."""
-    return Shape.like(kind(**{name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in spec.items()}))
+def shape_of(kind: type, spec: Spec, sizes: Sequence[int]) -> Shape:
+    """Find how an upload of this kind, with leaves of these sizes in the order of their names, is laid out."""
+    found, position = {}, 0
+    for name, leaf in sorted(spec.items()):
+        shape = tuple(int(size) for size in sizes[position : position + len(leaf.shape)])
+        position += len(leaf.shape)
+        if min(shape, default=0) < 0 or not leaf.admits(leaf.dtype, shape):
+            raise NotEnough(f"The parties announce a {kind.__name__}.{name} of shape {shape}, which cannot be.")
+        found[name] = np.zeros(shape, leaf.dtype)
+    if position != len(sizes):
+        raise NotEnough(f"The parties announce more parts than a {kind.__name__} has.")
+    return Shape.like(kind(**found))
 
 
 def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None) -> np.ndarray:
@@ -279,8 +295,10 @@ def collect(
     named = {int(answer.kind) for answer in ready.values()}
     if len(named) != 1 or not 0 <= min(named) < len(kinds):
         raise NotEnough("The parties made uploads of different kinds, which have no sum. Do all run the same version?")
-    kind = kinds[min(named)]
-    shape, last, bond = shape_of(kind, expected[kind]), None, _bytes(bonds.pop())
+    kind, sizes = kinds[min(named)], {tuple(answer.shapes.tolist()) for answer in ready.values()}
+    if len(sizes) != 1:
+        raise NotEnough("The parties made uploads of different shapes, which have no sum. Do all run the same version?")
+    shape, last, bond = shape_of(kind, expected[kind], sizes.pop()), None, _bytes(bonds.pop())
     for _ in range(TRIES):
         try:
             fresh = replace(head, session=1 + secrets.randbits(52))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.algorithms import FCF, FedMF, FedSPLIT, PooledCF
+from fedfactor.algorithms import FCF, FedMF, FedSPLIT, PooledCF, PooledCNMF
 from fedfactor.core.protocol import Algorithm
 from fedfactor.engines.run import run
 from fedfactor.experiments.fedsplit.protocol import SCALE, Split, group_errors
@@ -65,7 +65,7 @@ def tuned_groups(split: Split, budget: Budget, seed: int) -> dict[str, Tuned]:
 
 
 def central(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
-    """Factor all ratings in one place, from the start of PooledCF."""
+    """Factor all ratings in one place, from the start of PooledCNMF."""
     settings, mu = dict(tuned["central"].settings), float(split.train.data.mean())
     k = settings.pop("n_components")
     V = np.random.default_rng([41, seed]).random((k, split.train.shape[1]))
@@ -137,9 +137,14 @@ def untuned(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, An
 
 
 def pooled(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
-    """Run PooledCF with the settings of the central model."""
+    """Run PooledCNMF with the settings of the central model."""
     settings = tuned["central"].settings
-    return _measure(split, PooledCF(**settings), seed, rounds=1 + 2 * budget.iterations)
+    return _measure(split, PooledCNMF(**settings), seed, rounds=1 + 2 * budget.iterations)
+
+
+def least_squares(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
+    """Run PooledCF as it is, with the defaults of the library."""
+    return _measure(split, PooledCF(16), seed)
 
 
 def fcf(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
@@ -204,7 +209,8 @@ METHODS: dict[str, Callable[..., dict[str, Any]]] = {
     "FedSPLIT, no counts": improved(item_bias="mean", min_raters=1),
     "FedSPLIT on sums": improved(joint="sum"),
     "FedSPLIT masked (shows who rated what)": improved(masked=True, min_raters=1),
-    "PooledCF": pooled,
+    "PooledCNMF": pooled,
+    "PooledCF, settings of the library": least_squares,
     "FCF": fcf,
     "FedMF": fedmf,
 }

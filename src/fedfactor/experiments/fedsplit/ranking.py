@@ -37,7 +37,7 @@ def measure(name: str, method: str, full: bool) -> dict[str, float]:
         return _scores(table.best(np.arange(R.shape[0]), N)[0], later)
     algorithm: Any = {
         "FCF": FCF(10, feedback="implicit", weight=5.0, lam=10.0),
-        "PooledCF": PooledCF(10, feedback="implicit", weight=5.0, alpha=1.0, beta=1.0),
+        "PooledCF": PooledCF(16, feedback="implicit"),
     }[method]
     federation = Federation({label: train[who] for label, who in groups.items()}, missing_values="unstored")
     result = run(algorithm, federation, rounds=200 if full else 100, seed=0)

@@ -13,13 +13,12 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels.nmf.missing_cells import row_blocks
 from fedfactor.kernels.products import as_like, cross, csr_parts, over_rows, scatter_blocks, sums, total, values
 
-__all__ = ["count_error", "count_rows", "count_step", "count_sums"]
+__all__ = ["count_error", "count_rows", "count_step", "count_sums", "flat_divergence"]
 
 Array = Any
-
-_CELLS = 1 << 19
 
 
 def count_rows(
@@ -101,25 +100,47 @@ def count_step(V: Array, N: Array, D: Array, *, l1: float = 0.0, l2: float = 0.0
     return new, float(xp.sum(xp.astype(gain, xp.float64)))
 
 
-def count_error(X: Array, U: Array, V: Array, mask: Any = None) -> tuple[float, int, float]:
-    """Return twice ``D(X ‖ UV)``, the number of cells, and twice the divergence of rows that are flat.
+def count_error(X: Array, U: Array, V: Array, mask: Any = None, *, background: float = 0.0) -> tuple[float, int, float]:
+    """Return twice ``D(X ‖ UV)``, the number of cells, and :func:`flat_divergence`.
 
-    Twice, so that its root is what scikit-learn calls the reconstruction error. A flat row has its own mean in every
-    observed cell: what rank one can say about a row without knowing any other.
+    Twice, so that its root is what scikit-learn calls the reconstruction error. With a `background`, that share of what
+    is foretold comes from a flat row instead: ``(1 − b) UV + b`` times the row's mean over these cells.
 
     Examples
     --------
     >>> import numpy as np
     >>> count_error(np.array([[1.0, 3.0]]), np.array([[2.0]]), np.ones((1, 2)))[1]
     2
+    >>> count_error(np.array([[1.0, 3.0]]), np.ones((1, 1)), np.array([[0.0, 3.0]]), background=0.1)[0] < np.inf
+    True
     """
     xp = array_namespace(U)
-    loss = count_sums(U, X, V, mask)[2]
-    ones = as_like(np.ones((1, X.shape[1])), U)
-    flat = count_rows(xp.zeros_like(U[:, :1]), X, ones, mask, sweeps=1)
-    base = count_sums(flat, X, ones, mask)[2]
+    flat, ones = _flat_rows(X, mask, U)
+    base = 2 * count_sums(flat, X, ones, mask)[2]
+    if background:
+        U, V = xp.concat([(1 - background) * U, background * flat], axis=1), xp.concat([V, ones], axis=0)
     cells = X.shape[0] * X.shape[1] if mask is None else X.nnz if isinstance(mask, str) else int(mask.sum())
-    return 2 * loss, int(cells), 2 * base
+    return 2 * count_sums(U, X, V, mask)[2], int(cells), base
+
+
+def flat_divergence(X: Array, mask: Any = None) -> float:
+    """Return twice the divergence of rows that are flat.
+
+    A flat row has its own mean in every observed cell: what rank one can say about a row without knowing any other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> flat_divergence(np.array([[2.0, 2.0]])), round(flat_divergence(np.array([[1.0, 3.0]])), 6)
+    (0.0, 1.046496)
+    """
+    flat, ones = _flat_rows(X, mask, as_like(np.zeros(0), X))
+    return 2 * count_sums(flat, X, ones, mask)[2]
+
+
+def _flat_rows(X: Array, mask: Any, like: Array) -> tuple[Array, Array]:
+    ones = as_like(np.ones((1, X.shape[1])), like)
+    return count_rows(as_like(np.zeros((X.shape[0], 1)), like), X, ones, mask, sweeps=1), ones
 
 
 def _begin(U: Array, X: Array, mass: Array, mask: Any) -> Array:
@@ -148,8 +169,7 @@ def _pattern(X: Array, mask: Any, like: Array) -> Array:
 
 
 def _blocks(X: Array) -> list[slice]:
-    rows = X.shape[0] if scipy.sparse.issparse(X) else max(1, _CELLS // max(1, X.shape[1]))
-    return [slice(start, min(start + rows, X.shape[0])) for start in range(0, max(1, X.shape[0]), max(1, rows))]
+    return [slice(0, X.shape[0])] if scipy.sparse.issparse(X) else row_blocks(X)
 
 
 def _part(mask: Any, rows: slice) -> Any:

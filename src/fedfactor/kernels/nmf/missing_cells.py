@@ -13,9 +13,19 @@ import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
 from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels.nmf.steps import solve_rows
 from fedfactor.kernels.products import as_like, csr_parts, over_rows, scatter_blocks, squared_norm, sums
 
-__all__ = ["Penalty", "masked_sums", "observed_count", "observed_squared_norm", "ridge_cost", "solve_rows_masked"]
+__all__ = [
+    "Penalty",
+    "masked_step",
+    "masked_sums",
+    "observed_count",
+    "observed_squared_norm",
+    "ridge_cost",
+    "row_blocks",
+    "solve_rows_masked",
+]
 
 Array = Any
 Mask = Any  # boolean array, or "stored"
@@ -94,10 +104,10 @@ def solve_rows_masked(
     if _is_stored(mask):
         return _solve_stored(X, U, V, *how)
     if isinstance(X, np.ndarray) and kernel("solve_rows_stored", U.dtype) is not None:
-        parts = [_solve_stored(_stored_block(X[rows], mask[rows]), U[rows], V, *how) for rows in _row_blocks(X)]
+        parts = [_solve_stored(_stored_block(X[rows], mask[rows]), U[rows], V, *how) for rows in row_blocks(X)]
     else:
-        parts = [_solve_dense(X[rows], mask[rows], U[rows], V, *how) for rows in _row_blocks(X)]
-    return array_namespace(U).concat(parts, axis=0) if parts else array_namespace(U).asarray(U, copy=True)
+        parts = [_solve_dense(X[rows], mask[rows], U[rows], V, *how) for rows in row_blocks(X)]
+    return array_namespace(U).concat(parts, axis=0)
 
 
 def masked_sums(U: Array, X: Array, mask: Mask, V: Array) -> tuple[Array, Array, float]:
@@ -117,12 +127,65 @@ def masked_sums(U: Array, X: Array, mask: Mask, V: Array) -> tuple[Array, Array,
         return _stored_sums(U, X, V)
     xp = array_namespace(U)
     N, D, error = xp.zeros_like(V), xp.zeros_like(V), 0.0
-    for rows in _row_blocks(X):
+    for rows in row_blocks(X):
         M, u = mask[rows], U[rows]
         seen = xp.where(M, X[rows], xp.zeros_like(X[rows]))
         fitted = xp.where(M, u @ V, xp.zeros_like(seen))
         N, D, error = N + u.T @ seen, D + u.T @ fitted, error + squared_norm(seen - fitted)
     return N, D, error
+
+
+def masked_step(
+    V: Array, G: Array, N: Array, D: Array, *, sweeps: int, l1: float = 0.0, l2: float = 0.0
+) -> tuple[Array, float]:
+    r"""Improve V for data with missing cells, and say by how much at least.
+
+    With M the mask, ``f(V) = ½‖M ∗ (X − U V)‖²`` lies below two functions that touch it at the current V and that sums
+    describe. One fills the missing cells with ``U V`` (its curvature is G, the same in every column); the other is the
+    bound behind multiplicative updates (its curvature is ``D / V``, cell by cell). The first is tight when little is
+    missing, the second when much is. Each column takes the one that promises more.
+
+    Parameters
+    ----------
+    V : array, shape (k, m)
+        Where the sums were taken.
+    G : array, shape (k, k)
+        ``Uᵀ U``.
+    N, D : array, shape (k, m)
+        ``Uᵀ(M ∗ X)`` and ``Uᵀ(M ∗ U V)``.
+    sweeps : int
+        Passes of coordinate descent on the first bound.
+    l1, l2 : float
+        Weights of ``Σ V`` and of ``½‖V‖²``, which are then part of f.
+
+    Returns
+    -------
+    V_new : array, shape (k, m)
+    gain : float
+        By how much f falls at least.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> one = np.ones((1, 1))
+    >>> masked_step(one, one, 3 * one, one, sweeps=1)
+    (array([[3.]]), 2.0)
+    """
+    xp = array_namespace(V)
+    slope = D - N
+    filled = solve_rows(V.T, G, (G @ V - slope).T, sweeps=sweeps, l1=l1, l2=l2).T
+    move = filled - V
+    paid = slope + l1 + l2 * V  # slope of f, penalties included
+    gain_filled = -xp.sum(paid * move + 0.5 * move * (G @ move + l2 * move), axis=0)
+    cost = D + l1 + l2 * V
+    safe = xp.where(cost > 0, cost, xp.ones_like(D))
+    scaled = xp.where(cost > 0, V * N / safe, V)
+    move = scaled - V
+    curvature = xp.where(V > 0, D / xp.where(V > 0, V, xp.ones_like(V)), xp.zeros_like(V)) + l2
+    gain_scaled = -xp.sum(paid * move + 0.5 * curvature * move * move, axis=0)
+    better = gain_scaled > gain_filled
+    gain = xp.where(better, gain_scaled, gain_filled)
+    return xp.where(better[None, :], scaled, filled), float(xp.sum(xp.astype(gain, xp.float64)))
 
 
 def ridge_cost(U: Array, X: Array, mask: Mask, V: Array) -> float:
@@ -139,7 +202,7 @@ def ridge_cost(U: Array, X: Array, mask: Mask, V: Array) -> float:
     if _is_stored(mask):
         cells = np.repeat(lengths, np.diff(X.indptr)) * square[X.indices]
         return float(cells.sum(dtype=np.float64))
-    return sum(float(lengths[rows] @ (xp.astype(mask[rows], U.dtype) @ square)) for rows in _row_blocks(X))
+    return sum(float(lengths[rows] @ (xp.astype(mask[rows], U.dtype) @ square)) for rows in row_blocks(X))
 
 
 def observed_squared_norm(X: Array, mask: Mask) -> float:
@@ -155,7 +218,7 @@ def observed_squared_norm(X: Array, mask: Mask) -> float:
     _check(X, mask)
     if _is_stored(mask):
         return squared_norm(X)
-    return sum((squared_norm(X[rows][mask[rows]]) for rows in _row_blocks(X)), 0.0)
+    return sum((squared_norm(X[rows][mask[rows]]) for rows in row_blocks(X)), 0.0)
 
 
 def observed_count(X: Array, mask: Mask) -> int:
@@ -169,6 +232,19 @@ def observed_count(X: Array, mask: Mask) -> int:
     """
     _check(X, mask)
     return int(X.indptr[-1]) if _is_stored(mask) else int(mask.sum())
+
+
+def row_blocks(X: Array) -> list[slice]:
+    """Cut dense rows into blocks of bounded size, by shape only; no rows are one empty block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row_blocks(np.zeros((3, 1 << 18)))
+    [slice(0, 2, None), slice(2, 3, None)]
+    """
+    rows = max(1, _CELLS // max(1, X.shape[1]))
+    return [slice(start, min(start + rows, X.shape[0])) for start in range(0, max(1, X.shape[0]), rows)]
 
 
 def _is_stored(mask: Mask) -> bool:
@@ -188,12 +264,6 @@ def _check(X: Array, mask: Mask) -> None:
             "mask must be a boolean array of the shape of a dense X, True where a cell was observed. For sparse X, "
             "whose stored cells are the observed ones, pass mask='stored'."
         )
-
-
-def _row_blocks(X: Array) -> list[slice]:
-    """Cut dense rows into blocks of bounded size, by shape only."""
-    rows = max(1, _CELLS // max(1, X.shape[1]))
-    return [slice(start, min(start + rows, X.shape[0])) for start in range(0, X.shape[0], rows)]
 
 
 def _stored_block(X: np.ndarray, mask: np.ndarray) -> scipy.sparse.csr_array:

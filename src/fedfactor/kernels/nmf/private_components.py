@@ -8,8 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from fedfactor.kernels.factors import fit_rows, row_norms, stacked
-from fedfactor.kernels.nmf.missing_cells import Penalty, masked_sums
-from fedfactor.kernels.nmf.missing_step import masked_step
+from fedfactor.kernels.nmf.missing_cells import Penalty, masked_step, masked_sums
 from fedfactor.kernels.nmf.steps import solve_rows
 from fedfactor.kernels.products import as_like, gram, sums
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels.nmf.missing_cells import masked_sums, solve_rows_masked
-from fedfactor.kernels.nmf.missing_step import masked_step
+from fedfactor.kernels.nmf.missing_cells import masked_step, masked_sums, solve_rows_masked
 from fedfactor.kernels.nmf.nndsvd import nndsvd
 from fedfactor.kernels.nmf.steps import solve_rows
 from fedfactor.kernels.products import as_like

@@ -1,0 +1,114 @@
+"""The faults themselves, made on the syntax tree: one change each, the rest of the file as it was.
+
+Written by hand, because the kept tools cannot do this here: mutmut wraps functions, which numba then refuses to
+compile, and cosmic-ray runs one command for all files, where a fault here is put to the tests that reach its line.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift, ast.BitXor: ast.BitAnd,
+}  # fmt: skip
+
+
+LARGEST = 100
+"""Numbers above are sizes of blocks, caps and seconds: one more or less changes nothing that anybody could see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One change of one file."""
+
+    path: Path
+    line: int
+    words: str
+    source: str
+
+
+def number_of_faults(path: Path) -> int:
+    """Count the faults of a file without making them."""
+    return sum(1 for _ in _spots(ast.parse(path.read_text())))
+
+
+def fault(path: Path, position: int) -> Fault:
+    """Make one fault of a file."""
+    tree = ast.parse(path.read_text())
+    node, change, words = next(spot for i, spot in enumerate(_spots(tree)) if i == position)
+    change()
+    return Fault(path, node.lineno, words, ast.unparse(ast.fix_missing_locations(tree)) + "\n")
+
+
+def _spots(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, Callable[[], None], str]]:
+    """Walk over what can be changed. Texts, types, `raise` lines and code for type checkers are left out."""
+    for node in _walk(tree):
+        match node:
+            case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
+                new = COMPARISONS[type(op)]
+                yield node, _set(node, "ops", [new()]), f"{type(op).__name__} -> {new.__name__}"
+            case ast.BinOp(op=op) if type(op) in OPERATORS and not _is_text(node):
+                new_op = OPERATORS[type(op)]
+                yield node, _set(node, "op", new_op()), f"{type(op).__name__} -> {new_op.__name__}"
+            case ast.AugAssign(op=op) if type(op) in OPERATORS:
+                new_op = OPERATORS[type(op)]
+                yield node, _set(node, "op", new_op()), f"{type(op).__name__}= -> {new_op.__name__}="
+            case ast.BoolOp(op=op):
+                swapped = ast.Or if isinstance(op, ast.And) else ast.And
+                yield node, _set(node, "op", swapped()), f"{type(op).__name__} -> {swapped.__name__}"
+            case ast.Constant(value=bool(value)):
+                yield node, _set(node, "value", not value), f"{value} -> {not value}"
+            case ast.Constant(value=int() | float()) if abs(node.value) <= LARGEST:
+                yield node, _set(node, "value", node.value + 1), f"{node.value} -> {node.value + 1}"
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if not isinstance(test, ast.Compare):
+                negated = ast.UnaryOp(ast.Not(), test)
+                yield node, _set(node, "test", negated), "condition negated"
+            case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+                yield node, _set(node, "value", ast.Constant(None)), "returns None"
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.AnnAssign, ast.JoinedStr)):
+        if not (isinstance(node, ast.AnnAssign) and node.value is not None):
+            return
+        yield from _walk(node.value)
+        return
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if any(ast.unparse(d).endswith("overload") for d in node.decorator_list):
+            return
+        for default in [*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]:
+            yield from _walk(default)
+        for child in node.body:
+            yield from _walk(child)
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _walk(child)
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(
+        isinstance(part, (ast.JoinedStr, ast.Constant)) and not _number(part) for part in (node.left, node.right)
+    )
+
+
+def _number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
+
+
+def _set(node: ast.AST, name: str, value: object) -> Callable[[], None]:
+    def change() -> None:
+        setattr(node, name, value)
+
+    return change

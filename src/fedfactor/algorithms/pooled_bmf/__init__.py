@@ -1,0 +1,1 @@
+"""PooledBMF: the Boolean factorization that pooled rows would give, from sums alone."""

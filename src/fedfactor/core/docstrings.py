@@ -1,0 +1,43 @@
+"""Docstrings in the form of numpydoc, cut into their sections and put together again."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from inspect import cleandoc
+
+WIDTH = 100
+"""Columns of generated text."""
+
+
+def split_sections(doc: str) -> tuple[str, dict[str, str]]:
+    r"""Cut a docstring into what comes before its sections, and the sections by title.
+
+    Examples
+    --------
+    >>> head, sections = split_sections("Say it.\n\nNotes\n-----\nLoud.")
+    >>> head, sections
+    ('Say it.', {'Notes': 'Loud.'})
+    """
+    lines = cleandoc(doc).split("\n")
+    titles = [
+        at
+        for at in range(len(lines) - 1)
+        if lines[at] and set(lines[at + 1]) == {"-"} and len(lines[at]) == len(lines[at + 1])
+    ]
+    sections = {
+        lines[at]: "\n".join(lines[at + 2 : end]).strip("\n")
+        for at, end in zip(titles, [*titles, len(lines)][1:], strict=True)
+    }
+    return "\n".join(lines[: titles[0]] if titles else lines).strip(), sections
+
+
+def join_sections(head: str, sections: Mapping[str, str]) -> str:
+    """Undo :func:`split_sections`."""
+    return "\n\n".join([head, *(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())])
+
+
+def indented(words: str) -> str:
+    """Break words into lines and indent them, as below the heading of an entry."""
+    lines = [textwrap.fill(part, WIDTH, break_long_words=False, break_on_hyphens=False) for part in words.split("\n")]
+    return textwrap.indent("\n".join(lines), "    ")

@@ -1,0 +1,89 @@
+"""NumPy's and SciPy's ``.npz``: a sparse matrix, or arrays by name."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from fedfactor.core.errors import DataError
+from fedfactor.data.content import Content, Reading, refuse_bomb
+
+
+def read(path: Path, reading: Reading) -> Content:
+    """Read SciPy's sparse matrix, or the array ``X``, or the only array; ``features`` and ``rows`` are names."""
+    try:
+        _check_members(path, reading.max_bytes)
+        with np.load(path, allow_pickle=False) as file:
+            names = {name: file[name].tolist() for name in ("features", "rows") if name in file.files}
+            if "format" in file.files and "shape" in file.files:
+                return _content(checked_csr(path, sparse.load_npz(path)), names)
+            key = "X" if "X" in file.files else file.files[0] if len(file.files) == 1 else None
+            if key is None:
+                held = ", ".join(sorted(file.files)) or "nothing at all"
+                raise DataError(
+                    f"{path} holds not one array, and none is named 'X': {held}. "
+                    "Save the matrix under the name X: numpy.savez_compressed(path, X=matrix)."
+                )
+            return _content(file[key], names)
+    except DataError:
+        raise
+    except (
+        ValueError,
+        EOFError,
+        OSError,
+        KeyError,
+        TypeError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        MemoryError,
+    ) as error:
+        raise DataError(
+            f"{path} is not a readable .npz ({type(error).__name__}: {error}). It may be cut short, or hold Python "
+            "objects, which are never loaded. Write it again with numpy.savez or scipy.sparse.save_npz."
+        ) from error
+    except Exception as error:  # lzma.LZMAError, zlib.error: a damaged member, whatever packed it
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}). Copy or export it again.") from error
+
+
+def _check_members(path: Path, max_bytes: int | None) -> None:
+    """Compare what each member says it holds with what the archive really stores, before reading any of it."""
+    with zipfile.ZipFile(path) as archive:
+        refuse_bomb(path, sum(info.file_size for info in archive.infolist()), max_bytes)
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                version = np.lib.format.read_magic(member)
+                read_header = (
+                    np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = read_header(member)
+                declared = member.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
+            if dtype.hasobject:
+                raise DataError(
+                    f"{path}: member {info.filename} holds Python objects, which are never loaded. Save numbers."
+                )
+            if declared != info.file_size:
+                raise DataError(
+                    f"{path}: member {info.filename} says it holds {declared:,} bytes but stores {info.file_size:,}. "
+                    "The file is damaged or forged: export it again."
+                )
+
+
+def _content(X: Any, names: dict[str, Any]) -> Content:
+    features, rows = ([str(name) for name in names[key]] if key in names else None for key in ("features", "rows"))
+    return Content(X, features, rows, order=features or [])
+
+
+def checked_csr(path: Path, X: Any) -> sparse.csr_array:
+    """Look at every index of a sparse matrix, and add up cells that are stored twice."""
+    X = sparse.csr_array(X)
+    try:
+        # SciPy does not look at the indices on loading; a wrong one would read foreign memory in the first product.
+        X.check_format(full_check=True)
+    except ValueError as error:
+        raise DataError(f"{path} is not a sound sparse matrix ({error}). Export it again.") from error
+    X.sum_duplicates()
+    return X
