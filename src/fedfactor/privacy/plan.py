@@ -20,7 +20,7 @@ from fedfactor.core.wire import Spec
 from fedfactor.privacy.accounting import calibrate
 from fedfactor.privacy.channel import Transform, check_order
 from fedfactor.privacy.dp import DP
-from fedfactor.privacy.ledger import Entry, Ledger
+from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.noise_shares import secure_for_noise
@@ -189,7 +189,7 @@ def _private_plan(
         asked.epsilon, asked.delta, rounds / (1 - share), sampling=asked.sampling, accountant=asked.accountant
     )
     own = None if folder is None else folder / "ledger.jsonl"
-    ledgers = [Ledger(own, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)]
+    ledgers = [_opened(own, asked)]
     ledgers += _ledgers(parts.ledger, asked)
     entry = Entry(
         run,
@@ -201,6 +201,9 @@ def _private_plan(
         simulation=asked.noise_seed is not None,
     )
     books = Books(ledgers, entry)
+    for ledger in ledgers:
+        if ledger.path is not None:
+            ledger.belong(rows_fingerprint(federation))
     books.check_first()
     work, sensitivity, about = federation, 0.0, {"survey_share": share}
     if asked.unit == "client":
@@ -301,12 +304,18 @@ def _random_start(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, start="random") if start == "auto" else algorithm  # type: ignore[type-var]
 
 
+def _opened(path: Any, asked: DP) -> Ledger:
+    """Open books by their path: a new file gets the budget of its first run, and holds later ones to it."""
+    if path is not None and Path(path).exists():
+        return Ledger(path, accountant=asked.accountant)
+    return Ledger(path, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)
+
+
 def _ledgers(own: Ledger | None, asked: DP | None = None) -> list[Ledger]:
     found = [own] if own is not None else []
     if asked is not None and asked.ledger is not None:
         given = asked.ledger
-        unit = asked.unit
-        found.append(given if isinstance(given, Ledger) else Ledger(given, delta=asked.delta, unit=unit))
+        found.append(given if isinstance(given, Ledger) else _opened(given, asked))
     return found
 
 
