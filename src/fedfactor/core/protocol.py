@@ -213,6 +213,11 @@ class Algorithm(ABC):
         """
         return None
 
+    @property
+    def against_noise(self) -> str:
+        """Say why uploads with noise on them cannot be used, and what to do; nothing when they can."""
+        return ""
+
     def neutral(self, down: Tree) -> Tree | None:
         """Return the upload that says nothing new, from which clipping of whole uploads measures; None means zero."""
         return None

@@ -181,6 +181,8 @@ def _private_plan(
     others = [t for t in parts.transforms if not isinstance(t, SecureSum)]
     if any(t.place for t in others):
         raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
+    if algorithm.against_noise:
+        raise IncompatibleError(f"{type(algorithm).__name__} does not bear noise: {algorithm.against_noise}")
     secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
@@ -208,6 +210,7 @@ def _private_plan(
     work, sensitivity, about = federation, 0.0, {"survey_share": share}
     if asked.unit == "client":
         algorithm = _random_start(_equal_weights(algorithm))
+        algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
         bounds: list[Transform] = [Clip(float(asked.clip or 0))]
         sensitivity = float(asked.clip or 0)
     else:
@@ -290,10 +293,15 @@ def _bounded(
 
 
 def _equal_weights(algorithm: Algorithm) -> Algorithm:
-    """Let clients count alike: a weight by rows would let one client count for more than its bound."""
-    if getattr(algorithm, "weights", None) == "rows":
-        return replace(algorithm, weights="equal")  # type: ignore[type-var]
-    return algorithm
+    """Let clients count alike: a weight by rows would let one client count for more than its bound.
+
+    Where the method weighs by rows of all clients together, one client's number of rows would move the uploads of all
+    others, which no bound on single uploads covers: each then goes by its own rows alone.
+    """
+    given = getattr(algorithm, "weights", None)
+    if given in ("rows", "equal") and getattr(type(algorithm), "weighs_means", False):
+        return replace(algorithm, weights="mean")  # type: ignore[type-var]
+    return replace(algorithm, weights="equal") if given == "rows" else algorithm  # type: ignore[type-var]
 
 
 def _random_start(algorithm: Algorithm) -> Algorithm:

@@ -118,8 +118,10 @@ class PooledNMF(Algorithm):
         Components that each owner has for itself: :math:`X_c \approx U_c V + P_c Q_c`; P and Q never leave it.
     private_penalty : float
         λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V.
-    weights : {"rows", "equal"} or mapping of str to float
-        What a row of each owner counts: 1; so that all owners count alike; or as given.
+    weights : {"rows", "equal", "mean"} or mapping of str to float
+        What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which also makes
+        owners count alike, but needs nobody's number of rows but its own (:func:`fedfactor.dp` with ``unit="client"``
+        sets it: with ``"equal"``, one owner's number of rows would move everybody's upload); or as given.
     ridge : float
         For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of
         :math:`\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up
@@ -135,8 +137,8 @@ class PooledNMF(Algorithm):
     -----
     Federated = pooled: U starts at zero, so every row of U is a function of its own row of X and of the V's so far, and
     any split of the same rows gives the same V up to rounding whenever every client takes part (not with
-    ``start="stacked"``, ``n_private`` or ``weights="equal"``, which depend on who owns what). When the participants
-    change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
+    ``start="stacked"``, ``n_private``, ``weights="equal"`` or ``"mean"``, which depend on who owns what). When the
+    participants change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
 
     Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for counts; 3k(3k + m) in the two
     rounds of a wide start); down: k m. Time per round: two products with X. The sums hide no row by themselves: a
@@ -171,12 +173,13 @@ class PooledNMF(Algorithm):
     l1_ratio: float = 0.0
     n_private: int = 0
     private_penalty: float = 0.1
-    weights: Literal["rows", "equal"] | Mapping[str, float] = "rows"
+    weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows"
     ridge: float = 0.03
     row_clip: float | None = set_by_privacy()
     row_count: float | None = set_by_privacy()
 
     handles_missing: ClassVar[bool] = True
+    weighs_means: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:
         """Refuse a rank that the data cannot carry, and settings that do not go together."""
