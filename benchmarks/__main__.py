@@ -30,7 +30,8 @@ OUT = Path(__file__).parent / "out" / "bench.json"
 def compile_all() -> float:
     """Load (or, the first time, compile) the loops in single precision; return the time it took."""
     real = np.dtype(np.float32)
-    return seconds(lambda: [kernel(name, real) for name in ("solve_rows", "gather", "scatter")])[0]
+    names = ("dense_rows", "sparse_rows", "sparse_columns", "sweep_rows")
+    return seconds(lambda: [kernel(name, real) for name in names])[0]
 
 
 def measure(label: str, bandwidth: float, rate: float, repeats: int) -> dict[str, Any] | None:

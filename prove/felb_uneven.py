@@ -13,7 +13,8 @@ METHODS = {
     "FELB": (FELB(5), 100),
     "FELB, rate 1.01": (FELB(5, rate=1.01), 100),
     "PooledBMF": (PooledBMF(5), 100),
-    "PooledBMF, 50 rounds, rate 1.02": (PooledBMF(5, rate=1.02), 50),
+    "PooledBMF, proximal": (PooledBMF(5, solver="proximal"), 100),
+    "PooledBMF, proximal, 50 rounds, rate 1.02": (PooledBMF(5, solver="proximal", rate=1.02), 50),
 }
 
 

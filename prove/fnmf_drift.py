@@ -25,7 +25,7 @@ from fedfactor.experiments.fnmf.blocks import deal_rows, dense_blocks
 SEEDS, K, M, CLIENTS, ROWS = 3, 6, 80, 10, 600
 SCHEDULE = ((10, 60), (100, 10), (500, 4), (1000, 1))
 FORMS = ("fixed_point", "progressive", "hierarchical", "client")
-BASE: dict[str, Any] = {"n_components": K, "local_solver": "ipalm", "tol": 0.0}
+BASE: dict[str, Any] = {"n_components": K, "local_solver": "gradient", "tol": 0.0}
 AVERAGE: dict[str, Any] = {**BASE, "start": "own", "weights": "equal"}
 
 REFERENCE = {
@@ -93,8 +93,8 @@ def as_printed(steps: int, rounds: int) -> dict[str, list[float]]:
     literal: dict[str, Any] = {"local_steps": steps, "pull_from": 0}
     averages = {"FedAvg": 0.0, "FedProx": 10.0}
     found: dict[str, Any] = {name: GivenFedProx(mu=mu, **literal, **AVERAGE) for name, mu in averages.items()}
-    found |= {form: GivenFNMF(barycenter=form, scale="free", **literal, **BASE) for form in FORMS}
-    found["k-NN"] = GivenFNMF(alignment="knn", scale="free", **literal, **BASE)
+    found |= {form: GivenFNMF(barycenter=form, row_norm="free", **literal, **BASE) for form in FORMS}
+    found["k-NN"] = GivenFNMF(alignment="knn", row_norm="free", **literal, **BASE)
     return {name: errors(method, rounds, 2) for name, method in found.items()}
 
 

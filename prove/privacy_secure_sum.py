@@ -71,7 +71,7 @@ def _gaps() -> dict[str, float]:
     methods = {
         "PooledNMF": (PooledNMF(8, tol=0), X),
         "PooledNMF, random start": (PooledNMF(8, tol=0, start="random"), X),
-        "PooledBMF": (PooledBMF(4, tol=0), bits),
+        "PooledBMF, proximal": (PooledBMF(4, solver="proximal", tol=0), bits),
         "FedAvgNMF": (FedAvgNMF(8, tol=0), X),
         "FedProxNMF": (FedProxNMF(8, tol=0), X),
         "FELB": (FELB(4, tol=0), bits),

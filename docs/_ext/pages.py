@@ -11,6 +11,8 @@ from pathlib import Path
 
 import fedfactor
 from fedfactor.algorithms.names import command_name
+from fedfactor.cli.settings import plain_words
+from fedfactor.core.settings import settings_of_class
 
 # Sizes that no setting has by chance, so that a shape in a message can be read back as letters.
 K, M = 7, 1009
@@ -22,6 +24,7 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pages = {f"{room}.md": api_page(room, modules) for room, modules in rooms().items()}
     pages["algorithms_table.inc"] = algorithms_table()
+    pages["settings_tables.inc"] = settings_tables()
     for name, text in pages.items():
         path = folder / name
         if not path.exists() or path.read_text() != text:
@@ -69,6 +72,19 @@ def algorithms_table() -> str:
             lines.append(f"| {first} | `{message.__name__}` | {leaves} | {uplink} | {estimator} | {command} |")
             first = estimator = command = ""
     return "\n".join(lines) + "\n"
+
+
+def settings_tables() -> str:
+    """Write one table for each algorithm: its settings as they are declared."""
+    text = ""
+    for cls in algorithms():
+        text += f"\n## {cls.__name__}\n\n`--algorithm {command_name(cls.__name__)}`\n\n"
+        text += "| setting | takes | default | what it does |\n|---|---|---|---|\n"
+        for each in settings_of_class(cls):
+            default = "" if each.default is dataclasses.MISSING else f"`{each.default!r}`"
+            cells = [f"`{each.name}`", each.type_words, default, plain_words(each.words)]
+            text += "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*") for cell in cells) + " |\n"
+    return text
 
 
 def algorithms() -> Iterator[type]:

@@ -1,9 +1,10 @@
 """How many threads the library may use, and how row blocks are spread over them.
 
-One number caps both BLAS and our own compiled kernels; it is never above what the process was given (cores, quota,
-environment). The blocks that :func:`for_blocks` hands out depend on the
-problem only, never on that number, so what is computed
-block by block has the same bits whatever the cap. BLAS gives no such promise: its sums may change with its threads.
+Work is cut into blocks, and whoever is free takes the next one. The blocks that :func:`for_blocks` hands out depend on
+the problem only, so what is computed block by block has the same bits on any number of threads. BLAS gives no such
+promise, and its threads wait for each other, which on a busy machine costs tenfold: under a cap it works on one thread,
+block by block like everything else. The number of threads is never above what the process was given (cores, quota,
+environment).
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def thread_limit() -> int:
 
 @contextmanager
 def limit_threads(n: int | None) -> Iterator[None]:
-    """Cap BLAS and the compiled kernels at `n` threads for the duration, in the whole process.
+    """Work on at most `n` threads for the duration, in the whole process; BLAS on one in each of them.
 
     Parameters
     ----------
@@ -161,7 +162,7 @@ def _leave(cap: list[int]) -> None:
 def _cap_libraries(n: int) -> None:
     for library in _controller.lib_controllers:
         _before.setdefault(library.filepath, library.num_threads)
-        library.set_num_threads(n)
+        library.set_num_threads(1 if library.user_api == "blas" else n)
 
 
 def _look() -> bool:
@@ -207,16 +208,32 @@ def for_blocks(fn: Callable[[int, int], object], n_rows: int, block: int) -> Non
         for start in range(0, n_rows, block):
             fn(start, min(start + block, n_rows))
         return
-    futures = [
-        _pool(threads).submit(_run_block, fn, start, min(start + block, n_rows)) for start in range(0, n_rows, block)
-    ]
-    for future in futures:
+    # Whoever is free takes the next block, this thread too: one that has to share its core takes fewer.
+    starts = iter(range(0, n_rows, block))
+    helpers = min(threads, -(-n_rows // block)) - 1
+    futures = [_pool(threads).submit(_take_blocks, fn, starts, n_rows, block) for _ in range(helpers)]
+    try:
+        _take_blocks(fn, starts, n_rows, block)
+    finally:
+        # A helper that has not begun by now finds no block left, and is not waited for.
+        waited = [future for future in futures if not future.cancel()]
+        for future in waited:
+            future.exception()
+    for future in waited:
         future.result()
 
 
-def _run_block(fn: Callable[[int, int], object], start: int, stop: int) -> None:
+def _take_blocks(fn: Callable[[int, int], object], starts: Iterator[int], n_rows: int, block: int) -> None:
     _inside.block = True
-    fn(start, stop)
+    try:
+        for start in starts:
+            fn(start, min(start + block, n_rows))
+    except BaseException:
+        for _ in starts:  # nobody needs to go on
+            pass
+        raise
+    finally:
+        _inside.block = False
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:

@@ -98,7 +98,7 @@ def test_blocks_that_do_not_cover_are_refused():
 
 
 def test_odd_settings_are_refused():
-    odd = {"ratio": 0, "sketch": "x", "iterations": 0, "start": -1.0, "growth": -0.1}
+    odd = {"ratio": 0, "sketch": "x", "iterations": 0, "schedule_start": -1.0, "growth": -0.1}
     for settings, match in (({name: value}, name) for name, value in odd.items()):
         with pytest.raises(ValueError, match=match):
             fedfactor.run(DSANLS(2, **settings), grid_federation(np.ones((6, 5)), 2), rounds=2, seed=0)

@@ -110,7 +110,7 @@ def test_presets():
     [
         ({"beta": 0.5}, r"beta=0.5 must lie in \[0, 0.5\)"),
         ({"rate": 0.9}, "rate=0.9 must be at least 1"),
-        ({"kappa": -1.0}, "must not be negative"),
+        ({"kappa": -1.0}, "kappa=-1.0 must be at least 0"),
         ({"local_steps": 0}, "local_steps=0"),
         ({"init": "magic"}, "init='magic' is not known. Use one of independent, shared"),
         ({"n_components": 9}, "n_components=9 must be a whole number from 1 to 4"),

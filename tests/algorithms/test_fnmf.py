@@ -14,7 +14,7 @@ from fedfactor.core.protocol import Meta, Round
 from fedfactor.experiments.fnmf.blocks import deal_rows, dense_blocks, shared_and_private
 from fedfactor.metrics import cosine_similarity
 
-IPALM = {"local_solver": "ipalm", "tol": 0.0}
+GRADIENT = {"local_solver": "gradient", "tol": 0.0}
 
 
 def sum_rmsd(run):
@@ -37,12 +37,12 @@ def personal():
 
 @pytest.mark.parametrize("form", ["fixed_point", "progressive", "hierarchical", "client"])
 def test_alignment_keeps_the_central_error_over_many_local_steps(blocks, form):
-    run = fit(FNMF(6, barycenter=form, local_steps=100, **IPALM), blocks, 6)
+    run = fit(FNMF(6, barycenter=form, local_steps=100, **GRADIENT), blocks, 6)
     assert sum_rmsd(run) == pytest.approx(0.293, rel=0.05)
 
 
 def test_averaging_without_alignment_does_not(blocks):
-    plain = {"local_steps": 100, "start": "own", "weights": "equal", **IPALM}
+    plain = {"local_steps": 100, "start": "own", "weights": "equal", **GRADIENT}
     assert sum_rmsd(fit(FedProxNMF(6, mu=0.0, **plain), blocks, 6)) > 1.5
     assert sum_rmsd(fit(FedProxNMF(6, mu=10.0, **plain), blocks, 6)) > 0.5
 
@@ -55,7 +55,7 @@ def test_client_aligned_ends_where_the_server_barycenter_does(blocks):
 
 
 def test_one_exchange_is_better_aligned_than_averaged(blocks):
-    steps = {"local_steps": 300, "local_solver": "ipalm"}
+    steps = {"local_steps": 300, "local_solver": "gradient"}
     aligned, mean = (fit(OneShotNMF(6, combine=how, **steps), blocks, 1) for how in ("fixed_point", "mean"))
     assert sum_rmsd(aligned) < 0.5 * sum_rmsd(mean)
     again = fit(OneShotNMF(6, **steps), blocks, 5)
@@ -63,7 +63,7 @@ def test_one_exchange_is_better_aligned_than_averaged(blocks):
     np.testing.assert_array_equal(again.V, aligned.V)
 
 
-@pytest.mark.parametrize("method", [FNMF(6, gamma=1.0, **IPALM), FedProxNMF(6, mu=10.0, start="own", **IPALM)])
+@pytest.mark.parametrize("method", [FNMF(6, gamma=1.0, **GRADIENT), FedProxNMF(6, mu=10.0, start="own", **GRADIENT)])
 def test_a_pull_in_the_first_round_draws_to_noise(blocks, method):
     late, early = (fit(replace(method, pull_from=first, local_steps=50), blocks, 1) for first in (1, 0))
     assert sum_rmsd(early) > 1.2 * sum_rmsd(late)
@@ -72,7 +72,7 @@ def test_a_pull_in_the_first_round_draws_to_noise(blocks, method):
 def test_a_relative_pull_means_the_same_at_every_scale(blocks):
     large = {name: 1000 * X for name, X in blocks.items()}
     for relative in (True, False):
-        method = FedProxNMF(6, mu=1.0, relative=relative, **IPALM)
+        method = FedProxNMF(6, mu=1.0, relative=relative, **GRADIENT)
         one, other = (fit(method, owners, 5).V for owners in (blocks, large))
         assert np.allclose(one, other, rtol=1e-6) == relative
 
@@ -137,12 +137,12 @@ def test_a_synchronisation_keeps_private_rows(personal):
 
 
 def test_drift_is_reported_with_and_without_alignment(blocks):
-    run = fit(FNMF(6, local_steps=50, diagnostics=True, **IPALM), blocks, 4)
+    run = fit(FNMF(6, local_steps=50, diagnostics=True, **GRADIENT), blocks, 4)
     last = run.history[-1].metrics
     assert {"drift", "plain_drift", "server_similarity", "client_similarity"} <= set(last)
     assert last["drift"] <= last["plain_drift"] * (1 + 1e-6)
     assert last["client_similarity"] > 0.9
-    averaged = fit(FedProxNMF(6, mu=0.0, local_steps=50, start="own", diagnostics=True, **IPALM), blocks, 4)
+    averaged = fit(FedProxNMF(6, mu=0.0, local_steps=50, start="own", diagnostics=True, **GRADIENT), blocks, 4)
     assert averaged.history[-1].metrics["drift"] > 5 * last["drift"]
     assert "drift" not in fit(FNMF(6), blocks, 1).history[-1].metrics
 
@@ -167,15 +167,15 @@ def test_one_client_alone_shares_everything():
         (FNMF(2, alignment="magic"), "alignment='magic' is not known"),
         (FNMF(2, barycenter="mean"), "barycenter='mean' is not known"),
         (FNMF(2, gamma=-1.0), "gamma=-1.0 must be at least 0"),
-        (FNMF(2, inertia=0.5), r"inertia=0.5 must be in \[0, 0.5\)"),
+        (FNMF(2, inertia=0.5), r"inertia=0.5 must lie in \[0, 0.5\)"),
         (FNMF(2, alignment="knn", neighbours=3), "neighbours=3 must not exceed n_components=2"),
         (FNMF(2, alignment="lap_rho"), "at least 4 features, but there are 3"),
-        (FNMF(2, pull_from=-1), "pull_from=-1 must be at least 0"),
-        (FedProxNMF(2, mu=-1.0), "mu=-1.0 must not be negative"),
-        (FedProxNMF(2, pull_from=-1), "pull_from=-1 must be at least 0"),
+        (FNMF(2, pull_from=-1), "pull_from=-1 must be a whole number of at least 0"),
+        (FedProxNMF(2, mu=-1.0), "mu=-1.0 must be at least 0"),
+        (FedProxNMF(2, pull_from=-1), "pull_from=-1 must be a whole number of at least 0: rounds are"),
         (FedProxNMF(2, start="mine"), "start='mine' is not known"),
         (OneShotNMF(2, alignment="lap_rho"), "one exchange has only common ones"),
-        (OneShotNMF(2, local_steps=0), "local_steps=0 must be at least 1"),
+        (OneShotNMF(2, local_steps=0), "local_steps=0 must be a whole number of at least 1"),
     ],
 )
 def test_settings_that_cannot_work(method, message):

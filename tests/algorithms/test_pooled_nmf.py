@@ -15,11 +15,18 @@ from fedfactor.algorithms import PooledNMF
 from fedfactor.algorithms.pooled_nmf.start import Components, WideSums
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Meta
+from fedfactor.core.settings import check_settings
 from fedfactor.metrics.coherence import cosine_similarity, match_components
 from fedfactor.selection.holdout import hold_out_all
 from fedfactor.testing.drive import drive
 
 META = Meta(10, ("a", "b"), n_rows=40)
+
+
+def refuse(algorithm):
+    """Look at settings as engines do before a run."""
+    check_settings(algorithm)
+    algorithm.check(META)
 
 
 def cut(X, parts, seed=0):
@@ -167,11 +174,11 @@ def test_missing_cells_are_foretold_sanely(digits):
     ("settings", "message"),
     [
         ({"tol": None}, "tol=None must be a number"),
-        ({"tol": -1.0}, "tol=-1.0 must be a number, 0 or more"),
+        ({"tol": -1.0}, "tol=-1.0 must be at least 0"),
         ({"loss": "itakura"}, "loss='itakura' is not known"),
         ({"start": "nndsvd"}, "start='nndsvd' is not known"),
-        ({"local_steps": 0}, "must be at least 1"),
-        ({"l1_ratio": 1.5}, "between 0 and 1"),
+        ({"local_steps": 0}, "whole number of at least 1"),
+        ({"l1_ratio": 1.5}, r"must lie in \[0, 1\]"),
         ({"alpha_V": 0.1}, "Set alpha_U too"),
         ({"n_private": -1}, "n_private=-1"),
         ({"n_private": 9}, "together exceed"),
@@ -184,7 +191,7 @@ def test_missing_cells_are_foretold_sanely(digits):
 )
 def test_settings_that_cannot_work(settings, message):
     with pytest.raises((ValueError, fedfactor.IncompatibleError), match=message):
-        PooledNMF(3, **settings).check(META)
+        refuse(PooledNMF(3, **settings))
 
 
 def test_an_owner_without_missing_cells_is_treated_as_its_rows_would_be_elsewhere():

@@ -117,8 +117,8 @@ class TestVirtualEngine:
 
 @pytest.mark.parametrize("method", [SynSD, SynSSD, AsynSD, AsynSSD])
 def test_schedules_that_go_backwards_are_refused(method):
-    for settings in ({"start": -1.0}, {"growth": -0.1}, {"solver": "gradient", "start": 0.0}):
-        with pytest.raises(ValueError, match="must not be negative"):
+    for settings in ({"schedule_start": -1.0}, {"growth": -0.1}, {"solver": "gradient", "schedule_start": 0.0}):
+        with pytest.raises(ValueError, match=r"of at least 0|must not be negative"):
             fedfactor.run(method(3, **settings), EVEN, rounds=1, seed=0)
 
 

@@ -155,8 +155,9 @@ class TestMistakes:
     def refused(self, out, *words):
         done = call("fit", "-o", out, *words)
         assert done.exit_code == 2, done.output
-        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-        assert done.stderr.startswith("Error: ")
+        assert done.stderr.strip().splitlines()[-1].startswith("Error: "), done.stderr
+        assert done.stderr.count("Error: ") == 1, done.stderr
+        assert "Traceback" not in done.stderr
         assert not out.exists()
         return done.stderr
 

@@ -4,11 +4,14 @@ import math
 from typing import Literal
 
 import pytest
+from typer.testing import CliRunner
 
 from fedfactor import algorithms
 from fedfactor.algorithms.names import algorithm_class, algorithm_names, command_name
+from fedfactor.cli import app
 from fedfactor.cli.settings import build, data_files, missing, typed
 from fedfactor.core.errors import DataError
+from fedfactor.core.settings import settings_of_class
 
 
 def test_every_name_leads_back_to_its_algorithm():
@@ -80,6 +83,30 @@ def test_build_takes_options_and_words():
 def test_build_refuses_what_is_no_setting(word):
     with pytest.raises(ValueError, match=r"Its settings are n_components, local_steps|names no value"):
         build("pooled-nmf", {"n_components": 4}, [word])
+
+
+def test_old_names_are_taken_with_a_note(capsys):
+    algorithm = build("fnmf", {"n_components": 4}, ["alpha=0.05", "local_solver=ipalm"])
+    assert algorithm == algorithms.FNMF(4, significance=0.05, local_solver="gradient")
+    said = capsys.readouterr().err
+    assert "Note: The setting 'alpha' of FNMF is now called 'significance'" in said
+    assert "local_solver='ipalm' of FNMF is now called 'gradient'" in said
+
+
+def test_settings_are_listed_with_what_they_take_and_do():
+    said = CliRunner().invoke(app, ["settings", "fnmf"])
+    assert said.exit_code == 0
+    for each in settings_of_class(algorithms.FNMF):
+        assert f" {each.name} " in said.output
+    assert "float in [0, 0.5)" in said.output
+    assert "``" not in said.output
+    assert CliRunner().invoke(app, ["settings", "fnfm"]).exit_code == 2
+
+
+@pytest.mark.parametrize("name", algorithms.__all__)
+def test_every_setting_of_every_algorithm_has_words(name):
+    for each in settings_of_class(getattr(algorithms, name)):
+        assert each.words.endswith("."), f"{name}.{each.name}: {each.words!r}"
 
 
 def test_missing_values():

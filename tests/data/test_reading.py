@@ -65,14 +65,15 @@ IDS = ["id", "patient_id", "PatientID", "userId", "Sample No", "row", "index", "
 
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "feather", "frame"])
 def test_ids_are_not_factored(tmp_path, name, place, kind):
     frame = pd.DataFrame({"x": [1.0, 3.0, 5.0], "y": [2.0, 4.0, 6.0]})
     frame.insert(place, name, [1001, 1007, 1002])
     source = frame
     if kind != "frame":
         source = tmp_path / f"a.{kind}"
-        frame.to_csv(source, index=False) if kind == "csv" else frame.to_parquet(source, index=False)
+        put = {"csv": frame.to_csv, "parquet": frame.to_parquet, "feather": lambda path, index: frame.to_feather(path)}
+        put[kind](source, index=False)
     table = read(source)
     assert table.features == ("x", "y")
     assert (table.row_ids, table.id_name) == (("1001", "1007", "1002"), name)

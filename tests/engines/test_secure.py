@@ -13,7 +13,7 @@ from fedfactor.engines.remote.client import COLUMNS, REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.message import Head, read_head, seal
-from fedfactor.engines.remote.secure_sum import Begin, Keys, Masked, Signatures
+from fedfactor.privacy.sum_phases import Begin, Keys, Masked, Signatures
 from tests.engines.mailroom import TERMS, Office
 
 pytest.importorskip("cryptography")

@@ -11,6 +11,7 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor import ASSO, ELBMF, FALB, FELB, MEBF, PRIMP, BooleanVotes, DataError, GreConD, PooledBMF, ZhangBMF
+from fedfactor.core.errors import PoorFitWarning
 from fedfactor.core.federation import Federation
 from fedfactor.data import planted_boolean
 from fedfactor.data.partition import split_rows
@@ -65,7 +66,9 @@ def test_a_budget_is_for_one_start(data):
     for privacy in (budget, (budget, fedfactor.privacy.Minimums())):
         with pytest.raises(fedfactor.IncompatibleError, match=r"n_init=3 makes 3 runs, but dp\(epsilon=1\)"):
             PooledBMF(n_components=3, rounds=2, n_init=3, privacy=privacy).fit(data.X, groups=data.labels)
-    PooledBMF(n_components=3, rounds=2, privacy=budget).fit(data.X, groups=data.labels)
+    PooledBMF(n_components=3, solver="proximal", rounds=2, privacy=budget).fit(data.X, groups=data.labels)
+    with pytest.raises(fedfactor.IncompatibleError, match="solver='proximal'"):
+        PooledBMF(n_components=3, rounds=2, privacy=budget).fit(data.X, groups=data.labels)
 
 
 @pytest.mark.parametrize("face", [PooledBMF, ASSO])
@@ -95,11 +98,55 @@ def test_paper_presets():
 def test_local_solvers_alone(face, data):
     model = face(n_components=3, **({"random_state": 0} if "random_state" in face().get_params() else {})).fit(data.X)
     assert set(np.unique(model.components_)) | set(np.unique(model.U_)) <= {0, 1}
-    assert model.loss_ == pytest.approx(((model.U_ @ model.components_ > 0) != data.X).sum() / data.X.sum())
+    assert model.loss_ == -model.score(data.X)
+    assert model.loss_ <= ((model.U_ @ model.components_ > 0) != data.X).sum() / data.X.sum() + 0.05
     assert model.finished_
     assert model.transform(data.X[:7]).shape == (7, 3)
-    assert -model.score(data.X) <= model.loss_ + 0.05
     assert model.get_feature_names_out().tolist()[0] == f"{face.__name__.lower()}0"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PooledBMF(3, random_state=0),
+        PooledBMF(3, solver="proximal", refit="none", rounds=20, random_state=0),
+        FELB(3, rounds=5, refit="none", random_state=0),
+        FELB(3, rounds=5, random_state=0),
+        BooleanVotes(3, refit="none", random_state=0),
+    ],
+    ids=lambda model: f"{type(model).__name__}, {getattr(model, 'refit', '')}",
+)
+def test_the_loss_is_that_of_score(model, data):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PoorFitWarning)
+        model.fit(data.X, groups=data.labels)
+    assert model.loss_ == pytest.approx(-model.score(data.X), abs=1e-12)
+
+
+def test_what_is_missing_counts_for_nothing(data):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random(data.X.shape) < 0.2, np.nan, data.X)
+    model = PooledBMF(3, missing_values=np.nan, random_state=0).fit(X, groups=data.labels)
+    R = model.inverse_transform(model.transform(X))
+    seen = ~np.isnan(X)
+    assert model.loss_ == pytest.approx((R != X)[seen].sum() / X[seen].sum())
+    assert model.loss_ == pytest.approx(-model.score(X)) == pytest.approx(model.metrics_.pooled.loss)
+    assert (R != data.X).mean() < 0.05
+    with pytest.raises(fedfactor.IncompatibleError, match="needs complete rows"):
+        PooledBMF(3, solver="proximal", missing_values=np.nan).fit(X, groups=data.labels)
+
+
+def test_a_fit_that_is_no_better_than_nothing_is_told():
+    rng = np.random.default_rng(0)
+    X = (rng.random((300, 150)) < 0.9) * 1.0
+    with pytest.warns(PoorFitWarning, match=r"V is empty, where one and the same row for all would have 0\.1"):
+        FELB(8, n_clients=20, random_state=0).fit(X)
+    X = (rng.random((200, 40)) < np.r_[np.full(5, 0.9), np.full(35, 0.05)]) * 1.0
+    with pytest.warns(PoorFitWarning, match=r"has loss .*, where the 5 most frequent columns, one for each component,"):
+        PooledBMF(5, solver="proximal", rounds=1, random_state=0).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PoorFitWarning)
+        PooledBMF(5, random_state=0).fit(X)
 
 
 def test_time_limit_of_a_solver_is_told(data):

@@ -73,7 +73,7 @@ def test_parameters_are_the_fields_of_the_algorithm():
     parameters = inspect.signature(fedfactor.FedDMF).parameters
     for field in fields(algorithms.FedDMF):
         assert parameters[field.name].default == field.default
-        assert f"\n    {field.name} : " in fedfactor.FedDMF.__doc__
+        assert f"\n{field.name} : " in inspect.getdoc(fedfactor.FedDMF)
 
 
 def test_score_is_f1(fitted):

@@ -15,7 +15,8 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import fedfactor
-from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, algorithms
+from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, PooledEASE, algorithms
+from fedfactor.core.settings import settings_of_class
 from fedfactor.estimators._users import UserTable
 from fedfactor.testing import recommender_checks
 from fedfactor.testing.recommenders import small_ratings
@@ -27,6 +28,8 @@ MODELS = [
     FedSPLIT(n_components=2, rank_rule="paper", item_bias="mean", unrated="keep", refine=0),
     PooledCF(n_components=2),
     PooledCF(n_components=2, feedback="implicit"),
+    PooledEASE(ridge=2.0),
+    PooledEASE(2, ridge=2.0, exchanges=2),
     PooledCNMF(n_components=2, rounds=41),
     PooledCNMF(n_components=2, feedback="implicit", rounds=21),
     FCF(n_components=2, lam=1.0, rounds=41),
@@ -54,14 +57,14 @@ def test_contract(check):
 def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face):
     method = getattr(algorithms, face.__name__)
     parameters = inspect.signature(face).parameters
-    own = [field.name for field in fields(method) if field.name not in EVERY_RUN]
+    own = [each.name for each in settings_of_class(method) if each.name not in EVERY_RUN]
     assert list(parameters) == own + list(EVERY_RUN)
     for field in fields(method):
         if field.default is not MISSING:
             assert parameters[field.name].default == field.default
     assert {name: parameters[name].default for name in EVERY_RUN} == EVERY_RUN
     for name in parameters:
-        assert f"\n    {name} : " in face.__doc__
+        assert f"\n{name} : " in inspect.getdoc(face)
     assert getattr(fedfactor, face.__name__) is face
 
 

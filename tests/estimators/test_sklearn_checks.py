@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedfactor
 from fedfactor import algorithms, estimators
-from fedfactor.core.protocol import user_fields
+from fedfactor.core.settings import settings_of_class
 
 # Recommenders take ratings, not matrices of features: they have a contract of their own.
 EVERY = [face for name in estimators.__all__ if hasattr(face := getattr(estimators, name), "transform")]
@@ -68,9 +68,9 @@ def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face)
     method = getattr(algorithms, face.__name__)
     parameters = inspect.signature(face).parameters
     own = [name for name in ("binarize", "n_init", "split") if name in parameters]
-    expected = [field.name for field in user_fields(method)] + own + list(EVERY_RUN)
+    expected = [field.name for field in settings_of_class(method)] + own + list(EVERY_RUN)
     assert list(parameters) == expected
-    for field in user_fields(method):
+    for field in settings_of_class(method):
         if field.default is not MISSING:
             assert parameters[field.name].default == field.default
     assert {name: parameters[name].default for name in EVERY_RUN} == EVERY_RUN
@@ -81,7 +81,7 @@ def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face)
 @pytest.mark.parametrize("face", EVERY)
 def test_every_parameter_is_documented(face):
     for name in inspect.signature(face).parameters:
-        assert f"\n    {name} : " in face.__doc__
+        assert f"\n{name} : " in inspect.getdoc(face)
 
 
 @pytest.mark.parametrize("face", EVERY)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from fedfactor.core.column_sums import column_sums, weighted
 from fedfactor.core.errors import DataError
 from fedfactor.core.tree import tree_sum
-from fedfactor.engines.remote.column_sums import column_sums, weighted
+from fedfactor.data.preprocess import Preprocess
 from fedfactor.federation.features import agree, arrange, column_names, read_names, write_names
-from fedfactor.federation.preprocess import Preprocess
 from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 

@@ -21,7 +21,7 @@ caching.CacheImpl._locator_classes = [Nowhere]
 import numpy as np
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.nmf.steps import solve_rows
-assert kernel("solve_rows", np.dtype(float)) is not None
+assert kernel("sweep_rows", np.dtype(float)) is not None
 assert solve_rows(np.zeros((1, 2)), np.eye(2), np.array([[3.0, -1.0]])).tolist() == [[3.0, 0.0]]
 """
 

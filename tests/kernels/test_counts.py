@@ -58,6 +58,19 @@ def test_one_step_is_the_formula(kind, numba, monkeypatch):
     np.testing.assert_allclose(sse, 2 * loss)
 
 
+def test_penalties_on_V_are_part_of_step_and_gain():
+    X, U, V, mask = data(3)
+    N, D, loss = counts.count_sums(U, X, V)
+    for l1, l2 in ((0.4, 0.0), (0.0, 0.7), (0.4, 0.7)):
+        new, gain = counts.count_step(V, N, D, l1=l1, l2=l2)
+        np.testing.assert_allclose(new, V * N / (D + l1 + l2 * V))
+        paid = [l1 * F.sum() + 0.5 * l2 * (F**2).sum() for F in (V, new)]
+        whole = np.ones_like(mask)
+        assert gain <= loss + paid[0] - divergence(X, U, new, whole) - paid[1] + 1e-12
+        told = np.sum(V * N * np.log(new / V) - D * (new - V)) + paid[0] - paid[1]
+        np.testing.assert_allclose(gain, told, rtol=1e-12)
+
+
 def test_empty_rows_begin_anew_and_the_loss_never_rises():
     X, _, V, _ = data(1)
     U = np.zeros((9, 3))

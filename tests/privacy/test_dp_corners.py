@@ -30,7 +30,7 @@ def plan(*parts):
 
 
 def honest(made):
-    return next(link.honest for link in made.channel.transforms if isinstance(link, Gaussian))
+    return next(link.honest for link in made.channel.links if isinstance(link, Gaussian))
 
 
 def test_a_coordinator_who_is_a_client_knows_its_own_noise():

@@ -110,7 +110,9 @@ class TestRowLevel:
     def test_boolean_rows(self):
         X = np.kron(np.eye(2), np.ones((300, 6)))
         parts = np.array_split(np.random.default_rng(0).permutation(X), 5)
-        run = fedfactor.run(PooledBMF(2), parts, seed=0, privacy=fedfactor.dp(4.0, row_bound=2.5, rows=600))
+        run = fedfactor.run(
+            PooledBMF(2, solver="proximal"), parts, seed=0, privacy=fedfactor.dp(4.0, row_bound=2.5, rows=600)
+        )
         assert np.isin(run.V, (0, 1)).all()
         assert run.relative_error < 0.2
 
@@ -174,7 +176,7 @@ class TestOtherUnits:
             )
             for known in (1, 3)
         ]  # fmt: skip
-        noise = [next(t for t in plan.channel.transforms if isinstance(t, Gaussian)) for plan in plans]
+        noise = [next(t for t in plan.channel.links if isinstance(t, Gaussian)) for plan in plans]
         assert noise[1].sensitivity == pytest.approx(3 * noise[0].sensitivity)
         assert (noise[0].touched, noise[1].touched) == (1, 3)
         assert "more than 3 clients" in " ".join(plans[1].channel.report(5)["not_covered"])

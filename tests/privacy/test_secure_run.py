@@ -37,7 +37,8 @@ def relative(a, b):
                 (FedAvgNMF(4, local_steps=3, tol=0), False),
                 (FedProxNMF(4, tol=0), False),
                 (FNMF(4, barycenter="client", tol=0), False),
-                (PooledBMF(3, tol=0), True),
+                (PooledBMF(3), True),
+                (PooledBMF(3, solver="proximal", tol=0), True),
                 (FELB(3, tol=0), True),
             )
         ),

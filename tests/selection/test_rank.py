@@ -99,6 +99,28 @@ def test_processes_carry_held_out_cells():
     assert runs[0].relative_error == runs[1].relative_error
 
 
+def test_recommend_refuses_errors_that_tell_nothing():
+    with pytest.raises(fedfactor.DataError, match="No rank foretells"):
+        recommend(np.full((2, 3), np.inf))
+
+
+def test_a_word_that_only_hidden_cells_have_does_not_end_the_search():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.3, size=(3, 15)) * 2).astype(float)
+    X[:, 0], X[7, 0] = 0, 5
+    X[X.sum(axis=1) == 0, 1] = 1
+    found = fedfactor.select_rank(
+        {"a": scipy.sparse.csr_array(X[:30]), "b": scipy.sparse.csr_array(X[30:])},
+        [1, 3],
+        algorithm=PooledNMF(1, loss="kullback-leibler"),
+        share=0.4,
+        repeats=2,
+        rounds=10,
+        seed=0,
+    )
+    assert np.isfinite(found.errors).all()
+
+
 def test_recommend_takes_the_smallest_of_equals():
     errors = np.array([[0.9, 0.501, 0.50, 0.6], [0.9, 0.499, 0.50, 0.6], [0.9, 0.502, 0.50, 0.6]])
     assert recommend(errors) == (2, 1)

@@ -16,6 +16,8 @@ from .one_shot_nmf import OneShotNMF as OneShotNMF
 from .pooled_bmf.algorithm import PooledBMF as PooledBMF
 from .pooled_cf import PooledCF as PooledCF
 from .pooled_cnmf import PooledCNMF as PooledCNMF
+from .pooled_ease import PooledEASE as PooledEASE
 from .pooled_nmf.algorithm import PooledNMF as PooledNMF
+from .pooled_ridge import PooledRidge as PooledRidge
 from .secure_nmf import SynSD as SynSD
 from .secure_nmf import SynSSD as SynSSD

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from fedfactor.algorithms.felb import boolean_score
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.product import boolean_refit, match_rows, round_half, vote
@@ -68,32 +68,9 @@ class Server:
     n_clients: Array
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class BooleanVotes(Algorithm):
     r"""One-shot federated Boolean factorization: local solvers, then a vote on V.
-
-    Parameters
-    ----------
-    n_components : int
-        Number of components k.
-    solver : {"asso", "elbmf", "grecond", "mebf", "primp", "zhang"}
-        What every client runs on its own rows.
-    vote : {"majority", "average", "or"}
-        A cell is one when at least half of the clients have a one there; when the average, rounded half to even, is
-        one; when any client has a one. Majority and average differ in ties only.
-    align : {"lap", "none"}
-        Match the components of all clients to those of the first (an assignment problem) before the vote; or vote on
-        positions as they are, as published, although the order of components is each client's own accident.
-    refit : {"boolean", "none"}
-        Choose U for the elected V; or keep the U of the local run, as published (with ``align="lap"`` its columns are
-        put in the order of the elected components).
-    tie : {"one", "zero"}
-        What a majority of exactly half is.
-    options : tuple of (str, value)
-        Further arguments of the solver, such as ``(("tau", 0.7),)``.
-    time_limit : float, optional
-        Seconds for each client's solver; components not found by then are zero, and the run's history counts who was
-        late.
 
     Notes
     -----
@@ -116,14 +93,33 @@ class BooleanVotes(Algorithm):
     (array([4., 4.]), 0.0)
     """
 
-    n_components: int
-    solver: Solver = "asso"
-    vote: Literal["majority", "average", "or"] = "majority"
-    align: Literal["lap", "none"] = "lap"
-    refit: Literal["boolean", "none"] = "boolean"
-    tie: Literal["one", "zero"] = "one"
-    options: tuple[tuple[str, Any], ...] = ()
-    time_limit: float | None = None
+    n_components: int = setting("Number of components k.", at_least=1)
+    solver: Solver = setting("What every owner runs on its own rows.", default="asso")
+    vote: Literal["majority", "average", "or"] = setting(
+        "A cell is one when at least half of the owners have a one there; when the average, rounded half to even, is "
+        "one; when any owner has a one. Majority and average differ in ties only.",
+        default="majority",
+    )
+    align: Literal["lap", "none"] = setting(
+        "Match the components of all owners to those of the first (an assignment problem) before the vote; or vote on "
+        "positions as they are, as published, although the order of components is each owner's own accident.",
+        default="lap",
+    )
+    refit: Literal["boolean", "none"] = setting(
+        'Choose U for the elected V; or keep the U of the local run, as published (with ``align="lap"`` its columns '
+        "are put in the order of the elected components).",
+        default="boolean",
+    )
+    tie: Literal["one", "zero"] = setting("What a majority of exactly half is.", default="one")
+    options: tuple[tuple[str, Any], ...] = setting(
+        'Further arguments of the solver, such as ``(("tau", 0.7),)``.', default=(), shown="tuple of (str, value)"
+    )
+    time_limit: float | None = setting(
+        "Seconds for each owner's solver; components not found by then are zero, and the run's history counts who was "
+        "late.",
+        default=None,
+        above=0,
+    )
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 1
@@ -136,11 +132,6 @@ class BooleanVotes(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise ValueError(f"time_limit={self.time_limit} must be a positive number of seconds, or None.")
         factor(np.zeros((1, 1)), 1, self.solver, rng=np.random.default_rng(0), **dict(self.options))
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
@@ -213,15 +204,6 @@ class BooleanVotes(Algorithm):
         """Count wrong cells, cells, and ones."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         return boolean_score(shard.X, factors)
-
-
-_CHOICES = {
-    "solver": ("asso", "elbmf", "grecond", "mebf", "primp", "zhang"),
-    "vote": ("majority", "average", "or"),
-    "align": ("lap", "none"),
-    "refit": ("boolean", "none"),
-    "tie": ("one", "zero"),
-}
 
 
 def _pack(V: np.ndarray) -> np.ndarray:

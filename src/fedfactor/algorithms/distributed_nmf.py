@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,14 +9,13 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import odd_factor, reconstruction, refit_rows
 from fedfactor.kernels.nmf.pivoting import pivot_rows
 from fedfactor.kernels.nmf.steps import multiplicative_step, solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
-
-SOLVERS = ("hals", "mu", "bpp")
 
 
 @record
@@ -69,7 +67,7 @@ def one_step(solver: str, W: Array, G: Array, B: Array) -> Array:
     return solve_rows(W, G, B) if solver == "hals" else multiplicative_step(W, G, B)
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class DistributedNMF(Algorithm):
     r"""Distributed NMF of one matrix cut into blocks of rows: what sketched methods must be compared with.
 
@@ -78,16 +76,6 @@ class DistributedNMF(Algorithm):
     Nodes move their rows of U and send :math:`U_c^\top U_c` and :math:`U_c^\top X_c`; every node (or the server) moves
     V on the sums. :class:`~fedfactor.algorithms.PooledNMF` is this with several sweeps, extrapolation and restarts, and
     is what to use; this is the plain form of the published comparisons.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    solver : {"hals", "mu", "bpp"}
-        One sweep of coordinate descent, one multiplicative update, or the exact solution by block principal pivoting
-        (ANLS) for either factor in each round.
-    tol : float
-        Converged when three rounds in a row lower the squared error by less than this share; 0 uses all rounds.
 
     Notes
     -----
@@ -107,17 +95,23 @@ class DistributedNMF(Algorithm):
     (2, 6)
     """
 
-    n_components: int
-    solver: Literal["hals", "mu", "bpp"] = "hals"
-    tol: float = 0.0
+    n_components: int = setting("Rank k.", at_least=1)
+    solver: Literal["hals", "mu", "bpp"] = setting(
+        "One sweep of coordinate descent, one multiplicative update, or the exact solution by block principal pivoting "
+        "(ANLS) for either factor in each round.",
+        default="hals",
+    )
+    tol: float = setting(
+        "Converged when three rounds in a row lower the squared error by less than this share; 0 uses all rounds.",
+        default=0.0,
+        at_least=0,
+    )
 
     default_rounds: ClassVar[int] = 100
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        if self.solver not in SOLVERS:
-            raise ValueError(f"solver={self.solver!r} is not known. Use one of {', '.join(SOLVERS)}.")
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """V down, sums up."""

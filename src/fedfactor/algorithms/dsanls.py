@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,14 +12,15 @@ from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
 from fedfactor.core.grid import GridShard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import reconstruction, refit_rows
-from fedfactor.kernels.nmf.proximal_descent import RULES, SOLVERS, check_schedule, inexact_step, schedule
+from fedfactor.kernels.nmf.proximal_descent import Rule, Solver, check_schedule, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram_rows, squared_norm, total
 from fedfactor.kernels.sketch.exposure import Exposure, effective_support
 from fedfactor.kernels.sketch.sketches import (
-    KINDS,
+    Kind,
     Sketch,
     draw_sketch,
     sketch_block,
@@ -116,7 +117,7 @@ class Server:
     done: Array
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class DSANLS(Algorithm):
     r"""Distributed sketched alternating non-negative least squares, for nodes of one cluster.
 
@@ -126,31 +127,6 @@ class DSANLS(Algorithm):
     and :math:`V_{:J_r}`. All nodes draw the same sketch S; the sum of :math:`V_{:J_r} S_{J_r}` is all that a node needs
     from the others to take a step on :math:`\|M_{I_r}S - U_{I_r}(VS)\|^2`. This is a method for *speed*: what is sent
     lets others compute the factors, see ``leak``.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    sketch : {"subsampling", "gaussian", "count", "srht"}
-        Subsampling is the cheapest and keeps sparse data sparse; the others see every cell in each step.
-    ratio : float
-        Width of a sketch as a share of what it replaces, at least three times the rank.
-    solver : {"proximal", "gradient"}
-        Proximal coordinate descent, or projected gradient steps that shrink.
-    rule : {"relative", "absolute"}
-        Whether the schedule is measured against the data, or is in their units as in the published code.
-    start, growth : float, optional
-        Proximal weight ``start + growth t``, or gradient step ``start / (1 + growth t)``.
-    init : {"scaled", "unit"}
-        Factors drawn so that U V has the mean of the data, or uniform on [0, 1] as in the published code.
-    leak : {"warn", "refuse", "ignore"}
-        What to do before an upload that completes enough sketches to solve for U: as many columns as U has rows, and
-        fewer the more of its entries are small.
-    iterations : int
-        Iterations until the run ends by itself; its last round then brings all of V to every node (k m numbers, once).
-    collect : bool
-        False: nodes keep their columns of V, as in a run that was ended earlier, and the error is measured on the cells
-        where a node knows both factors.
 
     Notes
     -----
@@ -176,17 +152,54 @@ class DSANLS(Algorithm):
     ((3, 40), True)
     """
 
-    n_components: int
-    sketch: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling"
-    ratio: float = 0.1
-    solver: Literal["proximal", "gradient"] = "proximal"
-    rule: Literal["relative", "absolute"] = "relative"
-    start: float | None = None
-    growth: float | None = None
-    init: Literal["scaled", "unit"] = "scaled"
-    leak: Literal["warn", "refuse", "ignore"] = "warn"
-    iterations: int = 100
-    collect: bool = True
+    n_components: int = setting("Rank k.", at_least=1)
+    sketch: Kind = setting(
+        "How sketches are drawn. Subsampling is the cheapest and keeps sparse data sparse; the others see every cell "
+        "in each step.",
+        default="subsampling",
+    )
+    ratio: float = setting(
+        "Width of a sketch as a share of what it replaces, at least three times the rank.",
+        default=0.1,
+        above=0,
+        at_most=1,
+        because="it is the width of a sketch as a share",
+    )
+    solver: Solver = setting(
+        "Proximal coordinate descent, or projected gradient steps that shrink.", default="proximal"
+    )
+    rule: Rule = setting(
+        "Whether the schedule is measured against the data, or is in their units as in the published code.",
+        default="relative",
+    )
+    schedule_start: float | None = setting(
+        "Proximal weight, or gradient step, to begin with.", default=None, at_least=0, formerly="start"
+    )
+    growth: float | None = setting(
+        "Proximal weight ``schedule_start + growth t``, or gradient step ``schedule_start / (1 + growth t)``.",
+        default=None,
+        at_least=0,
+    )
+    init: Literal["scaled", "unit"] = setting(
+        "Factors drawn so that U V has the mean of the data, or uniform on [0, 1] as in the published code.",
+        default="scaled",
+    )
+    leak: Literal["warn", "refuse", "ignore"] = setting(
+        "What to do before an upload that completes enough sketches to solve for U: as many columns as U has rows, and "
+        "fewer the more of its entries are small.",
+        default="warn",
+    )
+    iterations: int = setting(
+        "Iterations until the run ends by itself; its last round then brings all of V to every node (k m numbers, "
+        "once).",
+        default=100,
+        at_least=1,
+    )
+    collect: bool = setting(
+        "False: nodes keep their columns of V, as in a run that was ended earlier, and the error is measured on the "
+        "cells where a node knows both factors.",
+        default=True,
+    )
 
     layout: ClassVar[str] = "grid"
 
@@ -204,20 +217,12 @@ class DSANLS(Algorithm):
         >>> DSANLS.published(8).growth
         1.0
         """
-        return cls(n_components, sketch, ratio, rule="absolute", start=0.0, growth=1.0, init="unit")  # type: ignore[arg-type]
+        return cls(n_components, sketch, ratio, rule="absolute", schedule_start=0.0, growth=1.0, init="unit")  # type: ignore[arg-type]
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        if self.iterations < 1:
-            raise ValueError(f"iterations={self.iterations} must be at least 1.")
-        if not 0 < self.ratio <= 1:
-            raise ValueError(f"ratio={self.ratio} must lie in (0, 1]: it is the width of a sketch as a share.")
-        choices = {"sketch": KINDS, "solver": SOLVERS, "rule": RULES, "init": ("scaled", "unit")}
-        for name, known in {**choices, "leak": ("warn", "refuse", "ignore")}.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        check_schedule(self.solver, self.start, self.growth)
+        check_schedule(self.solver, self.schedule_start, self.growth)
 
     def _widths(self, m: int, n: int | None) -> tuple[int, int]:
         """Return the widths d of sketches of columns, and d' of sketches of rows."""
@@ -303,7 +308,7 @@ class DSANLS(Algorithm):
         B = as_like(B, W)
         G, C = gram_rows(B), cross(A, B)
         error = _sketched_error(squared_norm(A), C, W, G)
-        amount = schedule(self.solver, self.start, self.growth, t)
+        amount = schedule(self.solver, self.schedule_start, self.growth, t)
         return inexact_step(W, G, C, solver=self.solver, rule=self.rule, amount=amount), error
 
     def _account(self, state: Local, S: Sketch, iterations: int) -> Local:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import reconstruction
@@ -77,25 +78,11 @@ class Server:
     n: Array
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class FCF(Algorithm):
     r"""Federated collaborative filtering: users solve their own factors, gradients of item factors are summed.
 
     .. math:: \min \sum_{ij} c_{ij} (p_{ij} - u_i^\top v_j)^2 + \lambda (\|U\|^2 + \|V\|^2)
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    feedback : {"explicit", "implicit"}
-        ``"explicit"``: only rated cells count, p is the rating less the mean. ``"implicit"``: every cell counts, p = 1
-        with weight :math:`1 + w r` where something is stored, else p = 0 with weight 1.
-    weight : float
-        Of one unit of implicit feedback.
-    lam : float
-        Regularisation; in explicit feedback of U, where a user's sum has few terms, as of V.
-    learning_rate : float
-        Of the server's Adam steps.
 
     Notes
     -----
@@ -116,11 +103,17 @@ class FCF(Algorithm):
     (4, 12)
     """
 
-    n_components: int
-    feedback: Literal["explicit", "implicit"] = "explicit"
-    weight: float = 10.0
-    lam: float = 5.0
-    learning_rate: float = 0.05
+    n_components: int = setting("Rank k.", at_least=1)
+    feedback: Literal["explicit", "implicit"] = setting(
+        '``"explicit"``: only rated cells count, p is the rating less the mean. ``"implicit"``: every cell counts, '
+        "p = 1 with weight :math:`1 + w r` where something is stored, else p = 0 with weight 1.",
+        default="explicit",
+    )
+    weight: float = setting("Of one unit of implicit feedback.", default=10.0, above=0)
+    lam: float = setting(
+        "Regularisation; in explicit feedback of U, where a user's sum has few terms, as of V.", default=5.0, above=0
+    )
+    learning_rate: float = setting("Of the server's Adam steps.", default=0.05, above=0)
 
     handles_missing: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 100
@@ -132,12 +125,6 @@ class FCF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        if self.feedback not in ("explicit", "implicit"):
-            raise ValueError(f"feedback={self.feedback!r} is not known. Use 'explicit' or 'implicit'.")
-        if min(self.lam, self.learning_rate, self.weight) <= 0:
-            raise ValueError(
-                f"lam={self.lam}, learning_rate={self.learning_rate} and weight={self.weight} must exceed 0."
-            )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One sum of gradients for one set of item factors."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import reconstruction
@@ -78,25 +79,12 @@ class Server:
     n_clients: Array
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class FedMF(Algorithm):
     r"""Matrix factorization by federated gradient descent: users keep their factors, item gradients are summed.
 
     .. math:: \min \sum_{ij \text{ rated}} (x_{ij} - \mu - b_i - c_j - u_i^\top v_j)^2
               + \lambda \sum_{ij \text{ rated}} (\|u_i\|^2 + \|v_j\|^2 + b_i^2 + c_j^2)
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    lam : float
-        Regularisation, for each rating.
-    learning_rate : float
-        Of user and item steps; gradients are means over ratings.
-    momentum : float
-        Share of the last item step that is taken again.
-    local_steps : int
-        Steps on user factors before item gradients are taken.
 
     Notes
     -----
@@ -120,11 +108,11 @@ class FedMF(Algorithm):
     (4, 12)
     """
 
-    n_components: int
-    lam: float = 0.1
-    learning_rate: float = 0.5
-    momentum: float = 0.5
-    local_steps: int = 2
+    n_components: int = setting("Rank k.", at_least=1)
+    lam: float = setting("Regularisation, for each rating.", default=0.1, at_least=0)
+    learning_rate: float = setting("Of user and item steps; gradients are means over ratings.", default=0.5, above=0)
+    momentum: float = setting("Share of the last item step that is taken again.", default=0.5, at_least=0, below=1)
+    local_steps: int = setting("Steps on user factors before item gradients are taken.", default=2, at_least=1)
 
     handles_missing: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 101
@@ -132,11 +120,6 @@ class FedMF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        if self.lam < 0 or self.learning_rate <= 0 or not 0 <= self.momentum < 1 or self.local_steps < 1:
-            raise ValueError(
-                f"lam={self.lam} must be at least 0, learning_rate={self.learning_rate} above 0, momentum="
-                f"{self.momentum} in [0, 1), local_steps={self.local_steps} at least 1."
-            )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Counts once, then gradients for the items' side of the model."""

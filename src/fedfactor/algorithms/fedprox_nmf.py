@@ -1,20 +1,20 @@
-"""FedProxNMF: federated averaging whose clients are held near the average."""
+"""Federated averaging of NMF, with or without a term that holds clients near the average: FedProxNMF, FedAvgNMF."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.drift import agreement
-from fedfactor.kernels.factors import odd_factor, reconstruction, refit_rows, rescale
-from fedfactor.kernels.nmf.alternate import SOLVERS, alternate
+from fedfactor.kernels.factors import RowNorm, odd_factor, reconstruction, refit_rows, rescale
+from fedfactor.kernels.nmf.alternate import Solver, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 PATIENCE = 3
@@ -61,99 +61,44 @@ class Server:
     agreement: Array
 
 
-@dataclass(frozen=True, slots=True)
-class FedProxNMF(Algorithm):
-    r"""Federated averaging of NMF with a proximal term at the clients.
+class Hold(NamedTuple):
+    """What FedProx adds to federated averaging; the defaults add nothing."""
 
-    .. math:: \min_{U_c, V_c \ge 0} \tfrac12 \|X_c - U_c V_c\|^2 + \tfrac{\mu}{2} \|V_c - \bar V\|^2
-
-    at each client, :math:`\bar V` being the average of all :math:`V_c`. The term holds components in place but does not
-    see that clients may have the same ones in another order: compare :class:`~fedfactor.algorithms.FNMF`.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    mu : float
-        Weight of the proximal term, in the units of ``UᵀU``; 0 is federated averaging.
-    relative : bool
-        Take mu as a share of the mean squared norm of the columns of a client's U, so that what it means does not
-        depend on the scale of the data: with values in the hundreds ``mu=1`` alone is next to nothing.
-    pull_from : int
-        First round with that term. In round 0 nothing has been averaged yet, so the default is 1.
-    local_steps : int
-        Alternations between two exchanges.
-    local_solver : {"hals", "ipalm", "multiplicative"}
-        Coordinate descent, projected gradient steps, or multiplicative updates.
-    inertia : float
-        Share of the last move that iPALM adds before a step, in [0, 0.5).
-    start : {"common", "own"}
-        All clients begin with the server's V, or each with its own.
-    weights : {"rows", "equal"}
-        Average clients by their number of rows, or all alike.
-    scale : {"free", "unit", "usage"}
-        V is sent as it is; with rows of norm 1; or with the norm of their column of U.
-    tol : float
-        The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all
-        rounds.
-    diagnostics : bool
-        Report in each round how far clients have drifted from the average they received, with and without alignment,
-        and how alike they are to it.
-
-    Notes
-    -----
-    Up and down per client and round: k m numbers, a sum.
-
-    References
-    ----------
-    .. [1] T. Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
-
-    Examples
-    --------
-    >>> import numpy as np, fedfactor
-    >>> X = np.random.default_rng(0).random((30, 6))
-    >>> fedfactor.run(FedProxNMF(2), {"a": X[:7], "b": X[7:]}, rounds=5, seed=0).V.shape
-    (2, 6)
-    """
-
-    n_components: int
-    mu: float = 1.0
+    mu: float = 0.0
     relative: bool = False
     pull_from: int = 1
-    local_steps: int = 10
-    local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals"
     inertia: float = 0.0
-    start: Literal["common", "own"] = "common"
-    weights: Literal["rows", "equal"] = "rows"
-    scale: Literal["unit", "usage", "free"] = "free"
-    tol: float = 1e-4
+    start: str = "common"
+    row_norm: RowNorm = "free"
     diagnostics: bool = False
+
+
+class Averaging(Algorithm):
+    """Clients factor their own rows for a while, and the server averages V: all that both methods do."""
+
+    __slots__ = ()
+
+    n_components: int
+    local_steps: int
+    local_solver: Solver
+    weights: Literal["rows", "equal"]
+    tol: float
 
     default_rounds: ClassVar[int] = 50
 
+    @property
+    def hold(self) -> Hold:
+        """What is added to plain averaging."""
+        return Hold()
+
     def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work."""
+        """Refuse a rank that the data cannot carry."""
         check_rank(self.n_components, meta)
-        words = {
-            "local_solver": SOLVERS,
-            "start": ("common", "own"),
-            "weights": ("rows", "equal"),
-            "scale": ("unit", "usage", "free"),
-        }
-        for name, known in words.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        if self.local_steps < 1:
-            raise ValueError(f"local_steps={self.local_steps} must be at least 1.")
-        if self.pull_from < 0:
-            raise ValueError(f"pull_from={self.pull_from} must be at least 0: rounds are counted from 0.")
-        if not (self.mu >= 0 and 0 <= self.inertia < 0.5):
-            raise ValueError(f"mu={self.mu} must not be negative, and inertia={self.inertia} must lie in [0, 0.5).")
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One factor down, one weighted factor up."""
         wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
-        watched = {"agreement": Leaf(meta.dtype, (3,))} if self.diagnostics else {}
+        watched = {"agreement": Leaf(meta.dtype, (3,))} if self.hold.diagnostics else {}
         return {Factor: {"V": wide}, Weighted: {"V": wide, "weight": number, "sse": number, "total": number, **watched}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor]:
@@ -167,28 +112,28 @@ class FedProxNMF(Algorithm):
         k = self.n_components
         scale = 4 * total(shard.X) / max(1, shard.n_rows * shard.n_features) / k
         U = as_like(scale * at.rng("U").random((shard.n_rows, k)), shard.X)
-        V = as_like(at.rng("V").random((k, shard.n_features)), shard.X) if self.start == "own" else None
+        V = as_like(at.rng("V").random((k, shard.n_features)), shard.X) if self.hold.start == "own" else None
         return Local(U, V, np.float64(squared_norm(shard.X)))
 
     def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Weighted]:
         """Alternate between U and V near the average."""
-        X, average, first = shard.X, as_like(down.V, shard.X), at.index == 0
+        X, average, first, hold = shard.X, as_like(down.V, shard.X), at.index == 0, self.hold
         U, V, sse = alternate(
             X,
             state.U,
             average if state.V is None or not first else state.V,
             steps=self.local_steps,
             solver=self.local_solver,
-            inertia=self.inertia,
-            relative=self.relative,
-            mu=self.mu if at.index >= self.pull_from else 0.0,
+            inertia=hold.inertia,
+            relative=hold.relative,
+            mu=hold.mu if at.index >= hold.pull_from else 0.0,
             anchor=average,
             sq_norm=float(state.total),
         )
-        U, V = rescale(U, V, self.scale)
+        U, V = rescale(U, V, hold.row_norm)
         weight = float(shard.n_rows) if self.weights == "rows" else 1.0
         watched: dict[str, Any] = {"sse": np.float64(sse), "total": state.total}
-        if self.diagnostics:
+        if self.hold.diagnostics:
             watched["agreement"] = as_like(np.array(agreement(V, average)), X)
         return Local(U, None, state.total), Weighted(weight * V, np.float64(weight), **watched)
 
@@ -234,3 +179,80 @@ class FedProxNMF(Algorithm):
         """Measure the error over all cells."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))
+
+
+@declares_settings
+class FedProxNMF(Averaging):
+    r"""Federated averaging of NMF with a proximal term at the clients.
+
+    .. math:: \min_{U_c, V_c \ge 0} \tfrac12 \|X_c - U_c V_c\|^2 + \tfrac{\mu}{2} \|V_c - \bar V\|^2
+
+    at each client, :math:`\bar V` being the average of all :math:`V_c`. The term holds components in place but does not
+    see that clients may have the same ones in another order: compare :class:`~fedfactor.algorithms.FNMF`. With ``mu=0``
+    and the other defaults it is :class:`~fedfactor.algorithms.FedAvgNMF`, bit for bit: the same code.
+
+    Notes
+    -----
+    Up and down per client and round: k m numbers, a sum.
+
+    References
+    ----------
+    .. [1] T. Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> fedfactor.run(FedProxNMF(2), {"a": X[:7], "b": X[7:]}, rounds=5, seed=0).V.shape
+    (2, 6)
+    """
+
+    n_components: int = setting("Rank k.", at_least=1)
+    mu: float = setting(
+        "Weight of the proximal term, in the units of ``UᵀU``; 0 is federated averaging.", default=1.0, at_least=0
+    )
+    relative: bool = setting(
+        "Take mu as a share of the mean squared norm of the columns of an owner's U, so that what it means does not "
+        "depend on the scale of the data: with values in the hundreds ``mu=1`` alone is next to nothing.",
+        default=False,
+    )
+    pull_from: int = setting(
+        "First round with that term. In round 0 nothing has been averaged yet.",
+        default=1,
+        at_least=0,
+        because="rounds are counted from 0",
+    )
+    local_steps: int = setting("Alternations between two exchanges.", default=10, at_least=1)
+    local_solver: Solver = setting(
+        "Coordinate descent, projected gradient steps, or multiplicative updates.",
+        default="hals",
+        former_values={"ipalm": "gradient"},
+    )
+    inertia: float = setting(
+        "Share of the last move that is added before a gradient step (iPALM).", default=0.0, at_least=0, below=0.5
+    )
+    start: Literal["common", "own"] = setting(
+        "All owners begin with the server's V, or each with its own.", default="common"
+    )
+    weights: Literal["rows", "equal"] = setting("Average owners by their number of rows, or all alike.", default="rows")
+    row_norm: RowNorm = setting(
+        "V is sent with rows of norm 1; with the norm of their column of U; or as it is.",
+        default="free",
+        formerly="scale",
+    )
+    tol: float = setting(
+        "The run has converged when V moves by less than this share of its norm in three rounds in a row; 0 uses all "
+        "rounds.",
+        default=1e-4,
+        at_least=0,
+    )
+    diagnostics: bool = setting(
+        "Report in each round how far owners have drifted from the average they received, with and without "
+        "alignment, and how alike they are to it.",
+        default=False,
+    )
+
+    @property
+    def hold(self) -> Hold:
+        """What is added to plain averaging."""
+        return Hold(self.mu, self.relative, self.pull_from, self.inertia, self.start, self.row_norm, self.diagnostics)

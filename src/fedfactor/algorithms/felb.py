@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.elbmf import relaxed_steps
@@ -18,6 +20,8 @@ from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
 from fedfactor.kernels.boolean.prox import Pull, elastic_prox, integrality_gap
 from fedfactor.kernels.factors import odd_factor
 from fedfactor.kernels.products import as_like, squared_norm
+
+logger = logging.getLogger(__name__)
 
 BINARY_GAP = 1e-4
 """Mean distance of V to {0, 1} below which it counts as Boolean."""
@@ -69,31 +73,51 @@ class Server:
     total: Array
 
 
+@declares_settings
 class ProximalAveraging(Algorithm):
     """What FELB and FALB do alike; they differ in how strongly a cell is drawn to 0 or 1."""
-
-    __slots__ = ()
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 100
 
-    # Declared by both dataclasses.
-    n_components: int
-    local_steps: int
-    kappa: float
-    lam: float
-    rate: float
-    beta: float
-    scale_prox: bool
-    prox: str
-    step: Any
-    norm: Any
-    schedule: str
-    server_prox: bool
-    init: str
-    weights: str
-    refit: str
-    tol: float
+    n_components: int = setting("Number of components k.", at_least=1)
+    local_steps: int = setting("Alternating steps between two exchanges.", default=10, at_least=1)
+    _: KW_ONLY
+    kappa: float = setting("Weight κ of the regulariser that draws cells to 0 and 1.", default=0.01, at_least=0)
+    lam: float = setting("Weight λ of the same.", default=0.01, at_least=0)
+    rate: float = setting("Growth of λ in each step.", default=1.005, at_least=1)
+    beta: float = setting(
+        "Inertia.", default=0.01, at_least=0, below=0.5, because="the step size would not be positive"
+    )
+    scale_prox: bool = setting(
+        "Weigh the regulariser by the step size. Without it, as printed, it outweighs the data by orders of magnitude.",
+        default=True,
+    )
+    prox: Literal["exact", "printed"] = setting(
+        "The minimiser, or the formula of the paper, which shrinks past 0 and past 1.", default="exact"
+    )
+    step: Literal["safe", "elbmf"] = setting(
+        "``(1−2β)/(1+2β)/L``, which descends for a regulariser that is not convex, or ``2(1−β)/(1+2β)/L``, as in the "
+        "ELBMF code.",
+        default="safe",
+    )
+    norm: Literal["frobenius", "spectral"] = setting(
+        "The norm of the Gram matrix that bounds the step, L.", default="frobenius"
+    )
+    schedule: Literal["steps", "rounds"] = setting("What the growth of λ counts.", default="steps")
+    server_prox: bool = setting("Draw the average to 0 and 1, too.", default=True)
+    init: Literal["independent", "shared"] = setting(
+        "Owners start from a V of their own, or from a common one.", default="independent"
+    )
+    weights: Literal["equal", "rows"] = setting(
+        "Average owners all alike, or by their number of rows.", default="equal"
+    )
+    refit: Literal["boolean", "none"] = setting("Choose U for the final V, or round the relaxed U.", default="boolean")
+    tol: float = setting(
+        "Converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.",
+        default=1e-6,
+        at_least=0,
+    )
 
     @abstractmethod
     def pull(self, t: int) -> Pull:
@@ -107,10 +131,6 @@ class ProximalAveraging(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        check_pull(self)
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One factor down, one weighted factor up."""
@@ -178,6 +198,16 @@ class ProximalAveraging(Algorithm):
             found["relative_error"] = float(np.sqrt(state.sse / state.total))
         return found
 
+    def settle(self, state: Server, down: Factor) -> Factor:
+        """Say so when no cell of V will be rounded to one."""
+        if not bool((down.V > 0.5).any()):
+            logger.warning(
+                "%s ends with an empty V: with few rows at each client, or many ones in the data, its averages fall to "
+                "zero. PooledBMF and BooleanVotes have no such averages.",
+                type(self).__name__,
+            )
+        return down
+
     def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
         """Round V; choose U for it, or round U as well."""
         V = round_half(as_like(down.V, shard.X))
@@ -193,7 +223,7 @@ class ProximalAveraging(Algorithm):
         return boolean_score(shard.X, factors)
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class FELB(ProximalAveraging):
     r"""Federated Boolean factorization with an elastic-net regulariser around 0 and 1.
 
@@ -206,39 +236,6 @@ class FELB(ProximalAveraging):
 
     Clients take inertial proximal steps on both factors and send V; the server averages, applies the prox, and sends
     the result back. At the end V is rounded, and every client chooses its Boolean U for it.
-
-    Parameters
-    ----------
-    n_components : int
-        Number of components k.
-    local_steps : int
-        Alternating steps between two exchanges.
-    kappa, lam : float
-        Weights κ and λ of the regulariser.
-    rate : float
-        Growth of λ in each step.
-    beta : float
-        Inertia, below ½.
-    scale_prox : bool
-        Weigh the regulariser by the step size. Without it, as printed, it outweighs the data by orders of magnitude.
-    prox : {"exact", "printed"}
-        The minimiser, or the formula of the paper, which shrinks past 0 and past 1.
-    step : {"safe", "elbmf"}
-        ``(1−2β)/(1+2β)/L``, which descends for a regulariser that is not convex, or ``2(1−β)/(1+2β)/L``.
-    norm : {"frobenius", "spectral"}
-        L of the Gram matrix.
-    schedule : {"steps", "rounds"}
-        What t counts.
-    server_prox : bool
-        Apply the prox to the average.
-    init : {"independent", "shared"}
-        Clients start from a V of their own, or from a common one.
-    weights : {"equal", "rows"}
-        Average clients all alike, or by their number of rows.
-    refit : {"boolean", "none"}
-        Choose U for the final V, or round the relaxed U.
-    tol : float
-        Converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.
 
     Notes
     -----
@@ -266,47 +263,17 @@ class FELB(ProximalAveraging):
     (True, 0.0)
     """
 
-    n_components: int
-    local_steps: int = 10
-    kappa: float = 0.01
-    lam: float = 0.01
-    rate: float = 1.005
-    beta: float = 0.01
-    scale_prox: bool = True
-    prox: Literal["exact", "printed"] = "exact"
-    step: Literal["safe", "elbmf"] = "safe"
-    norm: Literal["frobenius", "spectral"] = "frobenius"
-    schedule: Literal["steps", "rounds"] = "steps"
-    server_prox: bool = True
-    init: Literal["independent", "shared"] = "independent"
-    weights: Literal["equal", "rows"] = "equal"
-    refit: Literal["boolean", "none"] = "boolean"
-    tol: float = 1e-6
-
     def pull(self, t: int) -> Pull:
         """Return the pull towards {0, 1} in step t."""
         return pull_at(self, t)
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class FALB(ProximalAveraging):
     r"""FELB with a rate of its own for each cell: the closer to 0 or 1, the stronger the pull.
 
     λ is replaced by :math:`\lambda_t / (1 - e^{-\Gamma d})`, d the distance of the cell to the nearest of {0, 1}, not
     taken below ``eps`` (as printed it is infinite at 0 and negative below).
-
-    Parameters
-    ----------
-    n_components : int
-        Number of components k.
-    local_steps : int
-        Alternating steps between two exchanges.
-    gamma : float
-        Γ.
-    eps : float
-        Smallest distance that enters the rate.
-    kappa, lam, rate, beta, scale_prox, prox, step, norm, schedule, server_prox, init, weights, refit, tol
-        As in :class:`FELB`.
 
     Notes
     -----
@@ -326,61 +293,18 @@ class FALB(ProximalAveraging):
     0.0
     """
 
-    n_components: int
-    local_steps: int = 10
-    gamma: float = 10.0
-    eps: float = 1e-2
-    kappa: float = 0.01
-    lam: float = 0.01
-    rate: float = 1.005
-    beta: float = 0.01
-    scale_prox: bool = True
-    prox: Literal["exact", "printed"] = "exact"
-    step: Literal["safe", "elbmf"] = "safe"
-    norm: Literal["frobenius", "spectral"] = "frobenius"
-    schedule: Literal["steps", "rounds"] = "steps"
-    server_prox: bool = True
-    init: Literal["independent", "shared"] = "independent"
-    weights: Literal["equal", "rows"] = "equal"
-    refit: Literal["boolean", "none"] = "boolean"
-    tol: float = 1e-6
-
-    def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work."""
-        ProximalAveraging.check(self, meta)
-        if not self.gamma > 0 or not 0 < self.eps < 0.5:
-            raise ValueError(f"gamma={self.gamma} must be positive and eps={self.eps} must lie in (0, 0.5).")
+    gamma: float = setting("Γ of the adaptive rate.", default=10.0, above=0)
+    eps: float = setting("Smallest distance to 0 or 1 that enters the rate.", default=1e-2, above=0, below=0.5)
 
     def pull(self, t: int) -> Pull:
         """Return the pull towards {0, 1} in step t."""
         return pull_at(self, t, self.gamma, self.eps)
 
 
-_CHOICES = {
-    "prox": ("exact", "printed"),
-    "step": ("safe", "elbmf"),
-    "norm": ("frobenius", "spectral"),
-    "schedule": ("steps", "rounds"),
-    "init": ("independent", "shared"),
-    "weights": ("equal", "rows"),
-    "refit": ("boolean", "none"),
-}
-
-
 def pull_at(a: Any, t: int, gamma: float = 0.0, eps: float = 1e-2) -> Pull:
     """Return the pull of an algorithm's settings in step t; λ stops growing before it overflows."""
     lam = min(a.lam * float(np.exp(min(t * np.log(a.rate), 60.0))), MOST) if a.lam else 0.0
     return Pull(a.kappa, lam, a.beta, gamma, eps, a.scale_prox, a.step, a.norm, a.prox == "printed")
-
-
-def check_pull(a: Any) -> None:
-    """Refuse weights that no proximal step can use."""
-    if a.local_steps < 1:
-        raise ValueError(f"local_steps={a.local_steps} must be at least 1.")
-    if a.kappa < 0 or a.lam < 0 or not a.rate >= 1:
-        raise ValueError(f"kappa={a.kappa} and lam={a.lam} must not be negative, and rate={a.rate} must be at least 1.")
-    if not 0 <= a.beta < 0.5:
-        raise ValueError(f"beta={a.beta} must lie in [0, 0.5): the step size would not be positive.")
 
 
 def boolean_score(X: Array, factors: LocalFactors) -> Score:

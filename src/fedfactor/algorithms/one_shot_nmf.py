@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,12 +9,12 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.align.barycenter import BARYCENTERS, barycenter
-from fedfactor.kernels.align.plans import Method, is_partial
+from fedfactor.kernels.align.barycenter import Barycenter, barycenter
 from fedfactor.kernels.factors import odd_factor, reconstruction, refit_rows
-from fedfactor.kernels.nmf.alternate import SOLVERS, alternate
+from fedfactor.kernels.nmf.alternate import Solver, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 
@@ -63,35 +62,16 @@ class Server:
     done: Array
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class OneShotNMF(Algorithm):
     r"""Factor everywhere, combine once.
 
     Each client solves :math:`\min_{U_c, V_c \ge 0} \tfrac12\|X_c - U_c V_c\|^2` alone. The server then takes the mean
     of the :math:`V_c`, which mixes components that have nothing to do with each other, or their barycenter.
 
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    combine : {"fixed_point", "progressive", "hierarchical", "mean"}
-        A barycenter, see :func:`~fedfactor.kernels.align.barycenter.barycenter`, or the plain mean (a sum).
-    alignment : {"lap", "sinkhorn", "knn"}
-        How components are aligned for the barycenter.
-    local_steps : int
-        Most alternations at a client.
-    local_solver : {"hals", "ipalm", "multiplicative"}
-        Coordinate descent, projected gradient steps, or multiplicative updates.
-    local_tol : float
-        A client stops when ten steps lower its loss by less than this share; 0 takes all steps.
-    start : {"own", "common"}
-        Each client draws its first V, or all take the server's.
-    weights : {"equal", "rows"}
-        Clients count alike, or by their number of rows.
-
     Notes
     -----
-    One exchange of k m numbers; further rounds are not used. With the mean and iPALM or multiplicative clients these
+    One exchange of k m numbers; further rounds are not used. With the mean and gradient or multiplicative clients these
     are the baselines "iPALM" and "MUR" of the paper.
 
     References
@@ -107,39 +87,36 @@ class OneShotNMF(Algorithm):
     ((2, 6), 1)
     """
 
-    n_components: int
-    combine: Literal["fixed_point", "progressive", "hierarchical", "mean"] = "fixed_point"
-    alignment: Method = "lap"
-    local_steps: int = 500
-    local_solver: Literal["hals", "ipalm", "multiplicative"] = "hals"
-    local_tol: float = 1e-6
-    start: Literal["own", "common"] = "own"
-    weights: Literal["equal", "rows"] = "equal"
+    n_components: int = setting("Rank k.", at_least=1)
+    combine: Barycenter | Literal["mean"] = setting(
+        "A barycenter of the owners' V, see :func:`~fedfactor.kernels.align.barycenter.barycenter`, or their plain "
+        "mean (a sum).",
+        default="fixed_point",
+    )
+    alignment: Literal["lap", "sinkhorn", "knn"] = setting(
+        "How components are aligned for the barycenter.",
+        default="lap",
+        because="one exchange has only common ones, FNMF takes the others",
+    )
+    local_steps: int = setting("Most alternations of an owner.", default=500, at_least=1)
+    local_solver: Solver = setting(
+        "Coordinate descent, projected gradient steps, or multiplicative updates.",
+        default="hals",
+        former_values={"ipalm": "gradient"},
+    )
+    local_tol: float = setting(
+        "An owner stops when ten steps lower its loss by less than this share; 0 takes all steps.",
+        default=1e-6,
+        at_least=0,
+    )
+    start: Literal["own", "common"] = setting("Each owner draws its first V, or all take the server's.", default="own")
+    weights: Literal["equal", "rows"] = setting("Owners count alike, or by their number of rows.", default="equal")
 
     default_rounds: ClassVar[int] = 1
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        words = {
-            "combine": (*BARYCENTERS, "mean"),
-            "alignment": ("lap", "sinkhorn", "knn"),
-            "local_solver": SOLVERS,
-            "start": ("own", "common"),
-            "weights": ("equal", "rows"),
-        }
-        if is_partial(self.alignment):
-            raise ValueError(
-                f"alignment={self.alignment!r} leaves components to single clients, but one exchange has only common "
-                "ones. Use FNMF for both kinds."
-            )
-        for name, known in words.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        if self.local_steps < 1 or self.local_tol < 0:
-            raise ValueError(
-                f"local_steps={self.local_steps} must be at least 1, local_tol={self.local_tol} at least 0."
-            )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One factor down, one factor up."""

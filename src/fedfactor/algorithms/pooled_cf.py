@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import reconstruction
@@ -114,7 +115,7 @@ class Server:
     n_clients: Array
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class PooledCF(Algorithm):
     r"""Collaborative filtering as if all ratings lay in one place.
 
@@ -126,37 +127,6 @@ class PooledCF(Algorithm):
     it, so the server needs only those sums to solve :math:`(v_j, c_j)` exactly. With ``feedback="implicit"`` every cell
     counts, :math:`\sum_{ij} w_{ij}(p_{ij} - u_i^\top v_j)^2`, with a wish of 1 where something is stored and of 0
     elsewhere, and there are no biases; :math:`U^\top U` speaks for the cells that are not stored.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    feedback : {"explicit", "implicit"}
-        Ratings, or signs of interest (clicks, plays, counts).
-    ridge : float
-        λ: regularisation of factors for each rating that a user or an item has (implicit feedback: for each unit of
-        weight). Ratings are brought to unit variance first, so that one value serves every scale.
-    ridge_floor : float
-        λ₀: regularisation of factors whatever the number of ratings: few ratings then say little.
-    bias_ridge : float
-        β: regularisation of biases, in ratings at the mean.
-    weight : float
-        Implicit feedback: how much more a stored 1 weighs than a cell that is not stored.
-    counts : {"log", "binary", "raw"}
-        Implicit feedback: what a stored number r stands for: :math:`\log_2(1 + r)`, 1, or r itself. Raw counts span
-        orders of magnitude, and a few of them then outweigh everything else.
-    iterations : int
-        Exchanges at most before the last two.
-    validation : float
-        Share of the ratings that stays out of these exchanges, to judge by: when to stop, and whether λ and λ₀ should
-        both be halved or doubled (users try either at home; one direction only). The last two exchanges use all
-        ratings. 0 keeps none aside.
-    tol : float
-        Go on to the last two exchanges when three in a row lower the error on the ratings kept aside by less than this
-        share; 0 uses all iterations, and λ and λ₀ as they are.
-    min_ratings : int
-        Items with fewer ratings in all have a bias and no factors (implicit feedback: nothing): what travels for them
-        is their number of ratings and a sum.
 
     Notes
     -----
@@ -185,17 +155,51 @@ class PooledCF(Algorithm):
     (True, True)
     """
 
-    n_components: int
-    feedback: Literal["explicit", "implicit"] = "explicit"
-    ridge: float = 0.05
-    ridge_floor: float = 6.0
-    bias_ridge: float = 3.0
-    weight: float = 3.0
-    counts: Literal["log", "binary", "raw"] = "log"
-    iterations: int = 17
-    validation: float = 0.05
-    tol: float = 2e-4
-    min_ratings: int = 3
+    n_components: int = setting("Rank k.", at_least=1)
+    feedback: Literal["explicit", "implicit"] = setting(
+        "Ratings, or signs of interest (clicks, plays, counts).", default="explicit"
+    )
+    ridge: float = setting(
+        "λ: regularisation of factors for each rating that a user or an item has (implicit feedback: for each unit of "
+        "weight). Ratings are brought to unit variance first, so that one value serves every scale.",
+        default=0.05,
+        at_least=0,
+    )
+    ridge_floor: float = setting(
+        "λ₀: regularisation of factors whatever the number of ratings: few ratings then say little.",
+        default=6.0,
+        above=0,
+    )
+    bias_ridge: float = setting("β: regularisation of biases, in ratings at the mean.", default=3.0, above=0)
+    weight: float = setting(
+        "Implicit feedback: how much more a stored 1 weighs than a cell that is not stored.", default=3.0, above=0
+    )
+    counts: Literal["log", "binary", "raw"] = setting(
+        "Implicit feedback: what a stored number r stands for: :math:`\\log_2(1 + r)`, 1, or r itself. Raw counts span "
+        "orders of magnitude, and a few of them then outweigh everything else.",
+        default="log",
+    )
+    iterations: int = setting("Exchanges at most before the last two.", default=17, at_least=1)
+    validation: float = setting(
+        "Share of the ratings that stays out of these exchanges, to judge by: when to stop, and whether λ and λ₀ "
+        "should both be halved or doubled (users try either at home; one direction only). The last two exchanges use "
+        "all ratings. 0 keeps none aside.",
+        default=0.05,
+        at_least=0,
+        below=1,
+    )
+    tol: float = setting(
+        "Go on to the last two exchanges when three in a row lower the error on the ratings kept aside by less than "
+        "this share; 0 uses all iterations, and λ and λ₀ as they are.",
+        default=2e-4,
+        at_least=0,
+    )
+    min_ratings: int = setting(
+        "Items with fewer ratings in all have a bias and no factors (implicit feedback: nothing): what travels for "
+        "them is their number of ratings and a sum.",
+        default=3,
+        at_least=1,
+    )
 
     handles_missing: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
@@ -221,21 +225,6 @@ class PooledCF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        words = {"feedback": ("explicit", "implicit"), "counts": ("log", "binary", "raw")}
-        for name, known in words.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        for name in ("ridge", "tol"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name}={getattr(self, name)} must be a number of at least 0.")
-        for name in ("ridge_floor", "bias_ridge", "weight"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ValueError(f"{name}={getattr(self, name)} must exceed 0.")
-        if self.iterations < 1 or self.min_ratings < 1 or not 0 <= self.validation < 1:
-            raise ValueError(
-                f"iterations={self.iterations} and min_ratings={self.min_ratings} must be 1 or more, "
-                f"validation={self.validation} at least 0 and below 1."
-            )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Levels once, then sums; down always the items' side of the model."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fedfactor.algorithms.rating_parts import RatingParts
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import reconstruction
-from fedfactor.kernels.ratings.cnmf import RatingPenalty, bilinear, fold_bilinear, fold_users
+from fedfactor.kernels.ratings.cnmf import bilinear, fold_bilinear, fold_users
 from fedfactor.kernels.ratings.implicit import confidence, implicit_step
 from fedfactor.kernels.ratings.model import (
     FLOOR,
@@ -107,8 +109,8 @@ class Server:
     n_clients: Array
 
 
-@dataclass(frozen=True, slots=True)
-class PooledCNMF(Algorithm):
+@declares_settings
+class PooledCNMF(RatingParts):
     r"""Ratings as non-negative parts, as if all of them lay in one place.
 
     .. math:: \min_{U, V \ge 0} \sum_{ij \text{ rated}} (x_{ij} - \mu - b_i - c_j - U_i V_j)^2
@@ -117,22 +119,6 @@ class PooledCNMF(Algorithm):
     The updates of item factors and item biases are ratios of sums over all users, so the server needs only those sums.
     With ``feedback="implicit"`` every cell counts, :math:`\sum_{ij} c_{ij}(p_{ij} - U_i V_j)^2`, with weight
     :math:`1 + w r` and wish 1 where something is stored, weight 1 and wish 0 elsewhere, and there are no biases.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    feedback : {"explicit", "implicit"}
-        Ratings, or signs of interest.
-    weight : float
-        Of one unit of implicit feedback.
-    start_scale : float
-        V starts between 0 and this; U at half of it.
-    tol : float
-        Converged when three iterations in a row lower the squared error by less than this share; 0 uses all rounds.
-    alpha, beta, gamma, delta, eta_user, eta_item, by_count
-        Regularisation of U, V, user and item biases, learning rates of both biases, and whether the first two are
-        multiplied by numbers of ratings; see :class:`~fedfactor.kernels.ratings.cnmf.RatingPenalty`.
 
     Notes
     -----
@@ -158,18 +144,13 @@ class PooledCNMF(Algorithm):
     True
     """
 
-    n_components: int
-    feedback: Literal["explicit", "implicit"] = "explicit"
-    weight: float = 10.0
-    start_scale: float = 1.0
-    tol: float = 0.0
-    alpha: float = 0.06
-    beta: float = 0.06
-    gamma: float = 0.02
-    delta: float = 0.02
-    eta_user: float = 0.005
-    eta_item: float = 0.005
-    by_count: bool = True
+    feedback: Literal["explicit", "implicit"] = setting("Ratings, or signs of interest.", default="explicit")
+    weight: float = setting("Of one unit of implicit feedback.", default=10.0, above=0)
+    tol: float = setting(
+        "Converged when three iterations in a row lower the squared error by less than this share; 0 uses all rounds.",
+        default=0.0,
+        at_least=0,
+    )
 
     handles_missing: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
@@ -179,18 +160,9 @@ class PooledCNMF(Algorithm):
     def _explicit(self) -> bool:
         return self.feedback == "explicit"
 
-    @property
-    def _penalty(self) -> RatingPenalty:
-        return RatingPenalty(*(getattr(self, name) for name in RatingPenalty._fields))
-
     def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work."""
+        """Refuse a rank that the data cannot carry."""
         check_rank(self.n_components, meta)
-        if self.feedback not in ("explicit", "implicit"):
-            raise ValueError(f"feedback={self.feedback!r} is not known. Use 'explicit' or 'implicit'.")
-        if self.start_scale <= 0 or self.weight <= 0:
-            raise ValueError(f"start_scale={self.start_scale} and weight={self.weight} must exceed 0.")
-        self._penalty.check()
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Counts once, then sums; down always the whole model of the items."""
@@ -300,14 +272,14 @@ class PooledCNMF(Algorithm):
         if not self._explicit:
             return LocalFactors(self._fold(R, V, state.U, 5), V)
         item, mu = np.asarray(down.item, state.U.dtype), float(down.mu)
-        U, user = fold_users(R, V, item, mu, U=state.U, user=state.user, penalty=self._penalty, iterations=1)
+        U, user = fold_users(R, V, item, mu, U=state.U, user=state.user, penalty=self.penalty, iterations=1)
         return LocalFactors(*bilinear(U, V, user, item, mu))
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve U (and the bias) of new users for fixed item factors."""
         R = observed(X, mask)
         if self._explicit:
-            return fold_bilinear(R, factors.V, self._penalty)
+            return fold_bilinear(R, factors.V, self.penalty)
         return self._fold(R, factors.V, np.full((R.shape[0], len(factors.V)), 0.1, factors.V.dtype), 50)
 
     def _fold(self, R: Array, V: Array, U: Array, steps: int) -> np.ndarray:

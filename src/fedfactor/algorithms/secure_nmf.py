@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from fedfactor.algorithms.secure_steps import (
-    Inner,
     Local,
-    check_inner,
+    PartySteps,
     first_common,
     first_local,
-    measure,
     private_rows,
-    refit,
     row_length,
 )
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import Meta, Round, Uplink
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import match_common, refit_rows
+from fedfactor.kernels.factors import match_common
 from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, gram, sums
 from fedfactor.kernels.sketch.sketches import (
+    Kind,
     Sketch,
     draw_sketch,
     sketch_block,
@@ -110,8 +109,8 @@ def _report(state: Server) -> dict[str, float]:
     return {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
 
 
-@dataclass(frozen=True, slots=True)
-class SynSD(Algorithm):
+@declares_settings
+class SynSD(PartySteps):
     r"""Synchronous NMF of parties that hold parts of one matrix and average the common factor.
 
     .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c \tfrac12\|X_c - U_c V\|^2
@@ -119,23 +118,6 @@ class SynSD(Algorithm):
     Each party takes ``local_steps`` alternating proximal steps on its own part, puts its components into the order of
     the common ones and to one length, and sends its V; the mean goes back. The published method is stated for parties
     that hold *columns* of M and share U: with :math:`X_c = M_{:J_c}^\top` it is this one.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    local_steps : int
-        Alternations between two exchanges (T₂ of the paper).
-    align : bool
-        Match components before averaging. Without it the mean mixes unlike components and the run stalls.
-    solver : {"proximal", "gradient"}
-        Proximal coordinate descent, or projected gradient steps that shrink.
-    rule : {"relative", "absolute"}
-        Whether the schedule is measured against the data, or is in their units as in the published code.
-    start, growth : float, optional
-        Proximal weight ``start + growth t``, or gradient step ``start / (1 + growth t)``, t counting alternations.
-    init : {"scaled", "unit", "small"}
-        Factors drawn so that U V has the mean of the data, or uniform on [0, 1] or [0, 0.01].
 
     Notes
     -----
@@ -157,19 +139,10 @@ class SynSD(Algorithm):
     ((3, 20), True)
     """
 
-    n_components: int
-    local_steps: int = 10
-    align: bool = True
-    solver: Literal["proximal", "gradient"] = "proximal"
-    rule: Literal["relative", "absolute"] = "relative"
-    start: float | None = None
-    growth: float | None = None
-    init: Literal["scaled", "unit", "small"] = "scaled"
-
     default_rounds: ClassVar[int] = 100
 
     @classmethod
-    def published(cls, n_components: int, *, start: float = 100.0, growth: float = 10.0) -> SynSD:
+    def published(cls, n_components: int, *, schedule_start: float = 100.0, growth: float = 10.0) -> SynSD:
         """Return the settings of the published code: no alignment, ``μ_t = 100 + 10 t``, factors in [0, 0.01].
 
         Examples
@@ -177,11 +150,8 @@ class SynSD(Algorithm):
         >>> SynSD.published(5).align
         False
         """
-        return cls(n_components, align=False, rule="absolute", start=start, growth=growth, init="small")
-
-    def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work."""
-        check_inner(self, meta)
+        literal = {"rule": "absolute", "schedule_start": schedule_start, "growth": growth, "init": "small"}
+        return cls(n_components, align=False, **literal)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One V each way."""
@@ -200,7 +170,7 @@ class SynSD(Algorithm):
 
     def client_step(self, shard: Shard, state: Local, down: Common, at: Round) -> tuple[Local, Own]:
         """Alternate on one's own rows, match, send V."""
-        inner, X = Inner(self.solver, self.rule, self.start, self.growth), shard.X
+        inner, X = self.inner, shard.X
         common = as_like(down.V, X)
         U, V = state.U, common
         sse = squared_error(float(state.total), sums(U, X), gram(U), common)
@@ -221,42 +191,10 @@ class SynSD(Algorithm):
         """Tell the relative error of the V that the parties received, with the U they had."""
         return _report(state)
 
-    def finish(self, shard: Shard, state: Local, down: Common) -> LocalFactors:
-        """Solve U for the final V."""
-        return refit(shard, state.U, down.V)
 
-    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows."""
-        return refit_rows(None, X, as_like(factors.V, X), mask)
-
-    def score(self, shard: Shard, state: Local | LocalFactors, down: Common) -> Score:
-        """Measure the error over all cells."""
-        return measure(shard, state if isinstance(state, LocalFactors) else self.finish(shard, state, down))
-
-
-@dataclass(frozen=True, slots=True)
-class SynSSD(Algorithm):
+@declares_settings
+class SynSSD(PartySteps):
     r"""Syn-SD with sketches: parties exchange in every inner step, but little.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    sketch : {"uv", "u", "v"}
-        Named after the factors of the paper, whose U is the common factor (V here) and whose V is private (U here).
-        ``"u"``: the private factor is updated through a sketch of the common one; its mean (k d numbers) travels in
-        every inner step and the whole V once in ``local_steps``. ``"v"``: the common factor is updated through a
-        private sketch of each party's rows; the whole V travels in every inner step, as in the published code.
-        ``"uv"``: both, with two streams.
-    kind : {"subsampling", "gaussian", "count", "srht"}
-    ratio : float
-        Width of a sketch as a share of what it replaces, at least three times the rank.
-    local_steps : int
-        Inner steps between two means of the whole V (T₂ of the paper).
-    align : bool
-        Match components before a mean of the whole V.
-    solver, rule, start, growth, init
-        As in :class:`SynSD`.
 
     Notes
     -----
@@ -277,17 +215,22 @@ class SynSSD(Algorithm):
     ((3, 40), True)
     """
 
-    n_components: int
-    sketch: Literal["uv", "u", "v"] = "uv"
-    kind: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling"
-    ratio: float = 0.1
-    local_steps: int = 10
-    align: bool = True
-    solver: Literal["proximal", "gradient"] = "proximal"
-    rule: Literal["relative", "absolute"] = "relative"
-    start: float | None = None
-    growth: float | None = None
-    init: Literal["scaled", "unit", "small"] = "scaled"
+    sketch: Literal["uv", "u", "v"] = setting(
+        "Which factor is sketched, in the letters of the paper: its U is the common factor (V here), its V is private "
+        '(U here). ``"u"``: the private factor is updated through a sketch of the common one; its mean (k d numbers) '
+        'travels in every inner step and the whole V once in ``local_steps``. ``"v"``: the common factor is updated '
+        "through a private sketch of each party's rows; the whole V travels in every inner step, as in the published "
+        'code. ``"uv"``: both, with two streams.',
+        default="uv",
+    )
+    kind: Kind = setting("How sketches are drawn.", default="subsampling")
+    ratio: float = setting(
+        "Width of a sketch as a share of what it replaces, at least three times the rank.",
+        default=0.1,
+        above=0,
+        at_most=1,
+        because="it is the width of a sketch as a share",
+    )
 
     default_rounds: ClassVar[int] = 1000
 
@@ -300,13 +243,8 @@ class SynSSD(Algorithm):
         >>> SynSSD.published(5, "v").sketch
         'v'
         """
-        return cls(n_components, sketch, ratio=ratio, align=False, rule="absolute", start=1.0, growth=0.1, init="small")
-
-    def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work."""
-        check_inner(self, meta)
-        if self.sketch not in ("u", "v", "uv"):
-            raise ValueError(f"sketch={self.sketch!r} is not known. Use 'u', 'v' or 'uv'.")
+        literal = {"rule": "absolute", "schedule_start": 1.0, "growth": 0.1, "init": "small"}
+        return cls(n_components, sketch=sketch, ratio=ratio, align=False, **literal)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """V each way, and sketches of it."""
@@ -335,7 +273,7 @@ class SynSSD(Algorithm):
 
     def client_step(self, shard: Shard, state: Between, down: Tree, at: Round) -> tuple[Between, Tree]:
         """Take in what came, move V, and send it: sketched, or whole when the inner steps are done."""
-        inner, X, t = Inner(self.solver, self.rule, self.start, self.growth), shard.X, int(down.step)
+        inner, X, t = self.inner, shard.X, int(down.step)
         U, V, common = state.U, state.V, state.common
         if isinstance(down, CommonSketch):
             S = self._shared(shard.n_features, at, int(down.drawn))
@@ -376,15 +314,3 @@ class SynSSD(Algorithm):
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error when a whole V was sent last."""
         return _report(state)
-
-    def finish(self, shard: Shard, state: Between, down: Stepped) -> LocalFactors:
-        """Solve U for the last mean."""
-        return refit(shard, state.U, down.V)
-
-    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows."""
-        return refit_rows(None, X, as_like(factors.V, X), mask)
-
-    def score(self, shard: Shard, state: Between | LocalFactors, down: Tree) -> Score:
-        """Measure the error over all cells."""
-        return measure(shard, state if isinstance(state, LocalFactors) else self.finish(shard, state, down))

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import LocalFactors, Meta, Round, Score
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.kernels.factors import reconstruction, refit_rows
-from fedfactor.kernels.nmf.proximal_descent import RULES, SOLVERS, check_schedule, inexact_step, schedule
+from fedfactor.kernels.nmf.proximal_descent import Rule, Solver, check_schedule, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
-from fedfactor.kernels.sketch.sketches import KINDS, Sketch, draw_sketch, sketch_columns, sketch_width
+from fedfactor.kernels.sketch.sketches import Kind, Sketch, draw_sketch, sketch_columns, sketch_width
 
-Solver = Literal["proximal", "gradient"]
-Rule = Literal["relative", "absolute"]
 Start = Literal["scaled", "unit", "small"]
 SPREAD = {"scaled": 1.0, "unit": 1.0, "small": 0.01}
 """Upper end of the uniform draw of V; U takes the mean of the data with "scaled", and the same end otherwise."""
@@ -82,32 +81,67 @@ def _plain(X: Array) -> Array:
     return X.tocsr() if hasattr(X, "tocsr") and X.format not in ("csr", "csc") else X
 
 
-def private_rows(kind: str, n_rows: int, ratio: float, rank: int, at: Round, name: str) -> Sketch | None:
+def private_rows(kind: Kind, n_rows: int, ratio: float, rank: int, at: Round, name: str) -> Sketch | None:
     """Draw a sketch of one party's rows from its own stream; None when it has too few of them."""
     width = sketch_width(n_rows, ratio, rank)
-    return None if width >= n_rows else draw_sketch(kind, n_rows, width, at.rng(name))  # type: ignore[arg-type]
+    return None if width >= n_rows else draw_sketch(kind, n_rows, width, at.rng(name))
 
 
-def check_inner(algorithm: object, meta: Meta) -> None:
-    """Refuse settings that cannot work."""
-    check_rank(algorithm.n_components, meta)  # type: ignore[attr-defined]
-    known = {"solver": SOLVERS, "rule": RULES, "init": tuple(SPREAD), "kind": KINDS}
-    for name, values in known.items():
-        if (value := getattr(algorithm, name, values[0])) not in values:
-            raise ValueError(f"{name}={value!r} is not known. Use one of {', '.join(values)}.")
-    if (steps := getattr(algorithm, "local_steps", 1)) < 1:
-        raise ValueError(f"local_steps={steps} must be at least 1.")
-    if not 0 < (ratio := getattr(algorithm, "ratio", 1.0)) <= 1:
-        raise ValueError(f"ratio={ratio} must lie in (0, 1]: it is the width of a sketch as a share.")
-    check_schedule(algorithm.solver, algorithm.start, algorithm.growth)  # type: ignore[attr-defined]
+@declares_settings
+class PartySteps(Algorithm):
+    """What the methods for parties of one matrix share: their inner steps, and how a run ends."""
 
+    n_components: int = setting("Rank k.", at_least=1)
+    _: KW_ONLY
+    local_steps: int = setting(
+        "Alternations between two exchanges of the whole V (T₂ of the paper).", default=10, at_least=1
+    )
+    align: bool = setting(
+        "Match components before averaging. Without it the mean mixes unlike components and the run stalls.",
+        default=True,
+    )
+    solver: Solver = setting(
+        "Proximal coordinate descent, or projected gradient steps that shrink.", default="proximal"
+    )
+    rule: Rule = setting(
+        "Whether the schedule is measured against the data, or is in their units as in the published code.",
+        default="relative",
+    )
+    schedule_start: float | None = setting(
+        "Proximal weight, or gradient step, to begin with.", default=None, at_least=0, formerly="start"
+    )
+    growth: float | None = setting(
+        "Proximal weight ``schedule_start + growth t``, or gradient step ``schedule_start / (1 + growth t)``, t "
+        "counting alternations.",
+        default=None,
+        at_least=0,
+    )
+    init: Start = setting(
+        "Factors drawn so that U V has the mean of the data, or uniform on [0, 1] or [0, 0.01] as in the published "
+        "code.",
+        default="scaled",
+    )
 
-def refit(shard: Shard, U: Array, V: Array) -> LocalFactors:
-    """Solve U for the final common V: what removes the mismatch that the last mean left."""
-    V = as_like(V, shard.X)
-    return LocalFactors(refit_rows(U, shard.X, V), V)
+    def check(self, meta: Meta) -> None:
+        """Refuse a rank that the data cannot carry, and a schedule of no use."""
+        check_rank(self.n_components, meta)
+        check_schedule(self.solver, self.schedule_start, self.growth)
 
+    @property
+    def inner(self) -> Inner:
+        """The steps that these settings ask for."""
+        return Inner(self.solver, self.rule, self.schedule_start, self.growth)
 
-def measure(shard: Shard, factors: LocalFactors) -> Score:
-    """Measure the error over all cells."""
-    return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))
+    def finish(self, shard: Shard, state: Any, down: Any) -> LocalFactors:
+        """Solve U for the final common V: what removes the mismatch that the last mean left."""
+        V = as_like(down.V, shard.X)
+        return LocalFactors(refit_rows(state.U, shard.X, V), V)
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Solve U for new rows."""
+        return refit_rows(None, X, as_like(factors.V, X), mask)
+
+    def score(self, shard: Shard, state: Any, down: Any) -> Score:
+        """Measure the error over all cells."""
+        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
+        return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.fit import Algorithm, Files, Missing, Out, Rank, Rounds, Set
+from fedfactor.cli.fit import Algorithm, Files, Out, Rank, Rounds, Set
 from fedfactor.cli.privacy import Allow, Clip, Delta, Epsilon, Privacy, RowBound, Unit, privacy_of
-from fedfactor.cli.settings import build, data_files, missing
+from fedfactor.cli.reading import reads
+from fedfactor.cli.settings import build, data_files
+from fedfactor.data.content import Reading
 
 
+@reads()
 def audit(
     files: Files,
     rank: Rank,
@@ -17,7 +22,6 @@ def audit(
     algorithm: Algorithm = "pooled-nmf",
     rounds: Rounds = None,
     settings: Set = None,
-    missing_values: Missing = None,
     privacy: Privacy = "none",
     epsilon: Epsilon = None,
     delta: Delta = None,
@@ -28,6 +32,9 @@ def audit(
     seed: int = 0,
     canaries: int = 1000,
     debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+    steps: tuple[str, ...],
 ) -> None:
     """Attack a configuration and write audit.json and audit.html; ends with 1 when a claim is REFUTED.
 
@@ -39,7 +46,7 @@ def audit(
         from fedfactor.data.io import open_files
 
         method = build(algorithm, {"n_components": rank}, settings or ())
-        federation = open_files(data_files(files), missing_values=missing(missing_values))
+        federation = open_files(data_files(files), reading=reading(), steps=steps)
         words = privacy_of(
             privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, allow=allow
         )

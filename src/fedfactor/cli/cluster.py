@@ -35,7 +35,8 @@ def fit_on_ranks(
     asked: Mapping[str, Any],
     *,
     seed: int | None,
-    missing_values: float | str | None,
+    reading: Any,
+    steps: Sequence[str],
     ranks: int | None,
     reduction: str,
     overwrite: bool,
@@ -56,13 +57,13 @@ def fit_on_ranks(
         if not quiet:
             typer.echo(resumed(place.out, saved[1]), err=True)
     engine = MPIEngine(size=world.size, reduction=reduction)  # type: ignore[arg-type]
-    federation = _everywhere(world, lambda: open_parts(files, missing_values))
+    federation = _everywhere(world, lambda: open_parts(files, reading, steps))
     options: dict[str, Any] = {"rounds": asked["rounds"], "participation": asked["participation"]}
     watch = watcher(int(not quiet))
     options |= {"engine": engine, "seed": seed, "checkpoint": _kept(method, place), "callbacks": watch}
     # Mistakes in data or settings are raised on all ranks; what goes wrong later ends the job from within.
     run: Run = _everywhere(world, lambda: run_on(method, federation, **options))
-    _write(world, place, run, asked)
+    _write(world, place, run, asked, federation)
     memory = world.hear_all(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if not quiet:
         typer.echo(_summary(run, place.out, memory))
@@ -118,15 +119,17 @@ def _everywhere(world: Collectives, work: Callable[[], Any]) -> Any:
     raise typer.Exit(2)
 
 
-def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any]) -> None:
+def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any], federation: Any) -> None:
     """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
     private = {name: own_arrays(kept) for name, kept in run.factors.items() if name}
-    _everywhere(world, lambda: write_private(place.out, private))
+    ids = {name: federation.shard(name).row_ids for name in private}
+    _everywhere(world, lambda: write_private(place.out, private, ids))
+    preprocess = federation.preprocess
     V = _components(world, run)
 
     def shared() -> None:
         owners = {name: {"relative_error": score.relative_error} for name, score in run.scores.items()}
-        record = {**run.summary(), "asked": dict(asked), "owners": owners}
+        record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": preprocess}
         write_factors(place.out, V, features=run.feature_names, run=record)
         place.clear()
 

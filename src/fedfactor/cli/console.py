@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -26,14 +27,21 @@ def console(quiet: bool = False) -> Any:
 
 @contextmanager
 def polite(debug: bool = False) -> Iterator[None]:
-    """Turn a mistake in data, settings or files into one line and exit code 2."""
+    """Turn a mistake in data, settings or files into one line and exit code 2, and a warning into a line of its own."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _noted
+            yield
     except (FedfactorError, ValueError, OSError) as error:
         if debug:
             raise
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from None
+
+
+def _noted(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Print a warning without the place in the source that it comes from."""
+    typer.echo(f"Note: {message}", err=True)
 
 
 def size(n_bytes: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.cli.console import Debug, console, polite, size
+from fedfactor.cli.reading import reads
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import write_atomic
 from fedfactor.core.text import printable
+from fedfactor.data.content import Reading
 
 federation = typer.Typer(help="Set up a federation across organisations.", no_args_is_help=True)
 
@@ -204,19 +207,22 @@ def _compared(right: str, given: str, question: str) -> bool:
     return typer.confirm(question)
 
 
+@reads(prepares=False)
 def features(
     data: Annotated[
         Path, typer.Argument(help="Your data file; only its column names are written.", show_default=False)
     ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.features.json.")] = None,
     debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
 ) -> None:
     """Write your column names, and nothing else, to a file for the coordinator."""
     from fedfactor.data.io import owner_name
     from fedfactor.federation.features import column_names, write_names
 
     with polite(debug):
-        names = column_names(data)
+        names = column_names(data, reading())
         path = write_names(out or Path(f"{owner_name(data)}.features.json"), names)
     typer.echo(f"{path}: {len(names)} names. Look at it before you send it.")
 
@@ -247,6 +253,7 @@ def serve(
             place.close()
 
 
+@reads(prepares=False, marks_missing=False)
 def join(
     file: Toml,
     data: Annotated[Path, typer.Option(help="Your rows. They stay here.", show_default=False)],
@@ -268,6 +275,8 @@ def join(
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
     debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
 ) -> None:
     """Take part until interrupted. Shows the terms first, and asks."""
     from fedfactor.federation.member import Member, stop_on_signals
@@ -285,7 +294,9 @@ def join(
             f"Have you compared these words with {', '.join(unknown)}, by telephone or face to face? (Without that, "
             "the coordinator may hold keys of its own in their place, and read what you send alone.)",
         )
-        seat = member.sign_up(data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed)
+        seat = member.sign_up(
+            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading()
+        )
         typer.echo(printable(seat.left()))
         stop = threading.Event()
         stop_on_signals(stop)

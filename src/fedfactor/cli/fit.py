@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,8 +28,12 @@ from fedfactor.cli.privacy import (
     Unit,
     privacy_of,
 )
-from fedfactor.cli.settings import build, missing, open_parts
+from fedfactor.cli.reading import ENDINGS, reads
+from fedfactor.cli.settings import build, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
+from fedfactor.data.content import Reading
+from fedfactor.data.preprocess import Preprocess
+from fedfactor.data.scales import warn_of_scales
 
 
 class Network(StrEnum):
@@ -53,9 +59,7 @@ class Backend(StrEnum):
 
 Files = Annotated[
     list[Path],
-    typer.Argument(
-        help="One file per owner (.npy .npz .csv .tsv .parquet .mtx), or folders of them.", show_default=False
-    ),
+    typer.Argument(help=f"One file per owner ({ENDINGS}), or folders of them.", show_default=False),
 ]
 Algorithm = Annotated[
     str,
@@ -66,10 +70,9 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results."
 Rounds = Annotated[int | None, typer.Option(help="Rounds at most; by default the algorithm's own.", show_default=False)]
 Seed = Annotated[int | None, typer.Option(help="Drawn and written to run.json when not given.", show_default=False)]
 Tol = Annotated[float | None, typer.Option(help="When to stop; 0 uses all rounds.", show_default=False)]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Another setting of the algorithm, name=value.")]
-Missing = Annotated[
-    str | None,
-    typer.Option("--missing-values", help="What marks a missing cell: nan, a number, or unstored.", show_default=False),
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Another setting, name=value; fedfactor settings ALGORITHM lists them."),
 ]
 Share = Annotated[float, typer.Option(help="Share of the owners that take part in each round.")]
 Where = Annotated[Backend, typer.Option(help="Run the owners in threads or in processes of their own.")]
@@ -91,6 +94,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the f
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but mistakes.")]
 
 
+@reads()
 def fit(
     files: Files,
     rank: Rank,
@@ -100,7 +104,6 @@ def fit(
     seed: Seed = None,
     tol: Tol = None,
     settings: Set = None,
-    missing_values: Missing = None,
     participation: Share = 1.0,
     backend: Where = Backend.threads,
     workers: Workers = None,
@@ -123,10 +126,14 @@ def fit(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+    steps: tuple[str, ...],
 ) -> None:
     """Factor the rows of several owners together: X ≈ U V, with V common and every U private.
 
-    Each of FILES holds the rows of one owner (.npy .npz .csv .tsv .parquet .mtx); a folder stands for the files in it.
+    Each of FILES holds the rows of one owner; a folder stands for the files in it. A column of ids names the rows and
+    is not factored; a long table (user, item, rating) becomes a matrix; one line says what each file was taken for.
 
     An interrupted run goes on when the same command is given again. Written to the folder: components.safetensors (V),
     features.json, run.json, and private/OWNER.safetensors (U, readable by you only). checkpoint/ is there while the run
@@ -143,18 +150,26 @@ def fit(
         )  # fmt: skip
         if words is not None and engine is Network.mpi:
             raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
-        asked = {"missing_values": missing_values, "participation": participation, "rounds": rounds}
+        if words is not None and Preprocess.parse(steps).survey:
+            raise ValueError(
+                f"{Preprocess.parse(steps).survey!r} would show sums of all owners' columns that no --privacy covers. "
+                "Leave it out, or divide the columns by public constants before."
+            )
+        how = reading()
+        if subject is not None:  # rows of one subject share its id, which is exact only outside the matrix
+            how = replace(how, id=subject if how.id is None else how.id, repeated_ids=True)
+        asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
             if workers is not None or backend is not Backend.threads:
                 raise ValueError("--workers and --backend belong to a local run; ranks are workers enough.")
             from fedfactor.cli.cluster import fit_on_ranks
 
             job = {"ranks": ranks, "reduction": reduction.value, "overwrite": overwrite, "quiet": quiet}
-            fit_on_ranks(method, files, place, asked, seed=seed, missing_values=missing(missing_values), **job)
+            fit_on_ranks(method, files, place, asked, seed=seed, reading=how, steps=steps, **job)
             return
         if ranks is not None:
             raise ValueError("--ranks belongs to --engine mpi; a local run takes --workers.")
-        federation = _open(files, missing(missing_values), method)
+        federation = _open(files, how, steps, method)
         if overwrite:
             place.clear()
         run = _run(
@@ -174,15 +189,20 @@ def fit(
     screen.print(told(run, federation))
 
 
-def _open(files: list[Path], missing_values: float | str | None, method: Any) -> Any:
+def _written(missing_values: float | str | None) -> str | None:
+    return None if missing_values is None else str(missing_values)
+
+
+def _open(files: list[Path], reading: Reading, steps: tuple[str, ...], method: Any) -> Any:
     """Open every file and check all of them, and whether the method can take them, before any work."""
     from fedfactor.data.results import owner_to_file
     from fedfactor.engines.base import check_fit
 
-    federation = open_parts(files, missing_values)
+    federation = open_parts(files, reading, steps)
     for name in federation.names:
         owner_to_file(name)  # a name that no result could be filed under
     check_fit(method, federation.prepare(method.domain))
+    warn_of_scales(federation)
     return federation
 
 

@@ -14,6 +14,7 @@ from fedfactor.cli.fit import fit
 from fedfactor.cli.rank import rank
 from fedfactor.cli.reproduce import reproduce
 from fedfactor.cli.results import info, transform
+from fedfactor.cli.settings import settings
 from fedfactor.cli.split import split
 
 app = typer.Typer(
@@ -47,6 +48,7 @@ app.command()(fit)
 app.command()(demo)
 app.command()(transform)
 app.command()(info)
+app.command()(settings)
 app.command()(rank)
 app.command()(reproduce)
 app.command()(audit)

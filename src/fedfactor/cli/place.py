@@ -14,7 +14,7 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.wire import read_header
-from fedfactor.data.results import owner_to_file, write_factors
+from fedfactor.data.results import owner_to_file, row_ids_file, write_factors
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.mpi.checkpoints import progress
 
@@ -74,10 +74,11 @@ class Place:
             name: {"rows": federation.shard(name).n_rows, "relative_error": run.scores[name].relative_error}
             for name in federation.names
         }
-        record = {**run.summary(), "asked": dict(asked), "owners": owners}
-        write_factors(self.out, run.V, features=run.feature_names, private=private, run=record)
-        kept = {owner_to_file(name) for name in private}
-        for old in (self.out / "private").glob("*.safetensors"):
+        record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": federation.preprocess}
+        ids = {name: federation.shard(name).row_ids for name in private}
+        write_factors(self.out, run.V, features=run.feature_names, private=private, run=record, row_ids=ids)
+        kept = {owner_to_file(name) for name in private} | {row_ids_file(name) for name in private}
+        for old in (self.out / "private").glob("*.*"):
             if old.name not in kept:  # an owner of the run that was overwritten
                 old.unlink()
         self.clear()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.fit import Algorithm, Files, Missing, Quiet, Rounds, Seed, Set
-from fedfactor.cli.settings import build, data_files, missing
+from fedfactor.cli.fit import Algorithm, Files, Quiet, Rounds, Seed, Set
+from fedfactor.cli.reading import reads
+from fedfactor.cli.settings import build, data_files
+from fedfactor.data.content import Reading
+from fedfactor.data.scales import warn_of_scales
 
 Ranks = Annotated[str, typer.Option("--ranks", "-k", help="Candidates, such as 2-10 or 5,10,20.", show_default=False)]
 Share = Annotated[float, typer.Option(help="Share of each owner's cells that is hidden.")]
@@ -20,6 +24,7 @@ Out = Annotated[
 ]
 
 
+@reads()
 def rank(
     files: Files,
     ranks: Ranks,
@@ -29,14 +34,16 @@ def rank(
     rounds: Rounds = None,
     seed: Seed = None,
     settings: Set = None,
-    missing_values: Missing = None,
     out: Out = None,
     quiet: Quiet = False,
     debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+    steps: tuple[str, ...],
 ) -> None:
     """Choose the number of components: each owner hides cells, all factor the rest, the sums of errors decide.
 
-    Each of FILES holds the rows of one owner (.npy .npz .csv .tsv .parquet .mtx); a folder stands for the files in it.
+    Each of FILES holds the rows of one owner; a folder stands for the files in it.
     """
     from fedfactor.data.io import open_files
     from fedfactor.selection import select_rank
@@ -46,7 +53,9 @@ def rank(
             raise ValueError(f"-o {out}: there is no folder {out.parent}. Make it first.")
         candidates = parse_ranks(ranks)
         method = build(algorithm, {"n_components": candidates[0]}, settings or ())
-        federation = open_files(data_files(files), missing_values=missing(missing_values))
+        federation = open_files(data_files(files), reading=reading(), steps=steps)
+        federation.prepare(method.domain)
+        warn_of_scales(federation)
 
         def told(done: int, of: int, error: float) -> None:
             if not quiet:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,17 +12,26 @@ import typer
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.cli.console import Debug, console, duration, polite, size
 from fedfactor.cli.place import Place
-from fedfactor.cli.settings import missing
+from fedfactor.cli.reading import reads
 from fedfactor.core.checks import check_features, check_values, split_missing
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import write_atomic
+from fedfactor.core.files import read_json
 from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.text import printable
+from fedfactor.data.content import Reading, Rows, write_rows
+from fedfactor.data.formats import endings, format_of
+from fedfactor.data.preprocess import Preprocess
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
 _SAID = ("algorithm", "settings", "seed", "rounds", "relative_error")
 _OF_ALL = ("status", "bytes_up", "bytes_down", "seconds")
+_KINDS: dict[str, Any] = {
+    "algorithm": str, "settings": dict, "seed": int, "rounds": int, "relative_error": (float, int, type(None)),
+    "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
+    "asked": (dict, type(None)), "preprocess": (dict, type(None)), "errors": (dict, type(None)),
+    "worst_client": (dict, type(None)),
+}  # fmt: skip
 _OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
 
 
@@ -38,7 +45,7 @@ def info(folder: Folder, debug: Debug = False) -> None:
             typer.echo(f"Unfinished run, {saved[1]} rounds done. The command that began it goes on from there.")
             return
         V, features = read_components(folder)
-        record = _record(folder)
+        record = read_record(folder)
         private = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
     ended = f", {record['status']}" if "status" in record else ""
     lines = [
@@ -75,52 +82,63 @@ def _traffic(record: dict[str, Any]) -> str:
     return f"sent {up} up and {down} down in {duration(record['seconds'])}"
 
 
+@reads(prepares=False)
 def transform(
     folder: Folder,
     rows: Annotated[Path, typer.Argument(help="A file of new rows.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where U goes: .csv or .npy.", show_default=False)],
-    missing_values: Annotated[
-        str | None,
-        typer.Option("--missing-values", help="As in fedfactor fit; by default as in that run.", show_default=False),
-    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help=f"Where U goes: {' '.join(endings(writes=True))}.", show_default=False)
+    ],
     debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
 ) -> None:
     """Find U of new rows with the components of a finished run; nothing is sent anywhere.
 
-    FOLDER was written by fedfactor fit; ROWS is a file of new rows, in any format that fit reads.
+    FOLDER was written by fedfactor fit or fedfactor results; ROWS is a file of new rows, in any format that fit reads.
+    They are preprocessed as the rows of that run were, and matched by column name; their ids go with U.
     """
-    from fedfactor.data.io import load_table
+    from fedfactor.data.io import load_for
     from fedfactor.data.results import read_components
 
     with polite(debug):
-        if out.suffix not in (".csv", ".npy"):
-            raise ValueError(f"{out} must end in .csv or .npy.")
+        format_of(out, writes=True)
         V, features = read_components(folder)
-        record = _record(folder)
-        method = algorithm_class(record["algorithm"])(**record["settings"])
-        absent = missing(record.get("asked", {}).get("missing_values") if missing_values is None else missing_values)
-        table = load_table(rows, missing_values=absent)
-        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), absent)
-        check_values(rows.name, X, mask, method.domain)
+        record = read_record(folder)
+        method = _method(folder, record)
+        asked = record.get("asked") or {}
+        table = load_for(rows, features, reading(missing_values=asked.get("missing_values")))
+        X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), table.missing_values)
+        X = _preprocessed(folder, record, X)
+        check_values(rows.name, X, mask, method.domain, features, table.row_ids)
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
-        U = method.fold_in(X, LocalFactors(np.empty((0, V.shape[0]), V.dtype), V), mask)
-        write_atomic(out, _csv(U, table.row_ids) if out.suffix == ".csv" else _npy(U))
+        try:
+            U = method.fold_in(X, LocalFactors(np.empty((0, V.shape[0]), V.dtype), V), mask)
+        except TypeError as error:  # a number that became text
+            raise DataError(
+                f"{folder / 'run.json'} holds settings that cannot be ({error}). Run fedfactor fit again."
+            ) from None
+        names = tuple(f"component_{j}" for j in range(U.shape[1]))
+        about = {"algorithm": str(record["algorithm"]), "seed": str(record["seed"])}
+        write_rows(out, Rows(U, names, table.row_ids, table.id_name, V, features, rows, about))
     typer.echo(f"{out}: U of {U.shape[0]} rows, {U.shape[1]} components, readable by you only.")
 
 
-def _record(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read what a run left about itself; refuse what is no such record."""
     path = folder / "run.json"
-    try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DataError(f"{path} is not there. Give a folder written by fedfactor fit.") from None
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON ({error}). Run fedfactor fit again.") from None
+    record = read_json(path, "Give a folder written by fedfactor fit.")
     known = record if isinstance(record, dict) else {}
     lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
     if lacking:
         raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
+    wrong = [name for name, kind in _KINDS.items() if name in known and not isinstance(known[name], kind)]
+    if wrong:
+        raise DataError(
+            f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
+            "fit again."
+        )
     return record
 
 
@@ -135,19 +153,26 @@ def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: i
     return X
 
 
-def _csv(U: np.ndarray, rows: Sequence[str] | None) -> bytes:
-    import csv
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    head = [f"component_{j}" for j in range(U.shape[1])]
-    writer.writerow(head if rows is None else ["row", *head])
-    for i, values in enumerate(U.tolist()):
-        writer.writerow(values if rows is None else [rows[i], *values])
-    return text.getvalue().encode("utf-8", "surrogatepass")
+def _method(folder: Path, record: dict[str, Any]) -> Any:
+    try:
+        return algorithm_class(record["algorithm"])(**record["settings"])
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{folder / 'run.json'}: {error} It was written by another version, or is damaged.") from None
 
 
-def _npy(U: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, U, allow_pickle=False)
-    return buffer.getvalue()
+def _preprocessed(folder: Path, record: dict[str, Any], X: Any) -> Any:
+    """Do to new rows what was done to those of the run, with the column weights that all owners' sums gave then."""
+    kept = record.get("preprocess")
+    if kept is None:
+        return X
+    try:
+        plan = Preprocess.parse(kept["steps"])
+        weights = None if kept.get("weights") is None else np.asarray(kept["weights"], np.float64)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{folder / 'run.json'} does not say how rows were preprocessed ({error}).") from None
+    if plan.survey and (weights is None or weights.shape != (X.shape[1],)):
+        raise DataError(
+            f"{folder / 'run.json'} lacks the {X.shape[1]} column weights of {plan.survey!r}, without which new rows "
+            "cannot be brought to the scale of the components. Write the results again with fedfactor results."
+        )
+    return plan.apply(X, weights)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import types
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from fedfactor.algorithms.names import algorithm_class
+import typer
+
+from fedfactor.algorithms.names import algorithm_class, algorithm_names
+from fedfactor.cli.console import Debug, console, polite
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Algorithm, user_fields
+from fedfactor.core.protocol import Algorithm
+from fedfactor.core.settings import renamed, settings_of_class
+from fedfactor.data.content import Reading
+from fedfactor.data.formats import endings
 
 
 def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) -> Algorithm:
@@ -21,21 +30,52 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
     2
     """
     cls = algorithm_class(name)
-    kinds = get_type_hints(cls)
-    known = [field.name for field in user_fields(cls)]
-    given = {key: value for key, value in common.items() if value is not None}
+    known = {each.name: each for each in settings_of_class(cls)}
+    words: dict[str, str] = {}
     for word in settings:
         key, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"--set {word!r} names no value. Write --set name=value, for example --set local_steps=5.")
-        if key in known:
-            given[key] = typed(key, value, kinds[key])
-        else:
-            given[key] = value  # refused below, with the list
-    odd = [key for key in given if key not in known]
+        words[key] = value
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        words = renamed(cls.__name__, words, list(known.values()))
+    for each in told:
+        typer.echo(f"Note: {each.message}", err=True)
+    given = {key: value for key, value in common.items() if value is not None}
+    odd = [key for key in (*given, *words) if key not in known]
     if odd:
         raise ValueError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
-    return cls(**given)
+    return cls(**given | {key: typed(key, value, known[key].kind) for key, value in words.items()})
+
+
+def settings(
+    algorithm: Annotated[str, typer.Argument(help=f"One of {', '.join(algorithm_names())}.", show_default=False)],
+    debug: Debug = False,
+) -> None:
+    """List the settings of an algorithm: what --set takes, what each does, and its default."""
+    from rich.table import Table
+    from rich.text import Text
+
+    with polite(debug):
+        cls = algorithm_class(algorithm)
+    table = Table("setting", "takes", "default", "what it does", show_lines=True)
+    for each in settings_of_class(cls):
+        default = "" if each.default is MISSING else str(each.default)
+        table.add_row(each.name, Text(each.type_words), default, Text(plain_words(each.words)))
+    console().print(table)
+
+
+def plain_words(words: str) -> str:
+    """Take the marks of reStructuredText out of a setting's words.
+
+    Examples
+    --------
+    >>> plain_words("See :func:`~fedfactor.kernels.align.plans.plan` and ``tol=0``.")
+    'See plan and tol=0.'
+    """
+    words = re.sub(r":\w+:`(~?)([^`]+)`", lambda found: found[2].rpartition(".")[2] if found[1] else found[2], words)
+    return words.replace("``", "").replace("**", "")
 
 
 def typed(key: str, text: str, kind: Any) -> Any:
@@ -83,7 +123,7 @@ _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def missing(text: str | None) -> float | str | None:
-    """Read ``--missing-values``: nothing, ``none``, ``nan``, a number, or ``unstored``.
+    """Read ``--missing``: nothing, ``none``, ``nan``, a number, or ``unstored``.
 
     Examples
     --------
@@ -97,10 +137,10 @@ def missing(text: str | None) -> float | str | None:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"--missing-values {text!r} is not known. Use nan, a number, unstored or none.") from None
+        raise ValueError(f"--missing {text!r} is not known. Use nan, a number, unstored or none.") from None
 
 
-def open_parts(files: Sequence[Path], missing_values: float | str | None) -> Any:
+def open_parts(files: Sequence[Path], reading: Reading, steps: Sequence[str] = ()) -> Any:
     """Make a federation of files that are opened when first needed, or of a folder with the blocks of a grid."""
     from fedfactor.data.io import open_files
     from fedfactor.data.split import is_grid, open_grid
@@ -108,10 +148,13 @@ def open_parts(files: Sequence[Path], missing_values: float | str | None) -> Any
     if any(path.is_dir() and is_grid(path) for path in files):
         if len(files) > 1:
             raise DataError("A folder with the blocks of a grid stands for the whole matrix: give it alone.")
-        if missing_values is not None:
-            raise DataError("Blocks of a grid have no missing cells. Leave --missing-values out.")
+        if reading != Reading() or steps:
+            raise DataError(
+                "Blocks of a grid are read as they are: they have no names, ids or missing cells. Leave options such "
+                "as --missing, --id and --scale out."
+            )
         return open_grid(files[0])
-    return open_files(data_files(files), missing_values=missing_values)
+    return open_files(data_files(files), reading=reading, steps=steps)
 
 
 def data_files(paths: Iterable[Path]) -> list[Path]:
@@ -128,8 +171,6 @@ def data_files(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         inside = [entry for entry in sorted(path.iterdir()) if readable(entry)] if path.is_dir() else [path]
         if not inside:
-            raise DataError(
-                f"The folder {path} holds no data file. Use .npy, .npz, .csv, .tsv, .parquet or .mtx files."
-            )
+            raise DataError(f"The folder {path} holds no data file. Use {', '.join(endings())} files.")
         found += inside
     return found

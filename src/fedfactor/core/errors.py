@@ -44,12 +44,17 @@ class MissingExtraError(FedfactorError, ImportError):
     def named(cls, package: str, extra: str, why: str) -> MissingExtraError:
         """Say which package is missing, why it is needed, and how to install it."""
         return cls(
-            f"{why} needs the package {package!r}, which is not installed. Run: pip install 'fedfactor[{extra}]'"
+            f"{why} needs the package {package!r}, which is not installed. Run: pip install {package} (or, where the "
+            f"source of fedfactor lies: pip install '.[{extra}]')."
         )
 
 
 class SketchLeakError(FedfactorError, RuntimeError):
     """A run was stopped before the upload that would let others solve for what had been sketched."""
+
+
+class PoorFitWarning(UserWarning):
+    """What was found fits no better than something that needs no factorization."""
 
 
 class ExposureWarning(UserWarning):

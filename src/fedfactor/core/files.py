@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
-__all__ = ["private_folder", "write_atomic"]
+from fedfactor.core.errors import DataError
+
+__all__ = ["private_folder", "read_json", "write_atomic"]
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | bytearray | memoryview, mode: int = 0o600) -> Path:
@@ -97,3 +101,33 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def read_json(path: str | os.PathLike[str], remedy: str = "Write it again.") -> Any:
+    """Read a JSON file; whatever is wrong with it is a mistake in data, with the file's name and the place.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    remedy : str
+        What to do when it cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_json(write_atomic(f"{folder}/a.json", b'["x", 1]'))
+    ['x', 1]
+    """
+    path = Path(path)
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path} is not there. {remedy}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}). {remedy}") from None
+    except RecursionError:
+        raise DataError(f"{path} is nested too deeply to be read. {remedy}") from None
+    except ValueError as error:  # JSON's own, and text that is no UTF-8
+        raise DataError(f"{path} is not JSON ({error}). {remedy}") from None

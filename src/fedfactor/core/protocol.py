@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -145,16 +145,6 @@ class Score:
     def relative_error(self) -> float:
         """``‖X − UV‖ / ‖X‖`` (0 when there is nothing to explain)."""
         return float(np.sqrt(self.sse / self.total)) if float(self.total) > 0 else 0.0
-
-
-def set_by_privacy(default: Any = None) -> Any:
-    """Mark a setting that :func:`fedfactor.dp` makes, and that faces therefore do not offer."""
-    return field(default=default, metadata={"set_by": "privacy"})
-
-
-def user_fields(algorithm: Any) -> list[Field[Any]]:
-    """List the settings of an algorithm that are the user's to choose."""
-    return [each for each in fields(algorithm) if "set_by" not in each.metadata]
 
 
 class Algorithm(ABC):

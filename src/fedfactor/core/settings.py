@@ -37,6 +37,7 @@ class Declared:
     formerly: str | None = None
     former_values: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     check: bool = True
+    shown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Setting:
         >>> Setting("alpha", float | Literal["same"] | None, None, Declared(at_least=0)).type_words
         'float, at least 0 or "same"'
         """
+        if self.declared.shown:
+            return self.declared.shown
         parts = _parts(self.kind)
         optional = type(None) in parts and self.default is None
         named = [_kind_words(part) for part in parts if not (optional and part is type(None))]
@@ -124,14 +127,15 @@ class Setting:
         parts = _parts(self.kind)
         if not self.declared.check or any(self._fits(part, value) for part in parts):
             return None
+        reason = f": {self.declared.because}" if self.declared.because else ""
         if self.choices and isinstance(value, str) and str not in parts:
             others = [_wanted(part, self.bounds) for part in parts if get_origin(part) is not Literal]
             known = ", ".join(map(str, self.choices))
             known = f"one of {known}" if len(self.choices) > 1 else repr(known)
-            return f"{self.name}={value!r} is not known. Use {known}{''.join(f', or {o}' for o in others)}."
+            known += "".join(f", or {other}" for other in others)
+            return f"{self.name}={value!r} is not known. Use {known}{reason}."
         if any(not _simple(part) for part in parts):
             return None
-        reason = f": {self.declared.because}" if self.declared.because else ""
         if parts == (float,) and _is_number(value) and math.isfinite(float(value)):
             return f"{self.name}={value} must {_lie(self.bounds)}{reason}."
         wanted = ", or ".join(_wanted(part, self.bounds) for part in parts)
@@ -177,6 +181,7 @@ def setting(
     formerly: str | None = None,
     former_values: Mapping[Any, Any] | None = None,
     check: bool = True,
+    shown: str = "",
 ) -> Any:
     """Declare a setting: the value of a field of a class under :func:`declares_settings`.
 
@@ -196,6 +201,8 @@ def setting(
         Choices that have a new name: old → new; still taken, with a warning.
     check : bool, default=True
         False: the owner of the setting looks at its values itself.
+    shown : str, optional
+        The type in docstrings, where that of the field says too little.
 
     Returns
     -------
@@ -214,9 +221,8 @@ def setting(
     >>> settings_of_class(Shrink)[0].heading
     'amount : float in [0, 1], default=0.5'
     """
-    declared = Declared(
-        words, at_least, above, at_most, below, because, formerly, {} if former_values is None else former_values, check
-    )
+    former = {} if former_values is None else former_values
+    declared = Declared(words, at_least, above, at_most, below, because, formerly, former, check, shown)
     return field(default=default, metadata={KEY: declared})
 
 
@@ -238,7 +244,7 @@ def declares_settings(cls: type[T]) -> type[T]:
 
 
 def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]:
-    """List the settings of a dataclass in the order of its fields; ``offered``: only those that users choose.
+    """List the settings of a dataclass in the order of its signature; ``offered``: only those that users choose.
 
     Examples
     --------
@@ -251,7 +257,8 @@ def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]
     except NameError:  # an annotation that only type checkers can read; its values are not looked at
         kinds = {}
     found: list[Setting] = []
-    for each in fields(cls) if is_dataclass(cls) else ():
+    # In the order of the signature: a base's keyword-only settings come after those of the class itself.
+    for each in sorted(fields(cls), key=lambda each: each.kw_only) if is_dataclass(cls) else ():
         set_by = each.metadata.get("set_by")
         if not (offered and set_by):
             declared = each.metadata.get(KEY, Declared())
@@ -352,7 +359,13 @@ def with_parameters(doc: str, settings: list[Setting]) -> str:
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    """List the alternatives of a type, those of all literals as one."""
+    parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    words = tuple(each for part in parts if get_origin(part) is Literal for each in get_args(part))
+    others = tuple(part for part in parts if get_origin(part) is not Literal)
+    if not words:
+        return others
+    return (Literal[words], *others) if get_origin(parts[0]) is Literal else (*others, Literal[words])
 
 
 def _simple(part: Any) -> bool:
@@ -399,5 +412,7 @@ def _wanted(part: Any, bounds: str) -> str:
         return " or ".join(map(repr, get_args(part)))
     if part not in (int, float):
         return _kind_words(part) if part is type(None) else f"a {_kind_words(part)}"
-    noun = "a whole number" if part is int else "a number"
-    return f"{noun} of {bounds}" if bounds.startswith("at ") else f"{noun} {bounds}".strip()
+    noun = "whole number" if part is int else "number"
+    if bounds == "above 0":
+        return f"a positive {noun}"
+    return f"a {noun} of {bounds}" if bounds.startswith("at ") else f"a {noun} {bounds}".strip()

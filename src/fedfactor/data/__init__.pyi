@@ -20,6 +20,7 @@ from .partition import split_rows as split_rows
 from .ratings import Ratings as Ratings
 from .ratings import deal_groups as deal_groups
 from .ratings import filter_ratings as filter_ratings
+from .ratings import leave_last_out as leave_last_out
 from .ratings import ratings_of as ratings_of
 from .ratings import split_ratings as split_ratings
 from .ratings import split_ratings_by_time as split_ratings_by_time

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError
+from fedfactor.core.ids import names_ids
 
 Missing = float | str | None
 NO_ID = "none"
@@ -53,8 +54,10 @@ class Reading:
     long: bool | None = None
     repeated_ids: bool = False
     max_bytes: int | None = None
+    _exact: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_exact", frozenset(self.columns))
         if self.sep is not None and (len(self.sep) != 1 or self.sep in '"\r\n'):
             raise DataError(f"The separator must be one character, not {self.sep!r}: for example ',' or ';' or a tab.")
         if self.decimal not in (None, ".", ","):
@@ -64,15 +67,19 @@ class Reading:
 
     def takes(self, name: str) -> bool:
         """Tell whether a column is wanted."""
-        if self.columns and not matches(name, self.columns):
+        if self.columns and name not in self._exact and not matches(name, self.columns):
             return False
         return not matches(name, self.drop)
+
+    def may_name_rows(self, name: str, first_text: bool) -> bool:
+        """Tell whether a column that was not asked for may still name the rows: only a dropped one may not."""
+        return self.id is None and not matches(name, self.drop) and (first_text or names_ids(name))
 
     def check(self, where: str, names: Sequence[str]) -> None:
         """Refuse words that name no column of the file; what was to be dropped may be absent."""
         known = set(names)
         for word in (*self.columns, *(() if self.id in (None, NO_ID) else (self.id,))):
-            if word not in known and not any(fnmatchcase(name, word) for name in names):
+            if word not in known and not any(matches(name, (word,)) for name in names):
                 close = difflib.get_close_matches(str(word), list(names), 1)
                 hint = f" Did you mean {close[0]!r}?" if close else f" It has {listed(names)}."
                 raise DataError(f"{where} has no column {word!r}.{hint}")
@@ -80,7 +87,11 @@ class Reading:
 
 def matches(name: str, words: Iterable[str]) -> bool:
     """Tell whether a name is one of the words, or fits one with ``*`` or ``?`` in it."""
-    return any(name == word or fnmatchcase(name, word) for word in words)
+    return any(name == word or (_is_pattern(word) and fnmatchcase(name, word)) for word in words)
+
+
+def _is_pattern(word: str) -> bool:
+    return "*" in word or "?" in word
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
@@ -107,6 +118,8 @@ class Content:
         All names as they stand in the file, to tell which comes first.
     place : function
         Says where row i is, for people.
+    decimal : str
+        Decimal sign of numbers among the texts.
     said : list of str
         What the reader found out: separator, decimal sign, layer.
     """
@@ -118,7 +131,45 @@ class Content:
     texts: dict[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     place: Callable[[int], str] = "row {}".format
+    decimal: str = "."
     said: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of U on their way to a file, with what they are called.
+
+    Attributes
+    ----------
+    X : array of shape (n, k)
+        U.
+    features : tuple of str
+        Names of the components.
+    row_ids, id_name : tuple of str, str, or None
+        What the rows are called, and the column that said so.
+    components, columns : array of shape (k, m), tuple of str, or None
+        V and the names of its columns, for formats that have room for them.
+    source : Path or None
+        The file that the rows were read from.
+    about : dict
+        What made them: algorithm, seed and the like.
+    """
+
+    X: Any
+    features: tuple[str, ...]
+    row_ids: tuple[str, ...] | None = None
+    id_name: str | None = None
+    components: Any = None
+    columns: tuple[str, ...] | None = None
+    source: Path | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def write_rows(path: Path, rows: Rows) -> None:
+    """Write U to a file whose ending names the format; readable by its owner only."""
+    from fedfactor.data.formats import format_of
+
+    format_of(path, writes=True)[0].load().write(path, rows)
 
 
 def refuse_bomb(path: Path, unfolded: int, max_bytes: int | None) -> None:

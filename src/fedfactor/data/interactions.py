@@ -129,7 +129,7 @@ def interactions_of(
         if groups is not None or catalogues is not None:
             raise DataError("Item tables come with owners and catalogues. Leave groups and catalogues out.")
         return _of_tables({str(name): table for name, table in data.items()}, withheld or {})
-    found = ratings_of(data, groups)
+    found = ratings_of(data, groups, need_rating=False)
     if found.n_ratings == 0:
         raise DataError("There are no interactions at all.")
     return _of_ratings(found, catalogues, withheld or {})

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedfactor.core.checks import split_missing
+import numpy as np
+
+from fedfactor.core.checks import check_features, is_sparse, split_missing
+from fedfactor.core.column_sums import column_sums, needs_bins
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.tree import tree_map, tree_sum
 from fedfactor.data.content import Missing, Reading
 from fedfactor.data.formats import format_of
+from fedfactor.data.long import long_names, sorted_ids
+from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.table import Table, finish_table
 
 __all__ = ["Table", "load_shard", "load_table", "open_files", "owner_name", "owner_names", "read"]
@@ -124,6 +131,47 @@ def load(path: str | os.PathLike[str], reading: Reading | None = None) -> Table:
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}). Copy or export it again.") from error
 
 
+def load_for(path: str | os.PathLike[str], features: Sequence[str] | None, reading: Reading) -> Table:
+    r"""Read a file for a use that knows its columns: those are taken, by name, and whatever else there is left out.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    features : sequence of str or None
+        The columns wanted; None: all, by position.
+    reading : Reading
+        As in :func:`read`.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "a.csv")
+    ...     _ = path.write_text("name,b,note,a\nanna,1,x,2\nbert,3,y,4\n")
+    ...     load_for(path, ("a", "b"), Reading()).features
+    ('b', 'a')
+    """
+    if features is None or reading.columns or reading.drop:
+        return load(path, reading)
+    if not hasattr(format_of(Path(path))[0].load(), "names"):  # names are known only once all is read
+        table = load(path, reading)
+        if table.features is None or len(table.features) == len(features) or not set(features) <= set(table.features):
+            return table
+        position = {name: j for j, name in enumerate(table.features)}
+        return replace(table, X=table.X[:, [position[name] for name in features]], features=tuple(features))
+    if not _is_long(Path(path), reading):
+        return load(path, replace(reading, columns=tuple(features)))
+    table = load(path, reading)
+    place = {name: j for j, name in enumerate(features)}
+    columns = np.array([place.get(name, -1) for name in table.features or ()])
+    X = table.X.tocoo()
+    known = columns[X.coords[1]] >= 0
+    cells = (X.data[known], (X.coords[0][known], columns[X.coords[1][known]]))
+    wide = type(table.X)(type(X)(cells, shape=(X.shape[0], len(features))))
+    return replace(table, X=wide, features=tuple(features))
+
+
 def _told(table: Table) -> Table:
     _log.info("%s", table.said)
     return table
@@ -188,6 +236,7 @@ def open_files(
     missing_values: Missing = None,
     max_bytes: int | None = None,
     reading: Reading | None = None,
+    steps: Sequence[str] = (),
 ) -> Federation:
     """Make a federation of files, one owner each, named after the file and read when first needed.
 
@@ -197,11 +246,15 @@ def open_files(
         One file per owner.
     missing_values, max_bytes, reading
         As in :func:`load_shard`.
+    steps : sequence of str
+        Preprocessing, in the words of :data:`~fedfactor.data.preprocess.STEPS`. Steps that depend on all owners'
+        columns read every file once more, at once.
 
     Returns
     -------
     Federation
-        Its owners open their own file, also in a worker process.
+        Its owners open their own file, also in a worker process. Long tables are read at once, because their columns
+        are those of all owners together.
 
     Examples
     --------
@@ -216,8 +269,80 @@ def open_files(
     """
     owners = owner_names(paths)
     reading = reading or Reading(missing_values=missing_values, max_bytes=max_bytes)
-    openers = {name: partial(load_shard, path, reading=reading) for name, path in owners.items()}
-    return Federation(openers, missing_values=reading.missing_values)
+    plan = Preprocess.parse(steps)
+    openers: dict[str, Any] = {name: partial(load_shard, path, reading=reading) for name, path in owners.items()}
+    if any(_is_long(path, reading) for path in owners.values()):
+        openers = _widened({name: opener() for name, opener in openers.items()})
+    if not steps:
+        return Federation(openers, missing_values=reading.missing_values)
+    weights, features = _survey(plan, openers) if plan.survey else (None, None)
+    prepared = {name: partial(_prepared, source, plan, weights, features) for name, source in openers.items()}
+    federation = Federation(prepared, missing_values=reading.missing_values)
+    federation.preprocess = {"steps": plan.words, "weights": None if weights is None else weights.tolist()}
+    return federation
+
+
+def _is_long(path: Path, reading: Reading) -> bool:
+    """Tell a long table by its header alone; a file that cannot be read is told of when it is opened."""
+    names = getattr(format_of(path)[0].load(), "names", None)
+    if names is None or reading.long is False:
+        return False
+    try:
+        return bool(long_names(names(path, reading), reading))
+    except Exception:
+        return False
+
+
+def _widened(shards: dict[str, Shard]) -> dict[str, Shard]:
+    """Bring long tables to the columns of all owners together."""
+    features = [shard.features for shard in shards.values()]
+    if any(names is None for names in features):
+        return shards
+    everything, _ = sorted_ids([name for names in features for name in names or ()])
+    place = {name: j for j, name in enumerate(everything)}
+    found = {}
+    for name, shard in shards.items():
+        X: Any = shard.X
+        if not is_sparse(X):
+            return shards  # one long table and one that is not: their names will not agree, and that is told
+        columns = np.array([place[each] for each in shard.features or ()], X.indices.dtype)
+        wide = type(X)((X.data, columns[X.indices], X.indptr), shape=(X.shape[0], len(everything)))
+        wide.sort_indices()
+        found[name] = replace(shard, X=wide, features=tuple(everything))
+    return found
+
+
+def _survey(plan: Preprocess, openers: dict[str, Any]) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Add up all owners' columns, each owner's in turn, as a federation does before its first round."""
+    total: Any = None
+    first, reference = "", None
+    for name in sorted(openers):
+        shard = _prepared(openers[name], plan, None, None)
+        if total is None:
+            first, reference = name, shard.features
+        order = check_features(name, shard.features, first, reference)
+        sums = column_sums(shard.X, shard.mask, bins=needs_bins(plan.survey))
+        if order is not None:
+            sums = tree_map(partial(_turned, np.asarray(order)), sums)
+        if total is not None and len(sums.sums) != len(total.sums):
+            raise DataError(
+                f"Owner {name!r} has {len(sums.sums)} columns but {first!r} has {len(total.sums)}. All owners must "
+                "have the same features in the same columns."
+            )
+        total = sums if total is None else tree_sum([total, sums])
+    return total.weights(plan.survey), reference
+
+
+def _turned(order: np.ndarray, leaf: np.ndarray) -> np.ndarray:
+    return leaf[..., order] if leaf.ndim else leaf
+
+
+def _prepared(source: Any, plan: Preprocess, weights: np.ndarray | None, features: tuple[str, ...] | None) -> Shard:
+    shard: Shard = source() if callable(source) else source
+    if weights is not None and features is not None and shard.features is not None and shard.features != features:
+        place = {name: j for j, name in enumerate(features)}
+        weights = weights[[place[name] for name in shard.features]]
+    return replace(shard, X=plan.apply(shard.X, weights))
 
 
 def owner_name(path: str | os.PathLike[str]) -> str:

@@ -91,7 +91,7 @@ def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], 
     (array([[2., 0.],
            [0., 1.]]), ['9', '10'], ['a', 'b'])
     """
-    (rows, i), (columns, j) = _sorted_ids(who), _sorted_ids(what)
+    (rows, i), (columns, j) = sorted_ids(who), sorted_ids(what)
     x = np.asarray(values, np.float64)
     for name, ids in ((roles.who, who), (roles.what, what)):
         empty = next((place for place, each in enumerate(ids) if each.strip() == ""), None)
@@ -113,7 +113,7 @@ def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], 
     return X, rows, columns
 
 
-def _sorted_ids(ids: Sequence[str]) -> tuple[list[str], np.ndarray]:
+def sorted_ids(ids: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """List different ids, as numbers where they are numbers, and say for each place which one it has."""
     known = sorted(set(ids))
     if all(each.isdecimal() and len(each) < 19 for each in known):

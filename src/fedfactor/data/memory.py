@@ -57,17 +57,17 @@ def _frame(frame: Any, reading: Reading) -> Content:
         return Content(sparse_parts.to_coo().tocsr(), names, row_ids_of(frame), order=names)
     texts, numbers, columns = {}, [], []
     for name, key in zip(names, frame.columns, strict=True):
+        values = frame[key].to_numpy()
+        whole, text = values.dtype.kind in "iu", values.dtype.kind in "OUST"
         if not reading.takes(name) and name != reading.id:
-            continue
-        column = frame[key]
-        values = column.to_numpy()
-        whole = values.dtype.kind in "iu"
+            if not (reading.may_name_rows(name, text and name == names[0]) and (text or whole)):
+                continue
         if name == reading.id or (whole and (names_ids(name) or name in cells)):
             texts[name] = lambda values=values: [str(value) for value in values.tolist()]
         elif values.dtype.kind in "biuf":
             numbers.append(name)
             columns.append(values)
-        elif values.dtype.kind in "OUST":
+        elif text:
             texts[name] = lambda values=values: ["" if _absent(value) else str(value) for value in values.tolist()]
         else:
             raise DataError(

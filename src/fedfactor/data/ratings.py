@@ -14,7 +14,16 @@ from fedfactor.core.federation import Federation, Shard
 from fedfactor.data.streams import stream
 from fedfactor.kernels.ratings.statistics import hold_out
 
-__all__ = ["Ratings", "deal_groups", "filter_ratings", "ratings_of", "split_ratings", "split_ratings_by_time"]
+__all__ = [
+    "Ratings",
+    "column_named",
+    "deal_groups",
+    "filter_ratings",
+    "leave_last_out",
+    "ratings_of",
+    "split_ratings",
+    "split_ratings_by_time",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,18 +56,41 @@ class Ratings:
         return Federation(shards, missing_values="unstored")
 
 
-def ratings_of(data: Any, groups: Any = None) -> Ratings:
+NAMES = {
+    "user": ("user", "userId", "user_id", "userid", "UserID", "uid"),
+    "item": ("item", "itemId", "item_id", "itemid", "ItemID", "iid", "movieId", "movie_id", "MovieID", "product_id"),
+    "rating": ("rating", "Rating", "ratings", "score", "stars", "count", "plays", "weight"),
+}
+"""Names of columns that are understood, the first one that is there."""
+
+
+def column_named(columns: Any, word: str) -> str | None:
+    """Return the column that holds users, items or ratings under one of the names in use, or None.
+
+    Examples
+    --------
+    >>> column_named(["userId", "movieId", "rating"], "item")
+    'movieId'
+    """
+    there = [str(name) for name in columns]
+    return next((name for name in NAMES[word] if name in there), None)
+
+
+def ratings_of(data: Any, groups: Any = None, *, need_rating: bool = True) -> Ratings:
     """Sort ratings by owner.
 
     Parameters
     ----------
     data : data frame, CSR matrix, Ratings, or mapping of owner to one of the first two
-        A frame has the columns ``user``, ``item`` and ``rating`` (others are not looked at), one row for each rating.
+        A frame has the columns ``user``, ``item`` and ``rating`` or other names in use for them (``userId``,
+        ``movieId``, ...; further columns are not looked at), one row for each rating.
         In a matrix rows are users, columns items and stored cells ratings; users and items are then known by
         position.
     groups : str, mapping, sequence or None
         Who owns which user. For a frame: the name of a column, or a mapping from user to owner. For a matrix: one label
         per row. None: one owner, called ``"0"``. A mapping of owners needs none.
+    need_rating : bool
+        False: in a frame without a column of ratings every row counts as 1.
 
     Returns
     -------
@@ -85,11 +117,11 @@ def ratings_of(data: Any, groups: Any = None) -> Ratings:
     if isinstance(data, Mapping) and not hasattr(data, "shape"):
         if groups is not None:
             raise DataError("groups says who owns which user, but this mapping already does. Leave groups out.")
-        return _of_owners(data)
+        return _of_owners(data, need_rating)
     if sparse.issparse(data):
         return _of_matrix(data, groups)
     if _is_frame(data):
-        return _of_frame(data, groups)
+        return _of_frame(data, groups, need_rating)
     raise DataError(
         "Ratings come as a data frame with the columns user, item and rating, as a sparse matrix, or as a mapping from "
         f"owner to one of these; this is a {type(data).__name__}."
@@ -100,28 +132,32 @@ def _is_frame(data: Any) -> bool:
     return hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
-def _columns(frame: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    absent = [name for name in ("user", "item", "rating") if name not in list(frame.columns)]
+def _columns(frame: Any, need_rating: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    names = {word: column_named(frame.columns, word) for word in NAMES}
+    absent = [word for word, name in names.items() if name is None and (need_rating or word != "rating")]
     if absent:
+        told = "" if absent[0] != "rating" else " Signs of interest need none: feedback='implicit', or PooledEASE."
         raise DataError(
             f"The ratings have no column {absent[0]!r}; they have {', '.join(map(str, frame.columns))}. Rename: "
-            "ratings.rename(columns={'userId': 'user', ...})."
+            f"ratings.rename(columns={{'old name': {absent[0]!r}}}).{told}"
         )
-    users, items = (np.asarray(frame[name].to_numpy()) for name in ("user", "item"))
+    users, items = (np.asarray(frame[names[word]].to_numpy()) for word in ("user", "item"))
     for name, ids in (("user", users), ("item", items)):
         if ids.dtype == object and any(value is None or value != value for value in ids.tolist()):
             raise DataError(f"The column {name!r} has empty cells. Drop those rows, or fill them.")
         if ids.dtype.kind == "f" and not np.isfinite(ids).all():
             raise DataError(f"The column {name!r} has cells that are not finite. Drop those rows, or fill them.")
+    if names["rating"] is None:
+        return users, items, np.ones(len(users))
     try:
-        values = np.asarray(frame["rating"].to_numpy(), dtype=np.float64)
+        values = np.asarray(frame[names["rating"]].to_numpy(), dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"The column 'rating' does not hold numbers ({error}).") from None
+        raise DataError(f"The column {names['rating']!r} does not hold numbers ({error}).") from None
     return users, items, values
 
 
-def _of_frame(frame: Any, groups: Any) -> Ratings:
-    users, items, values = _columns(frame)
+def _of_frame(frame: Any, groups: Any, need_rating: bool) -> Ratings:
+    users, items, values = _columns(frame, need_rating)
     user_ids, rows = np.unique(users, return_inverse=True)
     item_ids, columns = np.unique(items, return_inverse=True)
     R = _matrix(rows, columns, values, (len(user_ids), len(item_ids)), user_ids, item_ids)
@@ -159,7 +195,7 @@ def _of_matrix(data: Any, groups: Any) -> Ratings:
     return _cut(R, owners, np.arange(R.shape[0]), np.arange(R.shape[1]))
 
 
-def _of_owners(data: Mapping[Any, Any]) -> Ratings:
+def _of_owners(data: Mapping[Any, Any], need_rating: bool) -> Ratings:
     if not data:
         raise DataError("A federation needs at least one owner, but none was given.")
     if all(sparse.issparse(part) for part in data.values()):
@@ -171,7 +207,7 @@ def _of_owners(data: Mapping[Any, Any]) -> Ratings:
         return Ratings(dict(sorted(owners.items())), users, np.arange(widths.pop()))
     if not all(_is_frame(part) for part in data.values()):
         raise DataError("A mapping of owners holds data frames for all of them, or sparse matrices for all of them.")
-    parts = {str(name): _columns(part) for name, part in data.items()}
+    parts = {str(name): _columns(part, need_rating) for name, part in data.items()}
     item_ids = np.unique(np.concatenate([items for _, items, _ in parts.values()]))
     owners, users = {}, {}
     for name, (who, what, values) in sorted(parts.items()):
@@ -294,3 +330,41 @@ def split_ratings_by_time(R: Any, when: Any, share: float = 0.2) -> tuple[sparse
     return tuple(
         sparse.csr_array(sparse.coo_array((R.data[w], (rows[w], R.indices[w])), shape=R.shape)) for w in (~out, out)
     )  # type: ignore[return-value]
+
+
+def leave_last_out(frame: Any, time: str = "timestamp", last: int = 1) -> tuple[Any, Any]:
+    """Split a frame of ratings by time: the last of each user's are for testing.
+
+    Parameters
+    ----------
+    frame : data frame
+        With a column of users and one of times.
+    time : str
+        The column of times; of equal times the later row counts as later.
+    last : int
+        Ratings of each user that are held out; users with no more than that keep all.
+
+    Returns
+    -------
+    train, test : data frames
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"userId": [1, 1, 2], "movieId": [5, 6, 5], "timestamp": [9, 2, 1]})
+    >>> leave_last_out(frame)[1]["movieId"].tolist()
+    [5]
+    """
+    user = column_named(frame.columns, "user")
+    if user is None or time not in list(frame.columns):
+        raise DataError(f"Splitting by time needs a column of users and the column {time!r}.")
+    if isinstance(last, bool) or last < 1:
+        raise ValueError(f"last={last!r} must be 1 or more.")
+    order = np.argsort(np.asarray(frame[time].to_numpy()), kind="stable")
+    users, counts = np.unique(np.asarray(frame[user].to_numpy()), return_inverse=True, return_counts=True)[1:]
+    seen, later = np.zeros(len(counts), np.int64), np.zeros(len(order), bool)
+    for place in order[::-1]:
+        who = users[place]
+        later[place] = seen[who] < last and counts[who] > last
+        seen[who] += 1
+    return frame[~later], frame[later]

@@ -15,9 +15,18 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.files import private_folder, read_json, write_atomic
 
-__all__ = ["owner_from_file", "owner_to_file", "read_components", "read_private", "write_factors", "write_private"]
+__all__ = [
+    "owner_from_file",
+    "owner_to_file",
+    "read_components",
+    "read_private",
+    "read_row_ids",
+    "row_ids_file",
+    "write_factors",
+    "write_private",
+]
 
 _SHARED = 0o644  # every party holds the components anyway; U stays at 0600
 
@@ -29,6 +38,7 @@ def write_factors(
     features: Sequence[str] | None = None,
     private: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
+    row_ids: Mapping[str, Sequence[str] | None] | None = None,
 ) -> Path:
     """Write the result of a run, each file in one step.
 
@@ -45,6 +55,8 @@ def write_factors(
         What belongs to single owners. Names that are not safe as file names are percent-encoded.
     run : mapping, optional
         The record, as plain values. NaN is written as null, infinities as ``"inf"`` and ``"-inf"``: JSON has neither.
+    row_ids : mapping of owner to ids or None, optional
+        What each owner calls its rows, written beside its U as ``private/<owner>.rows.json``.
 
     Returns
     -------
@@ -64,7 +76,7 @@ def write_factors(
     components = np.asarray(components)
     if features is not None and len(features) != components.shape[-1]:
         raise DataError(f"{len(features)} feature names were given for {components.shape[-1]} columns of components.")
-    out = write_private(out_dir, private or {})
+    out = write_private(out_dir, private or {}, row_ids)
     names = None if features is None else [str(feature) for feature in features]
     write_atomic(out / "features.json", _json(names), _SHARED)
     if run is not None:
@@ -73,12 +85,16 @@ def write_factors(
     return out
 
 
-def write_private(out_dir: str | os.PathLike[str], private: Mapping[str, Any]) -> Path:
+def write_private(
+    out_dir: str | os.PathLike[str],
+    private: Mapping[str, Any],
+    row_ids: Mapping[str, Sequence[str] | None] | None = None,
+) -> Path:
     """Write what belongs to single owners, and nothing else: the part of a process that holds some of them.
 
     Parameters
     ----------
-    out_dir, private
+    out_dir, private, row_ids
         As in :func:`write_factors`.
 
     Returns
@@ -101,6 +117,12 @@ def write_private(out_dir: str | os.PathLike[str], private: Mapping[str, Any]) -
         folder = private_folder(out / "private")
         for name, factors in files.items():
             write_atomic(folder / name, _pack(factors if isinstance(factors, Mapping) else {"U": factors}), 0o600)
+        for owner in private:
+            ids = (row_ids or {}).get(owner)
+            if ids is not None:
+                write_atomic(folder / row_ids_file(owner), _json(list(ids)), 0o600)
+            else:
+                (folder / row_ids_file(owner)).unlink(missing_ok=True)  # of a run that was overwritten
     return out
 
 
@@ -138,12 +160,7 @@ def read_components(out_dir: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[
         raise DataError(
             f"{out / 'components.safetensors'} holds no matrix named 'components'. Was it written by write_factors?"
         )
-    try:
-        names = json.loads((out / "features.json").read_bytes())
-    except FileNotFoundError:
-        names = None
-    except ValueError as error:
-        raise DataError(f"{out / 'features.json'} is not JSON ({error}). Write the results again.") from error
+    names = read_json(out / "features.json") if (out / "features.json").exists() else None
     if names is not None and (not isinstance(names, list) or len(names) != V.shape[1]):
         raise DataError(f"{out / 'features.json'} does not name the {V.shape[1]} columns. Write the results again.")
     return V, None if names is None else tuple(map(str, names))
@@ -174,6 +191,31 @@ def read_private(out_dir: str | os.PathLike[str], owner: str) -> dict[str, np.nd
     (3, 2)
     """
     return _unpack(Path(out_dir) / "private" / owner_to_file(owner))
+
+
+def read_row_ids(out_dir: str | os.PathLike[str], owner: str) -> tuple[str, ...] | None:
+    """Read what an owner calls its rows; None when they had no ids.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_private(folder, {"north": np.ones((2, 1))}, {"north": ["anna", "bert"]})
+    ...     read_row_ids(folder, "north")
+    ('anna', 'bert')
+    """
+    path = Path(out_dir) / "private" / row_ids_file(owner)
+    if not path.exists():
+        return None
+    found = read_json(path)
+    if not isinstance(found, list):
+        raise DataError(f"{path} is not a list of row ids. Write the results again.")
+    return tuple(map(str, found))
+
+
+def row_ids_file(owner: str) -> str:
+    """Name the file of an owner's row ids."""
+    return owner_to_file(owner).removesuffix(".safetensors") + ".rows.json"
 
 
 def owner_to_file(owner: str) -> str:

@@ -102,7 +102,7 @@ def _dense_shape(path: Path) -> tuple[int, int]:
 def _mapped(path: Path) -> Any:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # a damaged header is parsed as Python, and fails in as many ways
         raise DataError(f"{path} is not a readable .npy array ({error}). Write it again with numpy.save.") from error
 
 

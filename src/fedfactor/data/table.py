@@ -75,6 +75,8 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
         said.append(f"a long table: {roles.who} as rows, {roles.what} as columns, {roles.value} as values")
         if roles.rest:
             said.append(f"left out: {', '.join(roles.rest)}")
+        if isinstance(missing, float) and math.isnan(missing):
+            missing = None  # no cell of a long table is NaN: what is missing is not listed
         if missing is None and roles.rated:
             missing = "unstored"
             said.append("what is not listed is missing")
@@ -112,7 +114,7 @@ def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[s
 
     assert roles.value is not None
     if roles.value in content.texts:
-        values, wrong = numbers_of(content.texts[roles.value]())
+        values, wrong = numbers_of(content.texts[roles.value](), content.decimal)
         if values is None:
             raise _not_a_number(where, content, roles.value, content.texts[roles.value]()[wrong], wrong)
     else:
@@ -144,7 +146,12 @@ def _decided(
     first = content.order[0] if content.order else None
     for name, read in texts.items():
         cells = read()
-        values, wrong = numbers_of(cells)
+        values, wrong = numbers_of(cells, content.decimal)
+        if not reading.takes(name):  # not asked for: it may name the rows, and is nothing else
+            if ids is None and (names_ids(name) or len(set(cells)) == len(cells)):
+                ids, id_name = cells, name
+                left_out.remove(name)
+            continue
         looks = guess and name not in named
         if values is not None:
             # By their text, too: long numbers may be different where doubles are not.
@@ -158,7 +165,7 @@ def _decided(
                 raise _repeated(where, name, cells, content)
             else:
                 added[name] = values
-        elif ids is None and looks and (name == first or names_ids(name) or _all_texts(cells)):
+        elif ids is None and looks and (names_ids(name) or _names_rows(cells, name == first, content.decimal)):
             ids, id_name = cells, name
         elif looks and names_ids(name):
             left_out.append(name)
@@ -184,7 +191,7 @@ def _decided(
 
 def matches_any(reading: Reading) -> frozenset[str]:
     """Names that were asked for letter by letter: these are features, whatever they look like."""
-    return frozenset(word for word in reading.columns if not set(word) & set("*?["))
+    return frozenset(word for word in reading.columns if not set(word) & set("*?"))
 
 
 def _assembled(content: Content, kept: list[str], added: dict[str, np.ndarray]) -> tuple[Any, list[str]]:
@@ -207,9 +214,10 @@ def _whole(values: np.ndarray) -> bool:
     return bool(np.isfinite(values).all() and np.array_equal(values, np.trunc(values)))
 
 
-def _all_texts(cells: Sequence[str]) -> bool:
-    """Tell names, each once, from a column of numbers with a slip in it."""
-    return len(set(cells)) == len(cells) > 1 and all(numbers_of([cell])[0] is None for cell in cells)
+def _names_rows(cells: Sequence[str], first: bool, decimal: str) -> bool:
+    """Tell names from a column of numbers with a slip in it; beyond the first column they must be names, each once."""
+    numbers = sum(numbers_of([cell], decimal)[0] is not None for cell in cells)
+    return 2 * numbers <= len(cells) if first else numbers == 0 and len(set(cells)) == len(cells) > 1
 
 
 def _as_ids(where: object, name: str, values: np.ndarray) -> list[str]:

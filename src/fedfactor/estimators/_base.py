@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
@@ -16,24 +16,48 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor.core.checks import as_matrix, check_values
 from fedfactor.core.errors import DataError, IncompatibleError, callers_level
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, user_fields
+from fedfactor.core.protocol import Algorithm, LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
-from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.run import engine_of, run
+from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
+from fedfactor.estimators._face import EveryRun, Face, MissingCells, Progress
 from fedfactor.kernels.factors import reconstruction
 from fedfactor.kernels.products import as_like
 
 
-class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A face: its parameters are the fields of one algorithm, and what every run needs.
+class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EveryRun, MissingCells, Progress, Face):
+    """An estimator over rows: its parameters are the settings of one algorithm, and those of every run.
 
-    Subclasses name the algorithm in ``_method`` and write their ``__init__`` in full, as scikit-learn wants it.
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        V, shared by all owners.
+    client_factors_ : dict of str to array of shape (n_c, n_components)
+        U of each owner. Only a simulation has them all.
+    reconstruction_err_, relative_error_ : float
+        ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells.
+    n_iter_ : int
+        Rounds that were run.
+    run_ : Run
+        History, traffic, time, errors by owner, and the seed.
+    n_components_, n_features_in_ : int
+        The shape of V.
+    feature_names_in_ : ndarray of str
+        Only when the features have names.
     """
 
-    _method: ClassVar[type[Algorithm]]
+    n_components: int
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.random((30, 2)) @ rng.random((2, 6))
+        >>> model = {name}(n_components=2, n_clients=3, tol=0, random_state=0).fit(X)
+        >>> model.transform(X).shape, sorted(model.client_factors_)
+        ((30, 2), ['0', '1', '2'])
+        """
     _warns_at_last_round: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
@@ -55,7 +79,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         self._learn(X, groups)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners.
 
         Parameters
@@ -172,9 +196,7 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             features = getattr(self, "feature_names_in_", None)
             federation = _inputs.split(X, labels, self.missing_values, features)
         federation = self._encode(federation)
-        watch = watcher(self.verbose, type(self).__name__)
-        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        self._keep(self._run(algorithm, federation, engine=engine, **options), federation)
+        self._keep(self._run(algorithm, federation, engine, seed), federation)
         return labels
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
@@ -185,20 +207,13 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """Let a face turn the owners' rows into what its algorithm takes, each owner's alone."""
         return federation
 
-    def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
-        """Let a face run more than once."""
-        return run(algorithm, federation, **options)
-
     def _settings(self) -> tuple[Algorithm, Any, int]:
-        for name in ("n_components", "n_clients"):
-            _inputs.check_whole(name, getattr(self, name))
-        if self.rounds is not None:
-            _inputs.check_whole("rounds", self.rounds)
+        """Return the algorithm, the engine and the seed, once all settings are known to be such."""
+        algorithm = self._algorithm()
         _inputs.check_missing(self.missing_values)
         engine = engine_of(self.engine)
         if not hasattr(engine, "run"):
             raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
-        algorithm = self._method(**{field.name: getattr(self, field.name) for field in user_fields(self._method)})
         return algorithm, engine, _inputs.draw_seed(self.random_state)
 
     def _keep(self, result: Run, federation: Federation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -11,23 +12,45 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.checks import as_matrix, check_values, is_sparse
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, PoorFitWarning, callers_level
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
-from fedfactor.engines.run import run
-from fedfactor.estimators import _inputs
 from fedfactor.estimators._base import FederatedTransformer
+from fedfactor.estimators._face import BooleanRows, Restarts
+from fedfactor.kernels.boolean.home import column_counts
 from fedfactor.kernels.boolean.product import boolean_product
 from fedfactor.kernels.products import as_like
 from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
 from fedfactor.privacy.dp import refuse_repeats
 
 
-class BooleanTransformer(FederatedTransformer):
-    """A face whose rows and factors are zeros and ones."""
+class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
+    """An estimator whose rows and factors are zeros and ones.
 
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        V, zeros and ones, shared by all owners.
+    client_factors_ : dict of str to array of shape (n_c, n_components)
+        U of each owner, zeros and ones. Only a simulation has them all.
+    loss_ : float
+        Wrong cells over ones, of all owners together.
+    metrics_ : BooleanMetrics
+        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
+    reconstruction_err_, relative_error_ : float
+        Square root of the wrong cells, and of the loss.
+    """
+
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> X = np.kron(np.eye(2), np.ones((10, 4)))
+        >>> model = {name}(n_components=2, n_clients=2, random_state=0).fit(X)
+        >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
+        (0.0, True)
+        """
     # Factors are rounded in any case: a run that ends with its last round has not failed.
     _warns_at_last_round: ClassVar[bool] = False
 
@@ -78,27 +101,23 @@ class BooleanTransformer(FederatedTransformer):
         check_is_fitted(self)
         factors = self._factors(None)
 
-        def rows(shard: Shard) -> tuple[Array, Array]:
-            return shard.X, self.run_.algorithm.fold_in(shard.X, factors, None)
+        def rows(shard: Shard) -> tuple[Array, Array, Any]:
+            return shard.X, self.run_.algorithm.fold_in(shard.X, factors, shard.mask), shard.mask
 
         found = self._each(X, rows)
         found = found if isinstance(found, dict) else {"new rows": found}
-        parts = ({name: pair[place] for name, pair in found.items()} for place in (0, 1))
-        return boolean_metrics(*parts, factors.V, floor=floor)
-
-    def _settings(self) -> tuple[Algorithm, Any, int]:
-        _inputs.check_whole("n_init", self.n_init)
-        return super()._settings()
+        rows_, U, masks = ({name: three[place] for name, three in found.items()} for place in range(3))
+        return boolean_metrics(rows_, U, factors.V, floor=floor, masks=masks)
 
     def _encode(self, federation: Federation) -> Federation:
         return binarized(federation, self.binarize)
 
-    def _run(self, algorithm: Algorithm, federation: Federation, **options: Any) -> Run:
+    def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
         """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
-        refuse_repeats(options["privacy"], self.n_init, f"n_init={self.n_init}")
-        seed, best = options.pop("seed"), None
+        refuse_repeats(self.privacy, self.n_init, f"n_init={self.n_init}")
+        best = None
         for start in range(self.n_init):
-            found = run(algorithm, federation, seed=_restart(seed, start), **options)
+            found = super()._run(algorithm, federation, engine, _restart(seed, start))
             if best is None or float(found.score.sse) < float(best.score.sse):
                 best = found
         assert best is not None
@@ -107,9 +126,40 @@ class BooleanTransformer(FederatedTransformer):
     def _keep(self, result: Run, federation: Federation) -> None:
         super()._keep(result, federation)
         # On an engine of many processes each holds only its own owners' factors, and measures those; scores are of all.
-        rows = {name: federation.shard(name).X for name in federation.names if name in self.client_factors_}
-        self.metrics_ = boolean_metrics(rows, self.client_factors_, result.V)
+        names = [name for name in federation.names if name in self.client_factors_]
+        rows = {name: federation.shard(name).X for name in names}
+        masks = {name: federation.shard(name).mask for name in names}
+        self.metrics_ = boolean_metrics(rows, self.client_factors_, result.V, masks=masks)
         self.loss_ = float(result.score.sse) / max(1.0, float(result.score.total))
+        if getattr(result.algorithm, "refit", "boolean") == "none":
+            # The loss is that of score for every method; what the rounded U of the run gives is in metrics_.
+            self.loss_ = self.measure({name: federation.shard(name) for name in names}).pooled.loss
+        self._tell_poor_fit(rows, masks)
+
+    def _tell_poor_fit(self, rows: dict[str, Array], masks: dict[str, Any]) -> None:
+        """Warn when nothing, the most frequent columns or one row for all would fit as well; all from column counts."""
+        ones, seen = (
+            sum(parts) for parts in zip(*(column_counts(rows[name], masks[name]) for name in rows), strict=True)
+        )
+        total = int(ones.sum())
+        if not total:
+            return
+        k = self.n_components_
+        simple = {
+            "no components at all": total,
+            f"the {k} most frequent columns, one for each component,": total - int(np.sort(ones)[::-1][:k].sum()),
+            "one and the same row for all": int(np.minimum(ones, seen - ones).sum()),
+        }
+        name = min(simple, key=lambda each: simple[each])
+        best, empty = simple[name] / total, not bool((self.components_ > 0.5).any())
+        if self.loss_ > best + 1e-9 or empty:
+            found = "found no components: V is empty" if empty else f"has loss {self.loss_:.3f}"
+            warnings.warn(
+                f"{type(self).__name__} {found}, where {name} would have {best:.3f}. Take PooledBMF with its defaults, "
+                "more starts (n_init), or another number of components.",
+                PoorFitWarning,
+                stacklevel=callers_level(),
+            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,24 +5,54 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.checks import check_rank, check_values
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Meta
+from fedfactor.core.settings import check_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._boolean import binarized, boolean_rows
+from fedfactor.estimators._face import BooleanRows, Face, Seeded, offers_settings
 from fedfactor.kernels.boolean.product import boolean_product, boolean_refit, count
 from fedfactor.kernels.boolean.solvers import RANDOM, factor
 from fedfactor.kernels.products import as_like
 
 
-class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What the faces of the local solvers share."""
+@offers_settings
+class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRows, Face):
+    """What the local solvers share.
 
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        V, zeros and ones; rows of zeros were not needed.
+    U_ : array of shape (n, n_components)
+        The row factor that the solver itself found.
+    loss_ : float
+        Wrong cells over ones with that U.
+    n_components_ : int
+        Components that are not empty.
+    n_iter_ : int
+        Iterations of a relaxed solver; 1 for a greedy one.
+    finished_ : bool
+        Whether the solver ended before the time limit.
+    """
+
+    n_components: int = setting("Most components.", default=2, at_least=1)
+    time_limit: float | None = setting(
+        "Seconds; what was found by then is kept, and ``finished_`` says so.", default=None, at_least=0
+    )
     _solver: ClassVar[str]
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> X = np.kron(np.eye(2), np.ones((8, 6)))
+        >>> {name}(n_components=2).fit(X).loss_
+        0.0
+        """
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find Boolean components.
@@ -41,7 +71,7 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self._solve(X)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Array:
+    def fit_transform(self, X: Any, y: Any = None) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Fit, and choose U for the components, as :meth:`transform` does.
 
         Parameters
@@ -112,14 +142,15 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return {name: value for name, value in self.get_params(deep=False).items() if name not in own}
 
     def _solve(self, X: Any) -> Array:
-        _inputs.check_whole("n_components", self.n_components)
+        check_settings(self, list(self._own))
         rows = self._rows(X, reset=True)
         check_rank(self.n_components, Meta(rows.shape[1], ("all",), n_rows=rows.shape[0]))
-        seed = _inputs.draw_seed(self.random_state) if self._solver in RANDOM else 0
+        seed = _inputs.draw_seed(getattr(self, "random_state", None)) if self._solver in RANDOM else 0
         found = factor(rows, self.n_components, self._solver, rng=np.random.default_rng(seed), **self._options())
         self.components_ = as_like(found.V, rows)
         self.U_ = as_like(found.U, rows)
-        self.loss_ = count(rows, self.U_, self.components_).loss
+        # As score tells it, and as for every other method: with U chosen for V, which may be better than the solver's.
+        self.loss_ = count(rows, boolean_refit(rows, self.components_), self.components_).loss
         self.finished_ = found.finished
         self.n_iter_ = found.n_iter
         self.n_components_ = int(found.V.any(axis=1).sum())
@@ -135,3 +166,15 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.positive_only = self.binarize is None
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class SeededSolver(BooleanSolver, Seeded):
+    """A local solver that starts from random factors."""
+
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> X = np.kron(np.eye(2), np.ones((8, 6)))
+        >>> {name}(n_components=2, random_state=0).fit(X).loss_
+        0.0
+        """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -10,40 +10,48 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.grid import grid_federation
 from fedfactor.core.run import Run
+from fedfactor.core.settings import setting
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
-from fedfactor.engines.callbacks import watcher
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._base import FederatedTransformer, _copy
+from fedfactor.estimators._face import offers_settings
 from fedfactor.kernels.products import as_like
 
 
+@offers_settings
 class SecureFace(FederatedTransformer):
-    """A face whose owners hold rows or, with ``split="columns"``, columns of X: the algorithm then sees Xᵀ."""
+    """An estimator whose owners hold rows or, with ``split="columns"``, columns of X: the algorithm then sees Xᵀ.
 
-    split: str
+    Attributes
+    ----------
+    client_factors_ : dict of str to array
+        What only that owner has: its rows of U, or with ``split="columns"`` its columns of V as rows.
+    """
+
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.random((40, 2)) @ rng.random((2, 30))
+        >>> model = {name}(n_components=2, random_state=0).fit(X, groups=["a"] * 25 + ["b"] * 15)
+        >>> model.components_.shape, model.relative_error_ < 0.1
+        ((2, 30), True)
+        """
+    split: Literal["rows", "columns"] = setting(
+        "What owners hold: rows of X, or columns of it as in the paper. ``groups`` labels the one or the other.",
+        default="rows",
+    )
 
     def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
-        """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners.
-
-        Parameters
-        ----------
-        X, y, groups
-            As in :meth:`fit`.
-
-        Returns
-        -------
-        U : array of shape (n, n_components), or dict of such
-        """
+        """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners."""
         if self.split != "columns":
             return super().fit_transform(X, y, groups=groups)
         self._learn(X, groups)
         return _copy(self._common)
 
     def _learn(self, X: Any, groups: Any) -> Any:
-        if self.split not in ("rows", "columns"):
-            raise ValueError(f"split={self.split!r} is not known. Use 'rows' or 'columns'.")
-        if self.split == "rows":
+        if self.split != "columns":
             return super()._learn(X, groups)
         if _inputs.is_owned(X):
             raise DataError("split='columns' cuts one matrix into columns, but this X comes with its owners of rows.")
@@ -52,9 +60,7 @@ class SecureFace(FederatedTransformer):
         labels = _inputs.owner_labels(X.shape[1], groups, self.n_clients, seed)
         turned = X.T.tocsr() if hasattr(X, "tocsr") else X.T
         federation = _inputs.split(turned, labels, self.missing_values, None)
-        watch = watcher(self.verbose, type(self).__name__)
-        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        result = self._run(algorithm, federation, engine=engine, **options)
+        result = self._run(algorithm, federation, engine, seed)
         names = getattr(self, "feature_names_in_", None)
         self._keep(result, federation)
         self._turn(result, labels, X.shape[1])
@@ -74,20 +80,16 @@ class SecureFace(FederatedTransformer):
 
 
 class GridFace(FederatedTransformer):
-    """A face that cuts X into blocks for the nodes of one cluster."""
+    """An estimator that cuts X into blocks for the nodes of one cluster.
+
+    Attributes
+    ----------
+    client_factors_ : dict of str to array
+        Rows of U of each node.
+    """
 
     def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
-        """Fit, and return U as :meth:`transform` finds it; ``client_factors_`` holds U as the last sketch left it.
-
-        Parameters
-        ----------
-        X, y, groups
-            As in :meth:`fit`.
-
-        Returns
-        -------
-        U : array of shape (n, n_components), or dict of such
-        """
+        """Fit, and return U as :meth:`transform` finds it; ``client_factors_`` holds U as the last sketch left it."""
         return self.fit(X, y, groups=groups).transform(X)
 
     def _learn(self, X: Any, groups: Any) -> Any:
@@ -111,9 +113,7 @@ class GridFace(FederatedTransformer):
             federation = grid_federation(X, {name: len(part) for name, part in zip(names, rows, strict=True)})
             labels = None if nodes == 1 else np.repeat(names, [len(part) for part in rows])
         names = getattr(self, "feature_names_in_", None)
-        watch = watcher(self.verbose, type(self).__name__)
-        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        self._keep(self._run(algorithm, federation, engine=engine, **options), federation)
+        self._keep(self._run(algorithm, federation, engine, seed), federation)
         if names is not None:
             self.feature_names_in_ = names
         return labels

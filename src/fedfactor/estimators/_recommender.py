@@ -2,34 +2,66 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Algorithm, LocalFactors
 from fedfactor.core.run import Run
+from fedfactor.data.interactions import Interactions, interactions_of
 from fedfactor.data.partition import split_evenly
-from fedfactor.data.ratings import Ratings, ratings_of
-from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.run import engine_of, run
+from fedfactor.data.ratings import Ratings, column_named, ratings_of
+from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
-from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
+from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
+from fedfactor.estimators._users import UserTable, new_ratings, note_unknown, number_of_items
 
 
-class FederatedRecommender(BaseEstimator):
-    """A face for ratings: its parameters are the fields of one algorithm, and what every run needs.
+class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
+    """An estimator over ratings: its parameters are the settings of one algorithm, and those of every run.
 
-    Subclasses name the algorithm in ``_method`` and write their ``__init__`` in full, as scikit-learn wants it.
+    Attributes
+    ----------
+    items_ : ndarray of shape (m,)
+        Item ids.
+    users_ : dict of str to ndarray
+        User ids of each owner.
+    components_ : array
+        Item factors of the first owner's model; where it has biases, below them a row of ones and a row of levels.
+    client_factors_ : dict of str to array
+        User factors of each owner. Only a simulation has them all.
+    scale_ : (low, high) or None
+        To which predictions are clipped.
+    n_rejected_ : int
+        Owners left out of a joint step because what they sent cannot be item factors.
+    n_iter_ : int
+        Exchanges that were run.
+    run_ : Run
+        History, traffic, time, errors by owner, and the seed.
     """
 
-    _method: ClassVar[type[Algorithm]]
+    n_components: int
+    _example: ClassVar[str] = """
+        >>> import pandas as pd
+        >>> from fedfactor import {name}
+        >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
+        >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
+        >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
+        >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
+        >>> model = {name}(n_components=1, random_state=0).fit(ratings, groups=owner)
+        >>> items, scores = model.recommend("ann", n=1)
+        >>> items[0].tolist(), model.predict("ann", "d").shape
+        (['d'], (1,))
+        """
 
     def fit(self, ratings: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Learn from ratings that belong to several owners.
@@ -50,19 +82,23 @@ class FederatedRecommender(BaseEstimator):
         self
         """
         engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
-        for name in ("n_components", "n_clients"):
-            _inputs.check_whole(name, getattr(self, name))
+        algorithm = self._algorithm()
         _check_scale(self.scale)
-        found = ratings_of(ratings, groups)
+        found = ratings_of(ratings, groups, need_rating=not self._implicit)
         if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
             found = _deal(found, self.n_clients, seed)
         if not found.n_ratings:
             raise DataError("There are no ratings at all.")
-        algorithm = self._method(**{field.name: getattr(self, field.name) for field in fields(self._method)})
-        watch = watcher(self.verbose, type(self).__name__)
-        options = {"rounds": self.rounds, "seed": seed, "privacy": self.privacy, "callbacks": watch}
-        self._keep(run(algorithm, found.federation(), engine=engine, **options), found)
+        self._keep(self._run(algorithm, self._federation(found), engine, seed), found)
         return self
+
+    @property
+    def _implicit(self) -> bool:
+        """Whether stored numbers are signs of interest: then frames need no column of ratings."""
+        return getattr(self, "feedback", "explicit") == "implicit"
+
+    def _federation(self, found: Ratings) -> Any:
+        return found.federation()
 
     def predict(self, users: Any, items: Any, *, client: str | None = None) -> np.ndarray:
         """Return the predicted rating of each (user, item) pair, within the scale of the ratings.
@@ -76,18 +112,36 @@ class FederatedRecommender(BaseEstimator):
         Returns
         -------
         array of shape (pairs,)
+
+        Notes
+        -----
+        Users and items that were not in ``fit`` are predicted from the average user and the average item, with a
+        warning that says how many: a held-out set may have some.
         """
+        check_is_fitted(self)
         users = _as_list(users)
         items = _as_list(items)
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
-        out = np.empty(len(users))
-        for name, where in self._by_owner(users, client).items():
-            out[where] = self.tables_[name].predict([users[p] for p in where], [items[p] for p in where])
+        out, strangers, lost = np.empty(len(users)), 0, 0
+        for name, where in self._by_owner(users, client, strangers=True).items():
+            table = self.tables_[name]
+            rows, columns = table.places([users[p] for p in where], [items[p] for p in where])
+            strangers, lost = strangers + int((rows < 0).sum()), lost + int((columns < 0).sum())
+            out[where] = table.at_or_average(rows, columns)
+        note_unknown(strangers, lost)
         return out
 
     def recommend(
-        self, users: Any = None, n: int = 10, *, exclude_seen: bool = True, client: str | None = None
+        self,
+        users: Any = None,
+        n: int = 10,
+        *,
+        exclude_seen: bool = True,
+        only: Any = None,
+        without: Any = None,
+        shrink: float | None = None,
+        client: str | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the n best items of each user and their scores, best first.
 
@@ -99,6 +153,11 @@ class FederatedRecommender(BaseEstimator):
             Items for each user.
         exclude_seen : bool, default=True
             Leave out what the user rated already.
+        only, without : sequence of item ids, or bool array of one entry for each of ``items_``, optional
+            Items that may be, and that may not be, on a list: what is in stock, what is for adults.
+        shrink : float, optional
+            Ratings at which an item stands half-way between the average item and its own factors. By default 20 for
+            ratings, so that a film with two good ones does not lead every list, and 0 for signs of interest.
         client : str, optional
             The users' owner; needed only where two owners use one id.
 
@@ -106,7 +165,7 @@ class FederatedRecommender(BaseEstimator):
         -------
         items : array of shape (users, n)
         scores : array of shape (users, n)
-            −inf where a user has fewer items left.
+            What the lists are sorted by; −inf where a user has fewer items left.
 
         Notes
         -----
@@ -114,16 +173,85 @@ class FederatedRecommender(BaseEstimator):
         """
         check_is_fitted(self)
         n = number_of_items(n, len(self.items_))
+        rules = {"exclude_seen": exclude_seen, "only": only, "without": without, "shrink": shrink}
         if users is None:
             names = [client] if client is not None else list(self.tables_)
-            parts = [self._table(name).recommend(n=n, exclude_seen=exclude_seen) for name in names]
+            parts = [self._table(name).recommend(n=n, **rules) for name in names]
             return np.concatenate([items for items, _ in parts]), np.concatenate([scores for _, scores in parts])
         users = _as_list(users)
         items, scores = np.empty((len(users), n), self.items_.dtype), np.empty((len(users), n))
         for name, where in self._by_owner(users, client).items():
             table = self.tables_[name]
-            items[where], scores[where] = table.recommend([users[p] for p in where], n, exclude_seen=exclude_seen)
+            items[where], scores[where] = table.recommend([users[p] for p in where], n, **rules)
         return items, scores
+
+    def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the n items most like each of some items, and how alike they are, best first.
+
+        Parameters
+        ----------
+        items : sequence of ids, or a single id
+        n : int, default=10
+        client : str, optional
+            The owner whose model is used, where models differ; by default the first.
+
+        Returns
+        -------
+        items : array of shape (items, n)
+        scores : array of shape (items, n)
+            Cosines of item factors (of PooledEASE: weights); −inf for items without factors.
+        """
+        check_is_fitted(self)
+        table = self._table(next(iter(self.tables_)) if client is None else client)
+        columns, scores = table.similar(table.columns(_as_list(items)), n)
+        return table.items[columns], scores
+
+    def of_owner(self, client: str) -> Self:
+        """Return what one owner may take home: the items' side and its own users, nothing of other owners.
+
+        Parameters
+        ----------
+        client : str
+            The owner.
+        """
+        check_is_fitted(self)
+        table, name = self._table(client), str(client)
+        mine = copy.copy(self)
+        mine.tables_, mine.users_ = {name: table}, {name: self.users_[name]}
+        mine.client_factors_ = {name: self.client_factors_[name]}
+        mine.components_ = table.V
+        mine.run_ = replace(self.run_, factors={name: self.run_.factors[name]}, scores={name: self.run_.scores[name]})
+        mine._homes = None
+        return mine
+
+    def save(self, path: str | os.PathLike[str], *, client: str | None = None) -> None:
+        """Write a fitted model to a file that only its writer can read, without other owners' users and ratings.
+
+        Parameters
+        ----------
+        path : path
+        client : str, optional
+            Whose model; needed where there are several owners.
+        """
+        check_is_fitted(self)
+        if client is None and len(self.tables_) > 1:
+            raise DataError(
+                f"This model holds users and ratings of {len(self.tables_)} owners. Say whose file it is to be: "
+                f"save(path, client={next(iter(self.tables_))!r})."
+            )
+        kept = self.of_owner(next(iter(self.tables_)) if client is None else client)
+        where = Path(path)
+        descriptor = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            pickle.dump(kept, file)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that :meth:`save` wrote. Open only files of your own: reading one can run code."""
+        found = pickle.loads(Path(path).read_bytes())
+        if not isinstance(found, cls):
+            raise DataError(f"{os.fspath(path)} holds a {type(found).__name__}, not a {cls.__name__}.")
+        return found
 
     def fold_in(self, ratings: Any, *, client: str | None = None) -> UserTable:
         """Find factors of users who were not in fit, from the items' side of the model alone; nothing is sent.
@@ -143,8 +271,12 @@ class FederatedRecommender(BaseEstimator):
         check_is_fitted(self)
         table = self._table(next(iter(self.tables_)) if client is None else client)
         R, users = new_ratings(ratings, table)
-        U = self.run_.algorithm.fold_in(R, LocalFactors(table.U, table.V), "stored")
-        return UserTable(U, table.V, R, users, self.items_, self.scale_)
+        name = next(name for name, each in self.tables_.items() if each is table)
+        U = self.run_.algorithm.fold_in(R, self.run_.factors[name], "stored")
+        return self._make_table(U, table.V, R, users, self.run_.factors[name])
+
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> UserTable:
+        return UserTable(U, V, seen, users, self.items_, self.scale_, self.support_)
 
     def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
         """Return minus the root mean square error on ratings of known users and items: higher is better.
@@ -164,29 +296,32 @@ class FederatedRecommender(BaseEstimator):
         """Return ratings and what is predicted for them."""
         check_is_fitted(self)
         columns = getattr(ratings, "columns", ratings if isinstance(ratings, Mapping) else ())
-        absent = [name for name in ("user", "item", "rating") if name not in columns]
+        names = {word: column_named(columns, word) for word in ("user", "item", "rating")}
+        absent = [word for word, name in names.items() if name is None]
         if absent:
             raise DataError(f"score takes a data frame with user, item and rating; here is no column {absent[0]!r}.")
-        true = np.asarray(ratings["rating"], dtype=float)
+        true = np.asarray(ratings[names["rating"]], dtype=float)
         if not len(true):
             raise DataError("There are no ratings to compare with.")
-        return true, self.predict(ratings["user"], ratings["item"], client=client)
+        return true, self.predict(ratings[names["user"]], ratings[names["item"]], client=client)
 
-    def _keep(self, result: Run, found: Ratings) -> None:
+    def _keep(self, result: Run, found: Any) -> None:
         self.run_ = result
         self.n_iter_ = result.rounds
         self.items_ = found.items
         self.users_ = {name: found.users[name] for name in sorted(found.users)}
         self.components_ = result.V
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
-        implicit = getattr(result.algorithm, "feedback", "explicit") == "implicit"
         values = [R.data for R in found.owners.values() if R.nnz]
         seen = (float(min(v.min() for v in values)), float(max(v.max() for v in values)))
-        self.scale_ = None if implicit else tuple(map(float, self.scale)) if self.scale is not None else seen
+        low, high = seen if self.scale is None else self.scale
+        self.scale_ = None if self._implicit else (float(low), float(high))
+        self.support_ = sum(np.bincount(R.indices, minlength=R.shape[1]) for R in found.owners.values())
         self.tables_ = {
-            name: UserTable(kept.U, kept.V, found.owners[name], found.users[name], found.items, self.scale_)
+            name: self._make_table(kept.U, kept.V, found.owners[name], found.users[name], kept)
             for name, kept in result.factors.items()
         }
+        self._homes = None
         self.n_rejected_ = len(result.rejected)
         if result.rejected:
             self._warn(f"left out uploads of {', '.join(result.rejected)}, which cannot be right")
@@ -199,15 +334,26 @@ class FederatedRecommender(BaseEstimator):
             raise ValueError(f"No owner is called {name!r}; the run knew {', '.join(self.tables_)}.")
         return self.tables_[str(name)]
 
-    def _by_owner(self, users: list[Any], client: str | None) -> dict[str, list[int]]:
-        """Sort positions of users by owner."""
+    def _home_of(self) -> dict[Any, tuple[str, ...]]:
+        """Return the owners of every user, made once: looking through all owners for each pair would be slow."""
+        if getattr(self, "_homes", None) is None:
+            homes: dict[Any, tuple[str, ...]] = {}
+            for name, table in self.tables_.items():
+                for user in table.users.tolist():
+                    homes[user] = (*homes.get(user, ()), name)
+            self._homes = homes
+        return self._homes
+
+    def _by_owner(self, users: list[Any], client: str | None, *, strangers: bool = False) -> dict[str, list[int]]:
+        """Sort positions of users by owner; strangers go to the owner of most users, or are refused."""
         check_is_fitted(self)
         if client is not None:
             self._table(client)
             return {str(client): list(range(len(users)))}
         places: dict[str, list[int]] = {}
+        known, largest = self._home_of(), max(self.tables_, key=lambda name: len(self.tables_[name].users))
         for position, user in enumerate(users):
-            homes = [name for name, table in self.tables_.items() if user in table]
+            homes = known.get(user.item() if isinstance(user, np.generic) else user, (largest,) if strangers else ())
             if len(homes) > 1:
                 raise DataError(
                     f"Owners {homes[0]!r} and {homes[1]!r} both have a user {user!r}. Say whose: client=..."
@@ -218,13 +364,56 @@ class FederatedRecommender(BaseEstimator):
         return places
 
 
+class CatalogueRecommender(FederatedRecommender):
+    """A recommender whose owners hold catalogues of their own, which overlap in part.
+
+    Attributes
+    ----------
+    items_ : ndarray of shape (m,)
+        Item ids of all owners together.
+    held_ : dict of str to ndarray
+        Item ids that each owner holds.
+    """
+
+    scale = None  # probabilities need none
+
+    def fit(
+        self, ratings: Any, y: Any = None, *, groups: Any = None, catalogues: Any = None, withheld: Any = None
+    ) -> Self:
+        """Learn from interactions that belong to several owners.
+
+        Parameters
+        ----------
+        ratings : mapping of owner to ItemTable, or as for the other recommenders
+            Of ratings it matters only that they are there.
+        y : None
+            Ignored.
+        groups : str, mapping or sequence, optional
+            Who owns which user.
+        catalogues, withheld : mapping of owner to item ids, optional
+            What each owner holds (by default what its users touched), and what it keeps to itself.
+
+        Returns
+        -------
+        self
+        """
+        engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
+        algorithm = self._algorithm()
+        found = interactions_of(ratings, groups, catalogues=catalogues, withheld=withheld)
+        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
+            found = deal_interactions(found, self.n_clients, seed)
+        self._keep(self._run(algorithm, found.federation(), engine, seed), found)
+        self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
+        return self
+
+
 def _check_scale(scale: Any) -> None:
     """Refuse what cannot clip; the other way round it would make every prediction the same."""
     try:
-        low, high = (None, None) if scale is None else map(float, scale)
+        low, high = (0.0, 1.0) if scale is None else map(float, scale)
     except (TypeError, ValueError):
         low = high = np.nan
-    if low is not None and not low < high:
+    if not low < high:
         raise ValueError(f"scale={scale!r} must be the lowest and the highest rating.")
 
 
@@ -239,8 +428,22 @@ def nobody_owns(ratings: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
     return groups is None and not isinstance(ratings, Mapping) and list(owners) == ["0"]
 
 
+def rows_dealt(n_rows: int, n_clients: int, seed: int) -> dict[str, np.ndarray]:
+    """Deal rows at random; return those of each owner."""
+    labels = np.asarray(split_evenly(n_rows, n_clients, seed)).astype(str)
+    return {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
+
+
 def _deal(found: Ratings, n_clients: int, seed: int) -> Ratings:
     R, users = found.owners["0"], found.users["0"]
-    labels = np.asarray(split_evenly(R.shape[0], n_clients, seed)).astype(str)
-    rows = {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
+    rows = rows_dealt(len(users), n_clients, seed)
     return replace(found, owners={k: R[v] for k, v in rows.items()}, users={k: users[v] for k, v in rows.items()})
+
+
+def deal_interactions(found: Interactions, n_clients: int, seed: int) -> Interactions:
+    """Deal the users of one owner at random to several, who all hold its items."""
+    X, users = found.owners["0"], found.users["0"]
+    rows = rows_dealt(len(users), n_clients, seed)
+    owners, held = {k: X[v] for k, v in rows.items()}, {k: found.held["0"] for k in rows}
+    hidden = {k: found.withheld["0"] for k in rows} if "0" in found.withheld else {}
+    return Interactions(owners, {k: users[v] for k, v in rows.items()}, found.items, held, hidden)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
-from fedfactor.kernels.ratings.top_items import best_items
+from fedfactor.kernels.ratings.top_items import best_by_blocks, best_items
+
+
+class UnknownWarning(UserWarning):
+    """Users or items that were not in ``fit`` are predicted from the average user or item."""
 
 
 class UserTable:
@@ -26,11 +31,19 @@ class UserTable:
         Ids of the items.
     scale : (low, high) or None
         Predictions are clipped to it.
+    support : array of shape (m,), optional
+        Ratings of each item, over all owners; by default those in `seen`.
     """
 
-    def __init__(self, U: Any, V: Any, seen: Any, users: Any, items: Any, scale: tuple[float, float] | None) -> None:
+    SHRINK = 20.0
+    """Ratings at which an item stands half-way between the average item and its own factors, in lists."""
+
+    def __init__(
+        self, U: Any, V: Any, seen: Any, users: Any, items: Any, scale: tuple[float, float] | None, support: Any = None
+    ) -> None:
         self.U, self.V, self.seen, self.scale = U, V, seen, scale
         self.users, self.items = np.asarray(users), np.asarray(items)
+        self.support = np.bincount(seen.indices, minlength=len(self.items)) if support is None else np.asarray(support)
         self._rows = {user: row for row, user in enumerate(self.users.tolist())}
         self._columns = {item: column for column, item in enumerate(self.items.tolist())}
 
@@ -46,19 +59,60 @@ class UserTable:
         """Find columns by item id."""
         return _find(items, self._columns, "item", "only items that somebody rated in fit have factors")
 
+    def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Find rows and columns, −1 for ids that were not in fit."""
+        users, items = _listed(users), _listed(items)
+        return (
+            np.fromiter((self._rows.get(user, -1) for user in users), np.int64, len(users)),
+            np.fromiter((self._columns.get(item, -1) for item in items), np.int64, len(items)),
+        )
+
     def predict(self, users: Any, items: Any) -> np.ndarray:
-        """Return the predicted rating of each (user, item) pair."""
+        """Return the predicted rating of each (user, item) pair; of what was not in fit, as of the average."""
         users, items = _listed(users), _listed(items)
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
-        return self.at(self.rows(users), self.columns(items))
+        rows, columns = self.places(users, items)
+        note_unknown(int((rows < 0).sum()), int((columns < 0).sum()))
+        return self.at_or_average(rows, columns)
+
+    def at_or_average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return predictions of cells; where a place is −1, those of the average user or item."""
+        out, known = np.empty(len(rows)), (rows >= 0) & (columns >= 0)
+        out[known] = self.at(rows[known], columns[known])
+        if not known.all():
+            out[~known] = self.average(rows[~known], columns[~known])
+        return out
 
     def at(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the predicted ratings of cells."""
-        scores = np.einsum("pk,pk->p", self.U[rows], self.V.T[columns])
+        return self._clipped(np.einsum("pk,pk->p", self.U[rows], self.V.T[columns]))
+
+    def average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return predictions for the average user (row −1), for the average item (column −1), or for both."""
+        user = np.asarray(self.U.mean(axis=0) if len(self.U) else np.zeros(self.V.shape[0]))
+        left = np.where((rows < 0)[:, None], user, self.U[rows] if len(self.U) else user)
+        right = np.where((columns < 0)[:, None], self._average_item(), self.V.T[columns])
+        return self._clipped(np.einsum("pk,pk->p", left, right))
+
+    def _average_item(self) -> np.ndarray:
+        total = float(self.support.sum())
+        weights = self.support / total if total > 0 else np.full(len(self.items), 1 / max(len(self.items), 1))
+        return np.asarray(self.V @ weights)
+
+    def _clipped(self, scores: np.ndarray) -> np.ndarray:
         return scores if self.scale is None else np.clip(scores, *self.scale)
 
-    def recommend(self, users: Any = None, n: int = 10, *, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def recommend(
+        self,
+        users: Any = None,
+        n: int = 10,
+        *,
+        exclude_seen: bool = True,
+        only: Any = None,
+        without: Any = None,
+        shrink: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the n best items for each user, and their scores, best first.
 
         Parameters
@@ -69,6 +123,11 @@ class UserTable:
             Items for each user. Where fewer are left, the list ends in scores of −inf.
         exclude_seen : bool
             Leave out what the user rated.
+        only, without : sequence of item ids, or bool array of one entry for each of ``items``, optional
+            Items that may be, and that may not be, on a list.
+        shrink : float, optional
+            Ratings at which an item stands half-way between the average item and its own factors. By default 20 for
+            ratings, so that a film with two good ones does not lead every list, and 0 for signs of interest.
 
         Returns
         -------
@@ -77,13 +136,80 @@ class UserTable:
             Not clipped, so that ties at the top of the scale do not hide an order.
         """
         rows = np.arange(len(self.users)) if users is None else self.rows(_listed(users))
-        columns, scores = self.best(rows, n, exclude_seen)
+        columns, scores = self.best(rows, n, exclude_seen, self.allowed(only, without), shrink)
         return self.items[columns], scores
 
-    def best(self, rows: np.ndarray, n: int, exclude_seen: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def allowed(self, only: Any, without: Any) -> np.ndarray | None:
+        """Turn rules about items into a mask over columns; None when there are none."""
+        if only is None and without is None:
+            return None
+        mask = np.ones(len(self.items), bool) if only is None else self._mask(only)
+        return mask if without is None else mask & ~self._mask(without)
+
+    def _mask(self, ids: Any) -> np.ndarray:
+        given = np.asarray(ids)
+        if given.dtype == bool:
+            if given.shape != (len(self.items),):
+                raise DataError(f"A mask over items has {len(self.items)} entries, this one has {given.size}.")
+            return given
+        mask = np.zeros(len(self.items), bool)
+        mask[[self._columns[item] for item in _listed(ids) if item in self._columns]] = True
+        return mask
+
+    def best(
+        self,
+        rows: np.ndarray,
+        n: int,
+        exclude_seen: bool = True,
+        allowed: np.ndarray | None = None,
+        shrink: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return columns of the best items, and their scores."""
         n = number_of_items(n, self.V.shape[1])
-        return best_items(self.U[rows], self.V, self.seen[rows], n, skip_seen=exclude_seen)
+        V, U, seen = self._ranking(shrink), self.U[rows], self.seen[rows]
+        if allowed is None:
+            return best_items(U, V, seen, n, skip_seen=exclude_seen)
+
+        def scores(some: slice) -> np.ndarray:
+            block = U[some] @ V
+            block[:, ~allowed] = -np.inf
+            return block
+
+        return best_by_blocks(scores, seen, n, skip_seen=exclude_seen)
+
+    def _ranking(self, shrink: float | None) -> np.ndarray:
+        """Return the items' side that lists are made with: items of few ratings are drawn to the average item."""
+        shrink = (0.0 if self.scale is None else self.SHRINK) if shrink is None else float(shrink)
+        if shrink < 0:
+            raise ValueError(f"shrink={shrink} must not be negative.")
+        if shrink == 0:
+            return self.V
+        weight = self.support / (self.support + shrink)
+        average = self._average_item()[:, None]
+        return np.ascontiguousarray(average + (self.V - average) * weight).astype(self.V.dtype)
+
+    def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return, for some columns, the n others whose factors point the same way, and the cosines."""
+        bilinear = self.V.shape[0] > 2 and bool((self.V[-2] == 1).all())
+        F = np.asarray(self.V[:-2] if bilinear else self.V, np.float64)
+        norms = np.linalg.norm(F, axis=0)
+        F = F / np.where(norms > 0, norms, 1)
+        cosines = F[:, columns].T @ F
+        cosines[:, norms == 0] = -np.inf
+        cosines[np.arange(len(columns)), columns] = -np.inf
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, : number_of_items(n, F.shape[1])]
+        return order, np.take_along_axis(cosines, order, axis=1)
+
+
+def note_unknown(users: int, items: int) -> None:
+    """Say that some pairs were predicted from averages."""
+    if users or items:
+        parts = [f"{count} {word}" for count, word in ((users, "users"), (items, "items")) if count]
+        warnings.warn(
+            f"{' and '.join(parts)} of these pairs were not in fit: predicted from the average.",
+            UnknownWarning,
+            stacklevel=3,
+        )
 
 
 def number_of_items(n: Any, m: int) -> int:
@@ -94,10 +220,10 @@ def number_of_items(n: Any, m: int) -> int:
 
 
 def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.ndarray]:
-    """Turn ratings of new users into a matrix over the known items, and their ids."""
+    """Turn ratings of new users into a matrix over the known items, and their ids; unknown items say nothing."""
     m, kind = len(table.items), table.V.dtype
     if sparse.issparse(ratings):
-        R = sparse.csr_array(ratings).astype(kind)
+        R: Any = sparse.csr_array(ratings).astype(kind)
         if R.shape[1] != m:
             raise DataError(f"The new ratings have {R.shape[1]} columns, but there are {m} items.")
         _check_finite(R.data)
@@ -105,15 +231,20 @@ def new_ratings(ratings: Any, table: UserTable) -> tuple[sparse.csr_array, np.nd
     if hasattr(ratings, "columns"):
         from fedfactor.data.ratings import ratings_of
 
-        found = ratings_of(ratings)
+        found = ratings_of(ratings, need_rating=False)
         R, users = found.owners["0"].tocoo(), found.users["0"]
-        columns = table.columns(found.items)[R.col]
-        return sparse.csr_array((R.data.astype(kind), (R.row, columns)), shape=(len(users), m)), users
+        columns = table.places([], found.items)[1]
+        note_unknown(0, int((columns < 0).sum()))
+        columns, known = columns[R.col], columns[R.col] >= 0
+        cells = (R.row[known], columns[known])
+        return sparse.csr_array((R.data[known].astype(kind), cells), shape=(len(users), m)), users
     if isinstance(ratings, dict):
-        columns = table.columns(list(ratings))
-        values = np.asarray(list(ratings.values()), dtype=kind)
+        columns = table.places([], list(ratings))[1]
+        note_unknown(0, int((columns < 0).sum()))
+        values, known = np.asarray(list(ratings.values()), dtype=kind), columns >= 0
         _check_finite(values)
-        return sparse.csr_array((values, (np.zeros(len(columns), int), columns)), shape=(1, m)), np.arange(1)
+        cells = (np.zeros(int(known.sum()), int), columns[known])
+        return sparse.csr_array((values[known], cells), shape=(1, m)), np.arange(1)
     raise DataError("New ratings come as {item: rating} of one user, a data frame, or a sparse matrix.")
 
 

@@ -1,164 +1,22 @@
-"""Federated Boolean factorization by proximal averaging, with scikit-learn's manners."""
+"""Boolean factorizations with scikit-learn's manners: those of a federation first, then the solvers of one matrix."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from fedfactor import algorithms
 from fedfactor.algorithms.felb import PAPER
-from fedfactor.core.federation import Missing
-from fedfactor.engines.base import Engine
+from fedfactor.core.settings import setting
 from fedfactor.estimators._boolean import BooleanTransformer
+from fedfactor.estimators._boolean_solver import BooleanSolver, SeededSolver
+from fedfactor.estimators._face import face
+from fedfactor.kernels.boolean.asso import TAUS
+from fedfactor.kernels.boolean.prox import Pull
 
 
-class FELB(BooleanTransformer):
-    r"""Federated Boolean factorization with an elastic-net regulariser around 0 and 1.
-
-    .. math:: \min_{U_c \in \{0,1\},\, V \in \{0,1\}} \sum_c |X_c \oplus (U_c \circ V)|
-
-    The face of :class:`fedfactor.algorithms.FELB`, which says how it works and what travels.
-
-    Parameters
-    ----------
-    n_components : int, default=2
-        Number of components k. No rule can choose it without a look at the data.
-    local_steps : int, default=10
-        Alternating steps between two exchanges.
-    kappa : float, default=0.01
-        Weight κ of the regulariser that draws cells to 0 and 1.
-    lam : float, default=0.01
-        Weight λ of the same.
-    rate : float, default=1.005
-        Growth of λ in each step.
-    beta : float, default=0.01
-        Inertia, below ½.
-    scale_prox : bool, default=True
-        Weigh the regulariser by the step size.
-    prox : {"exact", "printed"}, default="exact"
-        The minimiser, or the formula of the paper.
-    step : {"safe", "elbmf"}, default="safe"
-        The step that descends, or the larger one of the ELBMF code.
-    norm : {"frobenius", "spectral"}, default="frobenius"
-        What bounds the step.
-    schedule : {"steps", "rounds"}, default="steps"
-        What the growth of λ counts.
-    server_prox : bool, default=True
-        Draw the average to 0 and 1.
-    init : {"independent", "shared"}, default="independent"
-        Clients start from a V of their own, or from a common one.
-    weights : {"equal", "rows"}, default="equal"
-        Average owners all alike, or by their number of rows.
-    refit : {"boolean", "none"}, default="boolean"
-        Choose U for the final V, or round the relaxed U.
-    tol : float, default=1e-6
-        Converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.
-    binarize : float, optional
-        Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
-        is refused.
-    n_init : int, default=1
-        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
-    rounds : int, optional
-        Rounds at most; by default 100.
-    n_clients : int, default=1
-        Owners to whom rows are dealt at random when neither X nor ``groups`` says who owns them.
-    engine : str or Engine, default="local"
-        How messages travel.
-    privacy : None, str or tuple, default=None
-        What protects uploads on their way.
-    random_state : int, RandomState, Generator or None, default=None
-        Seed of every stream; None draws one, kept in ``run_.seed``.
-    missing_values : None, default=None
-        For the sake of one signature: rows with missing cells are refused.
-    verbose : int, default=0
-        1 or more: a bar on a terminal, lines in the log elsewhere.
-
-    Attributes
-    ----------
-    components_ : array of shape (n_components, n_features)
-        V, zeros and ones, shared by all owners.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each owner, zeros and ones. Only a simulation has them all.
-    loss_ : float
-        Wrong cells over ones, of all owners together.
-    metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
-    reconstruction_err_, relative_error_ : float
-        Square root of the wrong cells, and of the loss.
-    n_iter_ : int
-        Rounds that were run.
-    run_ : Run
-        History, traffic, time, errors by owner, and the seed.
-    n_components_, n_features_in_ : int
-        The shape of V.
-    feature_names_in_ : ndarray of str
-        Only when the features have names.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import FELB
-    >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> model = FELB(n_components=2, n_clients=2, random_state=0).fit(X)
-    >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
-    (0.0, True)
-    """
-
-    _method = algorithms.FELB
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        local_steps: int = 10,
-        kappa: float = 0.01,
-        lam: float = 0.01,
-        rate: float = 1.005,
-        beta: float = 0.01,
-        scale_prox: bool = True,
-        prox: Literal["exact", "printed"] = "exact",
-        step: Literal["safe", "elbmf"] = "safe",
-        norm: Literal["frobenius", "spectral"] = "frobenius",
-        schedule: Literal["steps", "rounds"] = "steps",
-        server_prox: bool = True,
-        init: Literal["independent", "shared"] = "independent",
-        weights: Literal["equal", "rows"] = "equal",
-        refit: Literal["boolean", "none"] = "boolean",
-        tol: float = 1e-6,
-        binarize: float | None = None,
-        n_init: int = 1,
-        rounds: int | None = None,
-        n_clients: int = 1,
-        engine: str | Engine = "local",
-        privacy: Any = None,
-        random_state: Any = None,
-        missing_values: Missing = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.local_steps = local_steps
-        self.kappa = kappa
-        self.lam = lam
-        self.rate = rate
-        self.beta = beta
-        self.scale_prox = scale_prox
-        self.prox = prox
-        self.step = step
-        self.norm = norm
-        self.schedule = schedule
-        self.server_prox = server_prox
-        self.init = init
-        self.weights = weights
-        self.refit = refit
-        self.tol = tol
-        self.binarize = binarize
-        self.n_init = n_init
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.missing_values = missing_values
-        self.verbose = verbose
+class AsPrinted(BooleanTransformer):
+    """An estimator that also has the settings of the paper."""
 
     @classmethod
     def paper(cls, n_components: int = 2, **changes: Any) -> Self:
@@ -173,170 +31,34 @@ class FELB(BooleanTransformer):
 
         Returns
         -------
-        FELB
+        estimator
             Not fitted.
         """
         return cls(n_components, **{**PAPER, **changes})
 
 
-class FALB(BooleanTransformer):
-    r"""FELB with a rate of its own for each cell: the closer to 0 or 1, the stronger the pull.
+@face(algorithms.FELB)
+class FELB(AsPrinted):
+    """Federated Boolean factorization with an elastic-net regulariser around 0 and 1."""
 
-    The face of :class:`fedfactor.algorithms.FALB`, which says how it works and what travels.
 
-    Parameters
-    ----------
-    n_components : int, default=2
-        Number of components k. No rule can choose it without a look at the data.
-    local_steps : int, default=10
-        Alternating steps between two exchanges.
-    gamma : float, default=10.0
-        Γ of the adaptive rate.
-    eps : float, default=1e-2
-        Smallest distance to 0 or 1 that enters the adaptive rate.
-    kappa : float, default=0.01
-        Weight κ of the regulariser that draws cells to 0 and 1.
-    lam : float, default=0.01
-        Weight λ of the same.
-    rate : float, default=1.005
-        Growth of λ in each step.
-    beta : float, default=0.01
-        Inertia, below ½.
-    scale_prox : bool, default=True
-        Weigh the regulariser by the step size.
-    prox : {"exact", "printed"}, default="exact"
-        The minimiser, or the formula of the paper.
-    step : {"safe", "elbmf"}, default="safe"
-        The step that descends, or the larger one of the ELBMF code.
-    norm : {"frobenius", "spectral"}, default="frobenius"
-        What bounds the step.
-    schedule : {"steps", "rounds"}, default="steps"
-        What the growth of λ counts.
-    server_prox : bool, default=True
-        Draw the average to 0 and 1.
-    init : {"independent", "shared"}, default="independent"
-        Clients start from a V of their own, or from a common one.
-    weights : {"equal", "rows"}, default="equal"
-        Average owners all alike, or by their number of rows.
-    refit : {"boolean", "none"}, default="boolean"
-        Choose U for the final V, or round the relaxed U.
-    tol : float, default=1e-6
-        Converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.
-    binarize : float, optional
-        Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything else
-        is refused.
-    n_init : int, default=1
-        Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.
-    rounds : int, optional
-        Rounds at most; by default 100.
-    n_clients : int, default=1
-        Owners to whom rows are dealt at random when neither X nor ``groups`` says who owns them.
-    engine : str or Engine, default="local"
-        How messages travel.
-    privacy : None, str or tuple, default=None
-        What protects uploads on their way.
-    random_state : int, RandomState, Generator or None, default=None
-        Seed of every stream; None draws one, kept in ``run_.seed``.
-    missing_values : None, default=None
-        For the sake of one signature: rows with missing cells are refused.
-    verbose : int, default=0
-        1 or more: a bar on a terminal, lines in the log elsewhere.
+@face(algorithms.FALB)
+class FALB(AsPrinted):
+    """FELB with a rate of its own for each cell: the closer to 0 or 1, the stronger the pull."""
 
-    Attributes
-    ----------
-    components_ : array of shape (n_components, n_features)
-        V, zeros and ones, shared by all owners.
-    client_factors_ : dict of str to array of shape (n_c, n_components)
-        U of each owner, zeros and ones. Only a simulation has them all.
-    loss_ : float
-        Wrong cells over ones, of all owners together.
-    metrics_ : BooleanMetrics
-        Loss, recall, precision and similarity, by owner, on average and pooled; of the owners in ``client_factors_``.
-    reconstruction_err_, relative_error_ : float
-        Square root of the wrong cells, and of the loss.
-    n_iter_ : int
-        Rounds that were run.
-    run_ : Run
-        History, traffic, time, errors by owner, and the seed.
-    n_components_, n_features_in_ : int
-        The shape of V.
-    feature_names_in_ : ndarray of str
-        Only when the features have names.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import FALB
-    >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> model = FALB(n_components=2, n_clients=2, random_state=0).fit(X)
-    >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
-    (0.0, True)
-    """
+@face(algorithms.PooledBMF)
+class PooledBMF(BooleanTransformer):
+    """Boolean factorization as if all rows lay in one place, from sums alone."""
 
-    _method = algorithms.FALB
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        local_steps: int = 10,
-        gamma: float = 10.0,
-        eps: float = 1e-2,
-        kappa: float = 0.01,
-        lam: float = 0.01,
-        rate: float = 1.005,
-        beta: float = 0.01,
-        scale_prox: bool = True,
-        prox: Literal["exact", "printed"] = "exact",
-        step: Literal["safe", "elbmf"] = "safe",
-        norm: Literal["frobenius", "spectral"] = "frobenius",
-        schedule: Literal["steps", "rounds"] = "steps",
-        server_prox: bool = True,
-        init: Literal["independent", "shared"] = "independent",
-        weights: Literal["equal", "rows"] = "equal",
-        refit: Literal["boolean", "none"] = "boolean",
-        tol: float = 1e-6,
-        binarize: float | None = None,
-        n_init: int = 1,
-        rounds: int | None = None,
-        n_clients: int = 1,
-        engine: str | Engine = "local",
-        privacy: Any = None,
-        random_state: Any = None,
-        missing_values: Missing = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.local_steps = local_steps
-        self.gamma = gamma
-        self.eps = eps
-        self.kappa = kappa
-        self.lam = lam
-        self.rate = rate
-        self.beta = beta
-        self.scale_prox = scale_prox
-        self.prox = prox
-        self.step = step
-        self.norm = norm
-        self.schedule = schedule
-        self.server_prox = server_prox
-        self.init = init
-        self.weights = weights
-        self.refit = refit
-        self.tol = tol
-        self.binarize = binarize
-        self.n_init = n_init
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.missing_values = missing_values
-        self.verbose = verbose
+@face(algorithms.BooleanVotes)
+class BooleanVotes(BooleanTransformer):
+    """One-shot federated Boolean factorization: local solvers, then a vote on V."""
 
     @classmethod
     def paper(cls, n_components: int = 2, **changes: Any) -> Self:
-        """Return the method as printed in the paper, for comparisons.
+        """Return the published rule: positions are voted on as they are, and U is kept.
 
         Parameters
         ----------
@@ -347,7 +69,82 @@ class FALB(BooleanTransformer):
 
         Returns
         -------
-        FALB
+        BooleanVotes
             Not fitted.
         """
-        return cls(n_components, **{**PAPER, **changes})
+        return cls(n_components, **{"align": "none", "refit": "none", **changes})
+
+
+@face()
+class ASSO(BooleanSolver):
+    """Boolean factorization from associations between columns; see :func:`fedfactor.kernels.boolean.asso.asso`."""
+
+    _solver = "asso"
+    tau: float | Sequence[float] = setting(
+        "Threshold of the association; of several the best is kept.", default=TAUS, check=False
+    )
+    reward: float = setting("Weight of newly covered ones.", default=1.0, above=0)
+    penalty: float = setting("Weight of newly covered zeros.", default=1.0, at_least=0)
+
+
+@face()
+class GreConD(BooleanSolver):
+    """Boolean factorization from below by formal concepts; see :func:`fedfactor.kernels.boolean.grecond.grecond`."""
+
+    _solver = "grecond"
+
+
+@face()
+class MEBF(BooleanSolver):
+    """Boolean factorization by median expansion; see :func:`fedfactor.kernels.boolean.mebf.mebf`."""
+
+    _solver = "mebf"
+    share: float | Sequence[float] = setting(
+        "How many rows of a tile a column must have; of several the best is kept.", default=0.8, check=False
+    )
+    leave: float = setting("Stop when at most this share of the ones is left.", default=0.05, at_least=0, below=1)
+
+
+@face()
+class ELBMF(SeededSolver):
+    """Boolean factorization by proximal steps; see :func:`fedfactor.kernels.boolean.elbmf.elbmf`."""
+
+    _solver = "elbmf"
+    kappa: float = setting("Weight κ of the regulariser.", default=0.01, at_least=0)
+    lam: float = setting("Weight λ of the regulariser.", default=0.02, at_least=0)
+    rate: float = setting("Growth of λ in each step.", default=1.02, at_least=1)
+    beta: float = setting("Inertia, below ½.", default=1e-4, at_least=0, below=0.5)
+    max_iter: int = setting("Most alternating steps.", default=3000, at_least=1)
+    tol: float = setting("Stop when the squared error moves less than this.", default=1e-8, at_least=0)
+
+    def _options(self) -> dict[str, Any]:
+        options = super()._options()
+        weights = {name: options.pop(name) for name in ("kappa", "lam", "beta")}
+        return {**options, "pull": Pull(**weights)}
+
+
+@face()
+class ZhangBMF(SeededSolver):
+    """Boolean factorization by penalised NMF and thresholds; see :func:`fedfactor.kernels.boolean.zhang.zhang`."""
+
+    _solver = "zhang"
+    lam: float = setting("Penalty on numbers that are neither 0 nor 1.", default=1.0, at_least=0)
+    growth: float = setting("Growth of the penalty in each iteration.", default=1.0, above=0)
+    max_iter: int = setting("Multiplicative updates.", default=1000, at_least=1)
+    full_grid: bool = setting("Search all 100 × 100 thresholds instead of coarse, then fine.", default=False)
+
+
+@face()
+class PRIMP(SeededSolver):
+    """Boolean factorization by proximal steps and code length; see :func:`fedfactor.kernels.boolean.primp.primp`."""
+
+    _solver = "primp"
+    weight: float = setting("Weight of the penalty.", default=0.1, at_least=0)
+    cost: Literal["error", "mdl"] = setting(
+        "What thresholds are chosen by: wrong cells, or the length of a code.", default="mdl"
+    )
+    max_iter: int = setting("Most alternating steps.", default=1000, at_least=1)
+    tol: float = setting(
+        "Stop when the relative change of the squared error falls below this.", default=1e-8, at_least=0
+    )
+    full_grid: bool = setting("Search all 100 × 100 thresholds instead of coarse, then fine.", default=False)

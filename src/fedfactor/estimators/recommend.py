@@ -2,109 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
+
+import numpy as np
 
 from fedfactor import algorithms
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.run import Run
 from fedfactor.data.ratings import Ratings
-from fedfactor.engines.base import Engine
-from fedfactor.estimators._recommender import FederatedRecommender
+from fedfactor.estimators._face import face
+from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
+from fedfactor.estimators._users import UserTable, number_of_items
+from fedfactor.kernels.ratings.top_items import best_by_blocks
+from fedfactor.privacy.dp import DP
 
 
+@face(algorithms.FedSPLIT, n_components=4)
 class FedSPLIT(FederatedRecommender):
     """A recommender from one exchange of item factors.
-
-    The face of :class:`fedfactor.algorithms.FedSPLIT`, which says how it works and what travels.
-
-    Parameters
-    ----------
-    n_components : int, default=4
-        Rank of the joint factors, the paper's K.
-    local_components : int, default=6
-        Rank of an owner's own factors, at most.
-    rank_rule : {"third", "paper"}, default="third"
-        An owner of n users takes at most n/3 components, or (as printed) at most min(n, 21) − 1.
-    item_bias : {"pooled", "count", "mean"}, default="pooled"
-        Item biases from sums before anybody factors, or owners' own ones averaged by count, or plainly (as
-        printed).
-    unrated : {"draw", "mean", "keep"}, default="draw"
-        What stands for items that an owner has no rating of.
-    masked : bool, default=False
-        Leave unrated items out of the joint step. With ``joint="gather"`` this **shows the server which items were
-        rated**.
-    unit_rows : bool, default=True
-        Send item factors at one scale.
-    joint : {"gather", "sum"}, default="gather"
-        Item factors travel once and are seen, or stay home while the joint step runs on sums.
-    joint_rounds : int, default=30
-        Exchanges of the joint step on sums.
-    refine : int, default=20
-        Steps at home after the joint factors came; 0 as printed.
-    min_raters : int, default=4
-        Send item factors of items that at least this many users of the owner rated; the others are drawn. Owners
-        without such an item send none. 1 as printed.
-    outlier : float, default=20.0
-        Leave out owners whose largest entry is this many times the median owner's.
-    select : {"all", "size", "quality"}, default="all"
-        Who gives item factors.
-    min_ratings : int, default=100
-        For ``select="size"``.
-    max_error : float, default=1.0
-        For ``select="quality"``: the largest root mean square error on own ratings, held out.
-    iterations : int, default=60
-        Of an owner's own factorization.
-    start_scale : float, default=1.0
-        Factors start between 0 and this.
-    alpha : float, default=0.06
-        Regularisation of user factors.
-    beta : float, default=0.06
-        Regularisation of item factors.
-    gamma : float, default=0.02
-        Regularisation of user biases.
-    delta : float, default=0.02
-        Regularisation of item biases.
-    eta_user : float, default=0.005
-        Learning rate of user biases.
-    eta_item : float, default=0.005
-        Learning rate of item biases.
-    by_count : bool, default=True
-        Multiply the first two regularisations by numbers of ratings.
-    overrides : tuple, default=()
-        Owners' own values of ``local_components`` and of the nine settings above: (client, ((setting, value), ...)).
-    rounds : int, optional
-        Exchanges at most; by default as many as the method needs.
-    n_clients : int, default=1
-        Owners to whom users are dealt at random when neither the ratings nor ``groups`` say who owns them.
-    engine : str or Engine, default="local"
-        How messages travel.
-    privacy : None, str or transforms, default=None
-        What protects uploads on their way.
-    random_state : int, RandomState, Generator or None, default=None
-        Seed of every stream; None draws one, kept in ``run_.seed``.
-    scale : (low, high), optional
-        Predictions are clipped to it, by default to the smallest and largest rating in ``fit``; when given, levels that
-        no ratings on this scale can have are left out, and their senders named.
-    verbose : int, default=0
-        1 or more: a bar on a terminal, lines in the log elsewhere.
-
-    Attributes
-    ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each owner.
-    components_ : array
-        Item factors of the first owner's model; where it has biases, below them a row of ones and a row of levels.
-    client_factors_ : dict of str to array
-        User factors of each owner. Only a simulation has them all.
-    scale_ : (low, high) or None
-        To which predictions are clipped.
-    n_rejected_ : int
-        Owners left out of a joint step because what they sent cannot be item factors.
-    n_iter_ : int
-        Exchanges that were run.
-    run_ : Run
-        History, traffic, time, errors by owner, and the seed.
 
     Examples
     --------
@@ -120,78 +36,7 @@ class FedSPLIT(FederatedRecommender):
     (['d'], (1,))
     """
 
-    _method = algorithms.FedSPLIT
-
-    def __init__(
-        self,
-        n_components: int = 4,
-        *,
-        local_components: int = 6,
-        rank_rule: Literal["third", "paper"] = "third",
-        item_bias: Literal["pooled", "count", "mean"] = "pooled",
-        unrated: Literal["draw", "mean", "keep"] = "draw",
-        masked: bool = False,
-        unit_rows: bool = True,
-        joint: Literal["gather", "sum"] = "gather",
-        joint_rounds: int = 30,
-        refine: int = 20,
-        min_raters: int = 4,
-        outlier: float = 20.0,
-        select: Literal["all", "size", "quality"] = "all",
-        min_ratings: int = 100,
-        max_error: float = 1.0,
-        iterations: int = 60,
-        start_scale: float = 1.0,
-        alpha: float = 0.06,
-        beta: float = 0.06,
-        gamma: float = 0.02,
-        delta: float = 0.02,
-        eta_user: float = 0.005,
-        eta_item: float = 0.005,
-        by_count: bool = True,
-        overrides: tuple[Any, ...] = (),
-        rounds: int | None = None,
-        n_clients: int = 1,
-        engine: str | Engine = "local",
-        privacy: Any = None,
-        random_state: Any = None,
-        scale: tuple[float, float] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.local_components = local_components
-        self.rank_rule = rank_rule
-        self.item_bias = item_bias
-        self.unrated = unrated
-        self.masked = masked
-        self.unit_rows = unit_rows
-        self.joint = joint
-        self.joint_rounds = joint_rounds
-        self.refine = refine
-        self.min_raters = min_raters
-        self.outlier = outlier
-        self.select = select
-        self.min_ratings = min_ratings
-        self.max_error = max_error
-        self.iterations = iterations
-        self.start_scale = start_scale
-        self.alpha = alpha
-        self.beta = beta
-        self.gamma = gamma
-        self.delta = delta
-        self.eta_user = eta_user
-        self.eta_item = eta_item
-        self.by_count = by_count
-        self.overrides = overrides
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.scale = scale
-        self.verbose = verbose
-
-    def _keep(self, result: Run, found: Ratings) -> None:
+    def _keep(self, result: Run, found: Any) -> None:
         super()._keep(result, found)
         if self.rounds is None and "moved" not in result.history[-1].metrics:
             self._warn(
@@ -200,250 +45,170 @@ class FedSPLIT(FederatedRecommender):
             )
 
 
+@face(algorithms.PooledCF, n_components=16)
 class PooledCF(FederatedRecommender):
-    """The recommender that pooled ratings would give, from sums alone.
-
-    The face of :class:`fedfactor.algorithms.PooledCF`, which says how it works and what travels.
-
-    Parameters
-    ----------
-    n_components : int, default=16
-        Rank k.
-    feedback : {"explicit", "implicit"}, default="explicit"
-        Ratings, or signs of interest.
-    ridge : float, default=0.05
-        Regularisation of factors for each rating that a user or an item has; ratings are brought to unit variance.
-    ridge_floor : float, default=6.0
-        Regularisation of factors whatever the number of ratings.
-    bias_ridge : float, default=3.0
-        Regularisation of biases, in ratings at the mean.
-    weight : float, default=3.0
-        Implicit feedback: how much more a stored 1 weighs than a cell that is not stored.
-    counts : {"log", "binary", "raw"}, default="log"
-        Implicit feedback: what a stored number r stands for: log₂(1 + r), 1, or r itself.
-    iterations : int, default=17
-        Exchanges at most before the last two.
-    validation : float, default=0.05
-        Share of the ratings that stays out of these exchanges, to judge by: when to stop, and whether the first two
-        settings should be halved or doubled. The last two exchanges use all ratings.
-    tol : float, default=2e-4
-        Go on to the last two exchanges when three in a row lower the error on the ratings kept aside by less than this
-        share; 0 uses all iterations.
-    min_ratings : int, default=3
-        Items with fewer ratings in all have a bias and no factors.
-    rounds : int, optional
-        Exchanges at most; by default 20.
-    n_clients : int, default=1
-        Owners to whom users are dealt at random when neither the ratings nor ``groups`` say who owns them.
-    engine : str or Engine, default="local"
-        How messages travel.
-    privacy : None, str or transforms, default=None
-        What protects uploads on their way.
-    random_state : int, RandomState, Generator or None, default=None
-        Seed of every stream; None draws one, kept in ``run_.seed``.
-    scale : (low, high), optional
-        Predictions are clipped to it; by default to the smallest and largest rating in ``fit``.
-    verbose : int, default=0
-        1 or more: a bar on a terminal, lines in the log elsewhere.
-
-    Attributes
-    ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each owner.
-    components_ : array
-        Item factors of the first owner's model; where it has biases, below them a row of ones and a row of levels.
-    client_factors_ : dict of str to array
-        User factors of each owner. Only a simulation has them all.
-    scale_ : (low, high) or None
-        To which predictions are clipped.
-    n_rejected_ : int
-        Owners left out of a joint step because what they sent cannot be item factors.
-    n_iter_ : int
-        Exchanges that were run.
-    run_ : Run
-        History, traffic, time, errors by owner, and the seed.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from fedfactor import PooledCF
-    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
-    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
-    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
-    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = PooledCF(n_components=1, random_state=0).fit(ratings, groups=owner)
-    >>> items, scores = model.recommend("ann", n=1)
-    >>> items[0].tolist(), model.predict("ann", "d").shape
-    (['d'], (1,))
-    """
-
-    _method = algorithms.PooledCF
-
-    def __init__(
-        self,
-        n_components: int = 16,
-        *,
-        feedback: Literal["explicit", "implicit"] = "explicit",
-        ridge: float = 0.05,
-        ridge_floor: float = 6.0,
-        bias_ridge: float = 3.0,
-        weight: float = 3.0,
-        counts: Literal["log", "binary", "raw"] = "log",
-        iterations: int = 17,
-        validation: float = 0.05,
-        tol: float = 2e-4,
-        min_ratings: int = 3,
-        rounds: int | None = None,
-        n_clients: int = 1,
-        engine: str | Engine = "local",
-        privacy: Any = None,
-        random_state: Any = None,
-        scale: tuple[float, float] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.feedback = feedback
-        self.ridge = ridge
-        self.ridge_floor = ridge_floor
-        self.bias_ridge = bias_ridge
-        self.weight = weight
-        self.counts = counts
-        self.iterations = iterations
-        self.validation = validation
-        self.tol = tol
-        self.min_ratings = min_ratings
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.scale = scale
-        self.verbose = verbose
+    """The recommender that pooled ratings would give, from sums alone."""
 
 
+@face(algorithms.PooledCNMF, n_components=6)
 class PooledCNMF(FederatedRecommender):
     """Ratings as non-negative parts, as pooled ratings would give them, from sums alone.
 
-    The face of :class:`fedfactor.algorithms.PooledCNMF`, which says how it works and what travels.
+    An iteration takes two exchanges (implicit feedback: one). With ``tol=0`` all rounds are used, whether or not more
+    would help.
+    """
 
-    Parameters
-    ----------
-    n_components : int, default=6
-        Rank k.
-    feedback : {"explicit", "implicit"}, default="explicit"
-        Ratings, or signs of interest.
-    weight : float, default=10.0
-        Of one unit of implicit feedback.
-    start_scale : float, default=1.0
-        Factors start between 0 and this.
-    tol : float, default=0.0
-        Converged when three iterations in a row lower the squared error by less than this share; 0 uses all rounds.
-    alpha : float, default=0.06
-        Regularisation of user factors.
-    beta : float, default=0.06
-        Regularisation of item factors.
-    gamma : float, default=0.02
-        Regularisation of user biases.
-    delta : float, default=0.02
-        Regularisation of item biases.
-    eta_user : float, default=0.005
-        Learning rate of user biases.
-    eta_item : float, default=0.005
-        Learning rate of item biases.
-    by_count : bool, default=True
-        Multiply the first two regularisations by numbers of ratings.
-    rounds : int, optional
-        Exchanges at most, two for an iteration (implicit feedback: one); by default 121. With ``tol=0`` all are used,
-        whether or not more would help.
-    n_clients : int, default=1
-        Owners to whom users are dealt at random when neither the ratings nor ``groups`` say who owns them.
-    engine : str or Engine, default="local"
-        How messages travel.
-    privacy : None, str or transforms, default=None
-        What protects uploads on their way.
-    random_state : int, RandomState, Generator or None, default=None
-        Seed of every stream; None draws one, kept in ``run_.seed``.
-    scale : (low, high), optional
-        Predictions are clipped to it; by default to the smallest and largest rating in ``fit``.
-    verbose : int, default=0
-        1 or more: a bar on a terminal, lines in the log elsewhere.
+
+@face(algorithms.FCF, n_components=5)
+class FCF(FederatedRecommender):
+    """Federated alternating least squares with summed gradients: the iterative baseline, explicit or implicit."""
+
+
+@face(algorithms.FedMF, n_components=8)
+class FedMF(FederatedRecommender):
+    """Matrix factorization with biases by federated gradient descent: an iterative baseline."""
+
+
+class WeightTable(UserTable):
+    """Users whose scores are what they touched times weights between items; items without weights are on no list."""
+
+    def best(
+        self,
+        rows: np.ndarray,
+        n: int,
+        exclude_seen: bool = True,
+        allowed: np.ndarray | None = None,
+        shrink: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
+        n, U, idle = number_of_items(n, self.V.shape[1]), self.U[rows], ~self.V.any(axis=0)
+        closed = idle if allowed is None else idle | ~allowed
+
+        def scores(some: slice) -> np.ndarray:
+            block = np.asarray(U[some] @ self.V)
+            block[:, closed] = -np.inf
+            return block
+
+        return best_by_blocks(scores, self.seen[rows], n, skip_seen=exclude_seen)
+
+    def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return, for some columns, the n others that tell most about them."""
+        if self.V.shape[0] != self.V.shape[1]:
+            return super().similar(columns, n)
+        weights = np.array(self.V[:, columns].T)
+        weights[:, ~self.V.any(axis=0)] = -np.inf
+        weights[np.arange(len(columns)), columns] = -np.inf
+        order = np.argsort(-weights, axis=1, kind="stable")[:, : number_of_items(n, self.V.shape[1])]
+        return order, np.take_along_axis(weights, order, axis=1)
+
+
+@face(algorithms.PooledEASE, without=("scale",))
+class PooledEASE(FederatedRecommender):
+    """Lists of items from what pooled users touched together, by one exchange of a Gram matrix.
 
     Attributes
     ----------
-    items_ : ndarray of shape (m,)
-        Item ids.
-    users_ : dict of str to ndarray
-        User ids of each owner.
-    components_ : array
-        Item factors of the first owner's model; where it has biases, below them a row of ones and a row of levels.
-    client_factors_ : dict of str to array
-        User factors of each owner. Only a simulation has them all.
-    scale_ : (low, high) or None
-        To which predictions are clipped.
-    n_rejected_ : int
-        Owners left out of a joint step because what they sent cannot be item factors.
-    n_iter_ : int
-        Exchanges that were run.
-    run_ : Run
-        History, traffic, time, errors by owner, and the seed.
+    components_ : array of shape (m, m), or (d, m) for the low-rank form
+        Weights: what each item tells about each other.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> from fedfactor import PooledCNMF
-    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
-    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
-    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
-    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = PooledCNMF(n_components=1, random_state=0).fit(ratings, groups=owner)
-    >>> items, scores = model.recommend("ann", n=1)
-    >>> items[0].tolist(), model.predict("ann", "d").shape
-    (['d'], (1,))
+    >>> from fedfactor import PooledEASE
+    >>> likes = {"ann": "ab", "bob": "abc", "cat": "cd", "dan": "acd", "eve": "ab", "fay": "cd", "gus": "a"}
+    >>> clicks = pd.DataFrame([(user, item) for user, all_ in likes.items() for item in all_], columns=["user", "item"])
+    >>> owner = {user: "north" if user < "d" else "south" for user in likes}
+    >>> model = PooledEASE(ridge=1.0, random_state=0).fit(clicks, groups=owner)
+    >>> model.recommend("gus", n=1)[0].tolist()
+    [['b']]
     """
 
-    _method = algorithms.PooledCNMF
+    scale = None  # scores of lists need none
+    low_rank: int | None
+    exchanges: int
 
-    def __init__(
-        self,
-        n_components: int = 6,
-        *,
-        feedback: Literal["explicit", "implicit"] = "explicit",
-        weight: float = 10.0,
-        start_scale: float = 1.0,
-        tol: float = 0.0,
-        alpha: float = 0.06,
-        beta: float = 0.06,
-        gamma: float = 0.02,
-        delta: float = 0.02,
-        eta_user: float = 0.005,
-        eta_item: float = 0.005,
-        by_count: bool = True,
-        rounds: int | None = None,
-        n_clients: int = 1,
-        engine: str | Engine = "local",
-        privacy: Any = None,
-        random_state: Any = None,
-        scale: tuple[float, float] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.feedback = feedback
-        self.weight = weight
-        self.start_scale = start_scale
-        self.tol = tol
-        self.alpha = alpha
-        self.beta = beta
-        self.gamma = gamma
-        self.delta = delta
-        self.eta_user = eta_user
-        self.eta_item = eta_item
-        self.by_count = by_count
-        self.rounds = rounds
-        self.n_clients = n_clients
-        self.engine = engine
-        self.privacy = privacy
-        self.random_state = random_state
-        self.scale = scale
-        self.verbose = verbose
+    @property
+    def _implicit(self) -> bool:
+        return True
+
+    def _federation(self, found: Ratings) -> Federation:
+        """Leave the mask out: what is not stored was not touched, which is something to go by."""
+        names = tuple(str(item) for item in found.items.tolist())
+        return Federation({owner: Shard(X=R, features=names) for owner, R in found.owners.items()})
+
+    def _exchanges(self) -> int | None:
+        """Return how many exchanges a private run pays for: those that take place."""
+        asked = self.privacy if isinstance(self.privacy, (tuple, list)) else (self.privacy,)
+        if self.rounds is not None or not any(isinstance(part, DP) for part in asked):
+            return self.rounds
+        return 1 if self.low_rank is None else self.exchanges
+
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
+        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)
+
+
+@face(algorithms.PooledRidge, without=("scale",))
+class PooledRidge(CatalogueRecommender):
+    """Items that only others hold: ridge regression on directions of the items that all owners hold.
+
+    It takes what :class:`fedfactor.FedDMF` takes.
+
+    Attributes
+    ----------
+    client_factors_ : dict of str to array of shape (n_c, d)
+        Users along the directions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedfactor import PooledRidge
+    >>> from fedfactor.data import ItemTable
+    >>> X = np.random.default_rng(0).random((20, 6)) < 0.5
+    >>> north = ItemTable(X[:10, :4], users=range(10), items=list("abcd"))
+    >>> south = ItemTable(X[10:, 2:], users=range(10), items=list("cdef"))
+    >>> model = PooledRidge(2, random_state=0).fit({"north": north, "south": south})
+    >>> model.predict_proba("north", [3, 7], ["f", "a"]).shape
+    (2,)
+    """
+
+    @property
+    def _implicit(self) -> bool:
+        return True
+
+    def _keep(self, result: Run, found: Any) -> None:
+        super()._keep(result, Ratings(found.owners, found.users, found.items))
+
+    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
+        """Return the score, between 0 and 1, of each (user, item) pair at one owner, also for items of others.
+
+        Parameters
+        ----------
+        client : str
+            The users' owner.
+        users, items : sequences of ids of equal length, or single ids
+
+        Returns
+        -------
+        array of shape (pairs,)
+        """
+        return np.clip(self.predict(users, items, client=client), 0, 1)
+
+    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
+        """Return F1 at the share of touched cells, over pairs whose ``rating`` is 0 (no interaction) or not.
+
+        Parameters
+        ----------
+        ratings : data frame with user, item and rating
+        y : None
+            Ignored.
+        client : str, optional
+            The users' owner; needed only where two owners use one id.
+        """
+        truth, found = self._compared(ratings, client)
+        if not (truth != 0).any():
+            raise DataError("No pair has an interaction, so there is nothing to find.")
+        true, guess = truth != 0, found >= np.quantile(found, 1 - (truth != 0).mean())
+        return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
+
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
+        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)

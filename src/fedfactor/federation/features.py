@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,18 +13,19 @@ import numpy as np
 
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import write_atomic
-from fedfactor.data.io import load_table
+from fedfactor.core.files import read_json, write_atomic
+from fedfactor.data.content import Reading
+from fedfactor.data.io import load
 
 How = Literal["same", "union", "intersection"]
 
 
-def column_names(path: str | os.PathLike[str], missing_values: float | str | None = float("nan")) -> tuple[str, ...]:
-    """Read the column names of a data file; columns without names are called by number."""
-    if str(path).endswith(".mtx") or str(path).endswith(".mtx.gz"):
-        missing_values = None
-    table = load_table(path, missing_values=missing_values)
-    return names_of(table)
+def column_names(path: str | os.PathLike[str], reading: Reading | None = None) -> tuple[str, ...]:
+    """Read the column names of a data file; columns without names are called by number, and ids are no columns."""
+    reading = reading or Reading()
+    if reading.missing_values is None:  # a name is a name, whether or not cells are missing
+        reading = replace(reading, missing_values=float("nan"))
+    return names_of(load(path, reading))
 
 
 def names_of(table: Any) -> tuple[str, ...]:
@@ -38,12 +40,7 @@ def write_names(path: str | os.PathLike[str], names: Sequence[str]) -> Path:
 
 def read_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Read what :func:`write_names` wrote."""
-    try:
-        names = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read as a list of names ({error}). Make it with: fedfactor features"
-        ) from None
+    names = read_json(path, "Make it with: fedfactor features")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise DataError(f"{path} is not a list of names. Make it with: fedfactor features")
     if len(set(names)) < len(names):

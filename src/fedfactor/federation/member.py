@@ -19,6 +19,7 @@ from typing import Any
 from fedfactor.core.checked import file_digest
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.data.content import Reading
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import children
@@ -29,6 +30,9 @@ from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.vouching import registry, strangers
 from fedfactor.privacy.primitives import Identity
+
+ROW_IDS = "rows.json"
+"""What a party calls its rows; it stays in its folder."""
 
 ACTIVATION = "Failed to activate SuperNode"
 
@@ -88,14 +92,20 @@ class Member:
         Keys count as known when this party confirmed them before, or when one that it knows vouches for them. Without
         a secure sum they protect nothing between the parties.
         """
-        if not self.terms.secure:
+        if not self.terms.guarded:
             return []
         kept = self._signed() or {}
         known: dict[str, Any] = kept.get("known") or {}
         return strangers(self.terms, known or {self.name: registry(self.terms)[self.name]})
 
     def sign_up(
-        self, data: str | Path, *, accept_changes: bool = False, replace_data: bool = False, confirmed: bool = False
+        self,
+        data: str | Path,
+        *,
+        accept_changes: bool = False,
+        replace_data: bool = False,
+        confirmed: bool = False,
+        reading: Reading | None = None,
     ) -> ClientFolder:
         """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused.
 
@@ -107,6 +117,8 @@ class Member:
             Agree to terms that changed; begin anew with other rows.
         confirmed : bool
             Whether :attr:`words` were compared with the other parties, by another way than through the coordinator.
+        reading : Reading, optional
+            How the file is read.
         """
         unknown = [] if confirmed else self.unknown()
         if unknown:
@@ -116,8 +128,10 @@ class Member:
                 f'telephone, or face to face, and join with --fingerprint "WORDS". The words here are: {self.words}'
             )
         signed, source = self.folder / "signed.json", file_digest(data) if Path(data).is_file() else ""
+        if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
+            source += f" {reading}"
         kept = self._signed()
-        known = registry(self.terms) if confirmed or self.terms.secure else (kept or {}).get("known")
+        known = registry(self.terms) if confirmed or self.terms.guarded else (kept or {}).get("known")
         if kept is not None:
             changes = self.terms.differences(Terms.of(kept["terms"]))
             if changes and not accept_changes:
@@ -134,7 +148,7 @@ class Member:
                 if kept.get("known") != known:
                     write_atomic(signed, json.dumps({**kept, "known": known}).encode())
                 return ClientFolder(self.folder)
-        shard = prepare_rows(data, self.terms, self.name)
+        shard = prepare_rows(data, self.terms, self.name, reading)
         private_folder(self.folder)
         for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
             (self.folder / old).unlink(missing_ok=True)
@@ -145,6 +159,7 @@ class Member:
                 raise TermsError(f"[parties.{self.name}] sign is not the signing key of {self.key}.")
             write_atomic(self.folder / "identity.key", secret)
         seat = ClientFolder.make(self.folder, agreement, shard)
+        write_atomic(self.folder / ROW_IDS, json.dumps(shard.row_ids).encode())
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source, "known": known}).encode())
         return seat
 

@@ -9,11 +9,15 @@ from typing import Any
 
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError
+from fedfactor.core.files import read_json
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.tree import leaves, type_tag
 from fedfactor.core.wire import from_bytes, read_header
+from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import write_factors
+from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
+from fedfactor.federation.member import ROW_IDS
 from fedfactor.federation.terms import Terms
 
 
@@ -98,7 +102,24 @@ def _client_result(folder: Path, agreement: Agreement, out: str | os.PathLike[st
         "relative_error": score.relative_error,
         **{key: value for key, value in client_status(folder).items() if key in ("bytes_sent", "rounds", "letters")},
     }
-    return write_factors(out, factors.V, features=terms.features, private={agreement.name: private}, run=record)
+    plan = terms.preprocess()
+    columns = folder / COLUMNS
+    weights = from_bytes(columns.read_bytes()).get("weights") if plan.survey and columns.exists() else None
+    record |= _preprocessed(plan, weights)
+    ids = read_json(folder / ROW_IDS) if (folder / ROW_IDS).exists() else None
+    name = agreement.name
+    return write_factors(
+        out, factors.V, features=terms.features, private={name: private}, run=record, row_ids={name: ids}
+    )
+
+
+def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:
+    """Say how rows were brought to the components, so that new rows can be."""
+    absent = plan.missing_values
+    return {
+        "preprocess": {"steps": plan.words, "weights": None if weights is None else [float(each) for each in weights]},
+        "asked": {"missing_values": None if absent is None else str(absent)},
+    }
 
 
 def _server_result(folder: Path, out: str | os.PathLike[str]) -> Path:
@@ -112,5 +133,9 @@ def _server_result(folder: Path, out: str | os.PathLike[str]) -> Path:
             f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read "
             f"{folder / 'result'}."
         )
-    features = json.loads((folder / "features.json").read_bytes())
+    features = read_json(folder / "features.json")
+    if (folder / "preprocess.json").exists():
+        plan, sums = Preprocess.of(read_json(folder / "preprocess.json")), folder / "survey.safetensors"
+        weights = from_bytes(sums.read_bytes())["sums"].weights(plan.survey) if plan.survey and sums.exists() else None
+        record |= _preprocessed(plan, weights)
     return write_factors(out, shared["V"], features=features, run=record)

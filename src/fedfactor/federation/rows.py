@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import warnings
+from dataclasses import replace
 
 import numpy as np
 
 from fedfactor.core.checks import check_values, is_sparse, split_missing
+from fedfactor.core.column_sums import column_sums
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
-from fedfactor.data.io import load_table
+from fedfactor.data.content import Reading
+from fedfactor.data.io import load
+from fedfactor.data.scales import ScaleWarning, uneven
 from fedfactor.federation.features import arrange, names_of
 from fedfactor.federation.terms import Terms
 
 
-def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str) -> Shard:
+def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading: Reading | None = None) -> Shard:
     """Open, arrange, preprocess and check one owner's rows; nothing leaves this machine."""
     plan, features = terms.preprocess(), terms.content["features"]
-    table = load_table(path, missing_values=plan.missing_values)
-    X, mask = split_missing(table.X, plan.missing_values)
+    table = load(path, replace(reading or Reading(), missing_values=plan.missing_values))
+    X, mask = split_missing(table.X, table.missing_values if terms.meta().masked else plan.missing_values)
     try:
         X, there = arrange(X, names_of(table), terms.features, how=features["how"], absent=features["absent"])
     except DataError as error:
@@ -33,13 +38,17 @@ def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str) -> Shard
     X = X.astype(terms.content["run"]["dtype"], copy=False)
     if mask is None and terms.meta().masked and not is_sparse(X):
         mask = np.ones(X.shape, bool)
-    check_values(name, X, mask, terms.algorithm().domain)
+    check_values(name, X, mask, terms.algorithm().domain, terms.features, table.row_ids)
+    if "scale" not in plan.survey and not is_sparse(X):
+        said = uneven(terms.features, column_sums(X, mask))
+        if said:
+            warnings.warn(said, ScaleWarning, stacklevel=2)
     if X.shape[0] < terms.least_rows:
         raise DataError(
             f"{path} has {X.shape[0]} rows, but at least {terms.least_rows} are needed: of so few, single rows could "
             "be read from what is sent. ([privacy] minimum_rows, and never fewer than components + 1.)"
         )
-    return Shard(X, mask, terms.features)
+    return Shard(X, mask, terms.features, row_ids=table.row_ids, id_name=table.id_name)
 
 
 def _order(names: tuple[str, ...], agreed: tuple[str, ...]) -> np.ndarray:

@@ -92,6 +92,7 @@ class Coordinator:
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
         write_atomic(self.folder / "agreement.json", self.terms.agreement().to_json())
         write_atomic(self.folder / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
+        write_atomic(self.folder / "preprocess.json", json.dumps(self.terms.content["preprocess"]).encode(), mode=0o644)
         keys = {name: public_pem(party["key"]).decode() for name, party in self.terms.content["parties"].items()}
         about = {"policy": asdict(self.terms.policy()), "keys": keys}
         write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.text import printable
@@ -99,7 +100,8 @@ def _sent(terms: Terms) -> list[str]:
     texts = (" ".join((kind.__doc__ or kind.__name__).split()).split(". ``")[0] for kind in kinds)
     said = [re.sub(r"^Up[^:]*: ", "", text).replace("``", "").rstrip(".") for text in texts]
     if terms.preprocess().survey:
-        said.append("before the first round, the sums of your columns")
+        sizes = " and how many of their cells have which size" if needs_bins(terms.preprocess().survey) else ""
+        said.append(f"before the first round, the sums of your columns{sizes}")
     if terms.secure:
         said.append("before the first round, how many of your rows fill each column")
     return said

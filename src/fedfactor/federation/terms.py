@@ -15,12 +15,13 @@ from typing import Any
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
+from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.core.tree import type_tag
+from fedfactor.data.preprocess import Preprocess
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
 from fedfactor.engines.remote.secure_sum import LEAST, uploads
-from fedfactor.federation.preprocess import Preprocess
 from fedfactor.privacy.minimums import Minimums
 
 FORMAT = 1
@@ -38,6 +39,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "column_rows": 5,
         "column_parties": 2,
         "report_error": True,
+        "links": [],
     },
     "limits": {"runs": 10, "rounds": 0, "until": ""},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
@@ -72,12 +74,23 @@ class Terms:
             raw = tomllib.loads(path.read_text())
         except FileNotFoundError:
             raise TermsError(f"{path} is not there. Make one with: fedfactor federation init") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise TermsError(f"{path} is not TOML ({error}).") from None
+        except OSError as error:
+            raise TermsError(
+                f"{path} cannot be read ({error.strerror}). Give the federation.toml of all parties."
+            ) from None
+        except RecursionError:
+            raise TermsError(f"{path} is nested too deeply to be read. Ask for the file again.") from None
+        except ValueError as error:  # TOML's own, text that is no UTF-8, dates and numbers that cannot be
+            raise TermsError(f"{path} is not TOML ({error}). Ask for the file again.") from None
         try:
             return cls.of(raw)
         except (TermsError, DataError) as error:
             raise TermsError(f"{path}: {error}") from None
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            # An entry of another kind than its name promises: a list for a number, a date for a text.
+            raise TermsError(
+                f"{path}: an entry has a value of the wrong kind ({error}). Ask for the file again."
+            ) from None
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Terms:
@@ -93,6 +106,8 @@ class Terms:
                 strange = sorted(set(given) - set(known))[0]
                 raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
             content[section] = {**known, **given}
+        if not content["privacy"]["links"]:  # so that terms without links keep the fingerprint they always had
+            del content["privacy"]["links"]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -124,14 +139,15 @@ class Terms:
             raise TermsError("[features] names must be different texts.")
         self._check_numbers()
         self._check_parties()
+        _ = self.links
         _ = self.address
         self.preprocess()
         self.algorithm()
 
     def _check_numbers(self) -> None:
         run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
-        if type(run["seed"]) is not int or run["seed"] < 0:
-            raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number of at least 0.")
+        if type(run["seed"]) is not int or not 0 <= run["seed"] < 1 << 63:
+            raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number from 0 to 2**63 - 1.")
         for entry in ("deadline", "gather", "resend"):
             if type(policy[entry]) not in (int, float) or not 0 < policy[entry] < 1e9:
                 raise TermsError(f"[policy] {entry} = {policy[entry]!r} must be a number of seconds above 0.")
@@ -208,6 +224,7 @@ class Terms:
             cls = algorithm_class(str(settings.pop("name")))
         except ValueError as error:
             raise TermsError(str(error)) from None
+        settings = renamed(cls.__name__, settings, settings_of_class(cls))
         known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
         odd = sorted(set(settings) - set(known))
         if odd:
@@ -245,6 +262,11 @@ class Terms:
         return self.content["privacy"]["protect"] == "secure-sum"
 
     @property
+    def guarded(self) -> bool:
+        """Whether parties protect their uploads in a way that rests on who the others are, or that they pay for."""
+        return self.secure or bool(self.content["privacy"].get("links"))
+
+    @property
     def least_rows(self) -> int:
         """Fewest rows with which a party may take part: as agreed, or by the rule that simulations keep to as well."""
         k = int(self.content["algorithm"].get("n_components", 0))
@@ -256,6 +278,36 @@ class Terms:
         limits, run = self.content["limits"], self.content["run"]
         shared = len(self.names) if getattr(type(self.algorithm()), "asynchronous", False) else 1
         return limits["runs"], limits["rounds"] or limits["runs"] * run["rounds"] * shared, limits["until"]
+
+    @property
+    def links(self) -> tuple[dict[str, Any], ...]:
+        """What becomes of an upload at its party, in order: links by name, each with its settings."""
+        given: Any = self.content["privacy"].get("links", [])
+        if not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
+            raise TermsError("[privacy] links must be a list such as [{ link = 'Clip', norm = 1.0 }].")
+        if not given:
+            return ()
+        from fedfactor.privacy.links import link_of
+
+        try:
+            noisy = [link.noisy for link in map(link_of, given)]
+        except (ValueError, TypeError) as error:
+            raise TermsError(f"[privacy] links: {error}") from None
+        if any(noisy) and self.content["privacy"]["report_error"]:
+            raise TermsError("[privacy] report_error would tell an exact error beside the noise: set it to false.")
+        if any(noisy) and self.preprocess().survey:
+            raise TermsError(f"{self.preprocess().survey} would show each party's column sums without noise.")
+        return tuple(dict(entry) for entry in given)
+
+    def _check_links(self, agreement: Agreement) -> Agreement:
+        """Refuse links that cannot protect this algorithm's uploads."""
+        if agreement.links and agreement.asynchronous:
+            raise TermsError("links protect uploads that are summed in rounds; this algorithm merges them one by one.")
+        try:
+            agreement.channel()
+        except ValueError as error:
+            raise TermsError(f"[privacy] links: {error}") from None
+        return agreement
 
     def _check_secure(self, algorithm: Algorithm, meta: Meta) -> None:
         """Refuse what a secure sum cannot be made of."""
@@ -292,13 +344,15 @@ class Terms:
         if self.secure:
             self._check_secure(algorithm, meta)
         registry = {n: self.content["parties"][n]["sign"] for n in self.names} if self.secure else {}
-        return Agreement(
+        made = Agreement(
             name=name, terms=self.fingerprint, algorithm=type_tag(type(algorithm)), settings=settings_of(algorithm),
             meta=meta, seed=run["seed"], rounds=run["rounds"], payload=run["payload"], threads=run["threads"],
             survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
             protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
             limits=self.limits,
+            links=self.links,
         )  # fmt: skip
+        return self._check_links(made)
 
     def differences(self, other: Terms) -> list[str]:
         """List what differs from other terms, entry by entry."""

@@ -8,7 +8,9 @@ read-only), so that slices, transposes and read-only inputs do not each cost a c
 from __future__ import annotations
 
 import functools
+import math
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,20 +20,22 @@ from fedfactor.kernels.loops import boolean as loops_boolean
 from fedfactor.kernels.loops import boolean_search as loops_search
 from fedfactor.kernels.loops import counts as loops_counts
 from fedfactor.kernels.loops import nmf as loops
+from fedfactor.kernels.loops import one_pass as loops_one_pass
 from fedfactor.kernels.loops import ratings as loops_ratings
 
-__all__ = ["kernel", "load_numba"]
+__all__ = ["aligned", "kernel", "load_numba"]
 
 _INT32 = np.dtype(np.int32)
+_lock = threading.Lock()
 _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of
 # reals, D the same but written, i read-only vector of indices, n integer, s scalar real, t scalar real of double
 # precision. Whatever the real type: p/P read-only/written matrix of 64-bit words, b/B the same of bytes, z/E written
-# vector of int64/doubles, Z written matrix of int64.
+# vector of int64/doubles, Z/Q written matrix of int64/doubles. T: four-way read-only array of reals, C-contiguous.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
-    "solve_rows": ("rRrwnnst", "contract"),
+    "fold_columns": ("RRRWWn", "contract"),
     "gather": ("iidRnnW", "contract"),
     "transpose": ("RW", "contract"),
     "scatter": ("iidRnnW", "contract"),
@@ -41,6 +45,7 @@ _PLANS = {
     **loops_search.PLANS,
     **loops_ratings.PLANS,
     **loops_counts.PLANS,
+    **loops_one_pass.PLANS,
 }
 
 
@@ -71,8 +76,23 @@ def kernel(name: str, real: np.dtype, index: np.dtype = _INT32) -> Callable[...,
     key = (name, real.char, "q" if index.itemsize == 8 else "i")
     built = _built.get(key)
     if built is None:
-        built = _built[key] = _build(numba, *key)
+        with _lock:
+            built = _built.get(key) or _built.setdefault(key, _build(numba, *key))
     return built
+
+
+def aligned(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    """Return zeros that begin where a vector register does: loads across its bounds take twice as long.
+
+    Examples
+    --------
+    >>> aligned((2, 3), np.dtype("f4")).ctypes.data % 64
+    0
+    """
+    size = math.prod(shape) * kind.itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    skip = -raw.__array_interface__["data"][0] % 64
+    return raw[skip : skip + size].view(kind).reshape(shape)
 
 
 def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
@@ -97,9 +117,12 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
         "z": types.Array(types.int64, 1, "C"),
         "Z": types.Array(types.int64, 2, "C"),
         "E": types.Array(types.float64, 1, "C"),
+        "Q": types.Array(types.float64, 2, "C"),
+        "T": types.Array(number, 4, "C", readonly=True),
     }
     loops_boolean.prepare(numba)
     loops_search.prepare(numba)
+    loops_one_pass.prepare(numba)
     plan, freedom = _PLANS[name]
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
@@ -114,6 +137,5 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
 
 def _room(name: str) -> Any:
     """Return the module that a loop is written in."""
-    return next(
-        (room for room in (loops_boolean, loops_search, loops_ratings, loops_counts) if name in room.PLANS), loops
-    )
+    rooms = (loops_boolean, loops_search, loops_ratings, loops_counts, loops_one_pass)
+    return next((room for room in rooms if name in room.PLANS), loops)

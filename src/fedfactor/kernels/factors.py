@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -17,8 +17,9 @@ from fedfactor.kernels.nmf.missing_cells import (
     observed_squared_norm,
     solve_rows_masked,
 )
-from fedfactor.kernels.nmf.steps import solve_rows, squared_error
-from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
+from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
+from fedfactor.kernels.nmf.steps import squared_error
+from fedfactor.kernels.products import as_like, squared_norm
 
 __all__ = [
     "balance",
@@ -129,6 +130,10 @@ def stacked(V: Array, more: Array | None) -> Array:
     ((3, 3), (2, 3))
     """
     return V if more is None else array_namespace(V, more).concat([V, more], axis=0)
+
+
+RowNorm = Literal["unit", "usage", "free"]
+"""What :func:`rescale` makes of the rows of V."""
 
 
 def rescale(U: Array, V: Array, scale: str) -> tuple[Array, Array]:
@@ -281,7 +286,7 @@ def fit_rows(
     """
     if mask is None:
         l1, l2, _ = Penalty() if penalty is None else penalty
-        return solve_rows(U, gram_rows(V), cross(X, V), sweeps=sweeps, tol=tol, l1=l1, l2=l2)
+        return one_pass(X, V, U, sweeps=sweeps, tol=tol, l1=l1, l2=l2, sums=False).U
     return solve_rows_masked(U, X, mask, V, sweeps=sweeps, tol=tol, penalty=penalty)
 
 
@@ -316,4 +321,5 @@ def reconstruction(X: Array, U: Array, V: Array, mask: Array | str | None = None
     if mask is not None:
         return float(masked_sums(U, X, mask, V)[2]), int(observed_count(X, mask)), float(observed_squared_norm(X, mask))
     total = squared_norm(X)
-    return squared_error(total, sums(U, X), gram(U), V), math.prod(X.shape), total
+    G, A = sums_of_rows(U, X)
+    return squared_error(total, A, G, V), math.prod(X.shape), total

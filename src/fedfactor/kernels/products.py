@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
+from fedfactor.kernels import cuda
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.once import once
 from fedfactor.threads import for_blocks
@@ -23,6 +24,8 @@ Array = Any
 
 # Below this many multiplications a product takes some microseconds, less than handing it to another thread.
 _SMALL = 200_000
+# Cells of a block of dense rows.
+_BLOCK = 1 << 19
 # Reductions in double precision convert this many entries at a time: few enough that OpenBLAS keeps a dot product on
 # one thread. Longer ones wake a second thread, which on a busy machine took up to 150 times as long.
 _CHUNK = 1 << 13
@@ -65,7 +68,9 @@ def as_like(A: Array, X: Array) -> Array:
     if is_torch_array(X):
         import torch
 
-        return torch.as_tensor(_writable(A), dtype=X.dtype, device=X.device)
+        # Rows in half precision are multiplied with factors in single.
+        real = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
+        return torch.as_tensor(_writable(A), dtype=real, device=X.device)
     return array_namespace(X).asarray(A, dtype=X.dtype, device=X.device)
 
 
@@ -86,13 +91,20 @@ def cross(X: Array, V: Array) -> Array:
     if isinstance(X, np.ndarray):
         # With X first, OpenBLAS took 1.1 to 2 times as long in double precision, and in single when X is F-ordered 1.2
         # to 1.4.
-        if X.size > _SMALL and (X.dtype == np.float64 or not X.flags.c_contiguous):
-            return np.ascontiguousarray((V @ X.T).T)
-        return np.ascontiguousarray(X @ V.T)
+        turned = X.size > _SMALL and (X.dtype == np.float64 or not X.flags.c_contiguous)
+        out = np.empty((X.shape[0], V.shape[0]), np.result_type(X, V))
+
+        def part(start: int, stop: int) -> None:
+            out[start:stop] = (V @ X[start:stop].T).T if turned else X[start:stop] @ V.T
+
+        for_blocks(part, X.shape[0], _rows_of_block(X))
+        return out
     if scipy.sparse.issparse(X):
         if X.format == "csc":
             return np.ascontiguousarray(_scatter(X.T, V.T).T)
         return _gather(X, once(_transposed, V))
+    if cuda.ready(X, V.shape[0]):
+        return cuda.cross(X, V).T.contiguous()
     return (X @ V.T).contiguous() if is_torch_array(X) else X @ V.T
 
 
@@ -113,16 +125,34 @@ def sums(U: Array, X: Array) -> Array:
     if isinstance(X, np.ndarray):
         # In single precision an F-ordered X is better read as Xᵀ; in double precision U first was faster but for one
         # wide case (k = 5).
-        if X.size > _SMALL and X.dtype == np.float32 and not X.flags.c_contiguous:
-            return np.ascontiguousarray((X.T @ U).T)
-        return np.ascontiguousarray(U.T @ X)
+        turned = X.size > _SMALL and X.dtype == np.float32 and not X.flags.c_contiguous
+        rows = max(_rows_of_block(X), -(-X.shape[0] // 16))  # each block has a sum of its own
+        parts: dict[int, np.ndarray] = {}
+
+        def part(start: int, stop: int) -> None:
+            parts[start] = (X[start:stop].T @ U[start:stop]).T if turned else U[start:stop].T @ X[start:stop]
+
+        for_blocks(part, X.shape[0], rows)
+        if not parts:
+            return np.zeros((U.shape[1], X.shape[1]), np.result_type(X, U))
+        total = np.ascontiguousarray(parts[0])
+        for start in sorted(parts)[1:]:
+            total += parts[start]
+        return total
     if scipy.sparse.issparse(X):
         if X.format == "csc":
             return np.ascontiguousarray(_gather(X.T, U).T)
         return _scatter(X, U)
+    if cuda.ready(X, U.shape[1]):
+        return cuda.sums(U.T.contiguous(), X).to(U.dtype)
     if is_sparse(X):
         return (X.t() @ U).t().contiguous()
     return (U.T @ X).contiguous() if is_torch_array(X) else U.T @ X
+
+
+def _rows_of_block(X: np.ndarray) -> int:
+    """Return rows enough for some hundred microseconds of work; by the shape alone, as is the order of sums."""
+    return max(64, _BLOCK // max(1, X.shape[1]))
 
 
 def gram_rows(V: Array) -> Array:
@@ -138,7 +168,7 @@ def gram_rows(V: Array) -> Array:
 
 
 def _gram_rows(V: Array) -> Array:
-    return V @ V.T
+    return cuda.sums(V.contiguous(), V.T).to(V.dtype) if cuda.ready(V, V.shape[0]) else V @ V.T
 
 
 def _transposed(V: np.ndarray) -> np.ndarray:
@@ -154,7 +184,7 @@ def gram(U: Array) -> Array:
     >>> gram(np.array([[1.0], [2.0]]))
     array([[5.]])
     """
-    return U.T @ U
+    return cuda.sums(U.T.contiguous(), U).to(U.dtype) if cuda.ready(U, U.shape[1]) else U.T @ U
 
 
 def squared_norm(X: Array) -> float:

@@ -50,7 +50,12 @@ class BooleanMetrics:
 
 
 def boolean_metrics(
-    X: Mapping[str, Array], U: Mapping[str, Array], V: Array | Mapping[str, Array], *, floor: float | None = None
+    X: Mapping[str, Array],
+    U: Mapping[str, Array],
+    V: Array | Mapping[str, Array],
+    *,
+    floor: float | None = None,
+    masks: Mapping[str, Array | str | None] | None = None,
 ) -> BooleanMetrics:
     """Compare each owner's rows with ``U ∘ V``.
 
@@ -62,6 +67,8 @@ def boolean_metrics(
         The shared components, or each owner's own.
     floor : float, optional
         The loss that no factorization of this rank is expected to undercut, such as ``Planted.floor``.
+    masks : mapping of name to mask, optional
+        Which cells of each owner count, as in :class:`~fedfactor.core.federation.Shard`; by default all.
 
     Returns
     -------
@@ -85,7 +92,10 @@ def boolean_metrics(
     if set(X) != set(U):
         odd = sorted(set(X) ^ set(U))[0]
         raise ValueError(f"Rows and row factors must belong to the same clients, but {odd!r} is in only one of them.")
-    cells = {name: count(rows, U[name], V[name] if isinstance(V, Mapping) else V) for name, rows in X.items()}
+    seen = dict.fromkeys(X) if masks is None else masks
+    cells = {
+        name: count(rows, U[name], V[name] if isinstance(V, Mapping) else V, seen[name]) for name, rows in X.items()
+    }
     means = {
         ratio: sum(getattr(one, ratio) for one in cells.values()) / len(cells)
         for ratio in ("loss", "recall", "precision", "similarity")

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from fedfactor.core.chain import Chain
 from fedfactor.core.checked import read_checked, write_checked
 from fedfactor.core.errors import CheckpointError
@@ -103,7 +101,10 @@ class Outbox:
         self._lock = _lock(self._parent)
         self._folder, self._run = private_folder(self._parent / "outbox"), run
         self._chain = _releases(self._parent)
-        first, *others = self._chain.lines() or [{"run": run, "place": _place(self._parent)}]
+        with self._chain.alone():
+            if not self._chain.lines():
+                self._chain.append({"run": run, "place": _place(self._parent)})
+        first, *others = self._chain.lines()
         if first["place"] != _place(self._parent):
             raise CheckpointError(
                 f"{folder} is a copy of the folder in which this run began, or was put back from one. Noise that the "
@@ -144,16 +145,11 @@ class Outbox:
                 f"{file} is not what was released in round {index}. Restore it, or begin a new run in another folder."
             )
         self._kept.setdefault(index, {})[self._name(site)] = digest
-        tree = from_bytes(data)
-        grid = tree.get("grid")
-        return Parcel(tree["values"], tuple(tree["side"].tolist()), None if grid is None else float(grid))
+        return Parcel.of(from_bytes(data))
 
     def keep(self, site: Site, parcel: Parcel) -> None:
         """Write a parcel down; returns when it is on the disk."""
-        tree = {"values": parcel.values, "side": np.array(parcel.side)}
-        if parcel.grid is not None:
-            tree["grid"] = np.float64(parcel.grid)
-        data = to_bytes(tree)
+        data = to_bytes(parcel.tree())
         write_checked(self._file(site), data)
         self._kept.setdefault(site.at.index, {})[self._name(site)] = hashlib.sha256(data).hexdigest()
 

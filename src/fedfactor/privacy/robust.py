@@ -51,6 +51,8 @@ class Robust(Transform):
     align: bool = True
     hostile: int | None = None
     place: ClassVar[int] = 3
+    mode: ClassVar[str] = "robust"
+    equal_weights: ClassVar[bool] = True
     forgiving: ClassVar[bool] = True
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
@@ -123,7 +125,7 @@ class RobustSum:
     def take(self, name: str, parcel: Parcel) -> None:
         """Keep one upload, its factor's rows in the order of the factor sent down."""
         self.present.append(name)
-        self.bytes_up += parcel.values.nbytes + 8 * len(parcel.side)
+        self.bytes_up += parcel.nbytes
         values = parcel.floats
         for start, stop, reference in self._anchors:
             values = values.copy()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.algorithms import PooledNMF
-from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
@@ -90,7 +90,8 @@ def select_rank(
     ranks : iterable of int
         Candidates.
     algorithm : Algorithm, optional
-        Whose ``n_components`` is to be chosen; it must handle missing cells. By default ``PooledNMF``.
+        Whose ``n_components`` is to be chosen; it must handle missing cells. By default ``PooledNMF``; for zeros and
+        ones ``PooledBMF``, whose errors are then square roots of wrong cells over ones.
     share : float, default=0.1
         Share of the cells that is hidden.
     repeats : int, default=3
@@ -157,6 +158,10 @@ def recommend(errors: np.ndarray) -> tuple[int, int]:
     >>> recommend(np.array([[0.9, 0.50, 0.49], [0.8, 0.50, 0.52]]))
     (1, 1)
     """
+    if not np.isfinite(errors.mean(axis=0)).any():
+        raise DataError(
+            "No rank foretells the hidden cells at a finite error. Hide fewer cells (share), or take another loss."
+        )
     best = int(np.argmin(errors.mean(axis=0)))
     behind = errors - errors[:, best : best + 1]
     spread = behind.std(axis=0, ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.zeros(errors.shape[1])
@@ -189,6 +194,7 @@ def _check(algorithm: Any, ranks: Iterable[int], share: float, repeats: int) -> 
         raise ValueError(f"repeats={repeats} must be at least 1.")
     if not algorithm.handles_missing:
         raise ValueError(
-            f"{type(algorithm).__name__} needs complete rows, but hidden cells are missing ones. Use PooledNMF."
+            f"{type(algorithm).__name__} needs complete rows, but hidden cells are missing ones. Use PooledNMF, or "
+            "PooledBMF for zeros and ones."
         )
     return candidates

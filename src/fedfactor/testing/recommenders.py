@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -120,7 +121,7 @@ def check_recommend(model: Any) -> None:
         np.repeat(users, 2).tolist(), items.ravel().tolist(), np.isfinite(scores).ravel().tolist(), strict=True
     )
     assert not {(user, item) for user, item, fine in listed if fine} & seen, "something the user rated was recommended"
-    every, values = mine.recommend(users, n=12, exclude_seen=False)
+    every, values = mine.recommend(users, n=12, exclude_seen=False, shrink=0)
     assert all(len(set(row)) == 12 for row in every.tolist())
     clipped = np.clip(values, *mine.scale_) if mine.scale_ is not None else values
     flat = mine.predict(np.repeat(users, 12), every.ravel())
@@ -142,11 +143,41 @@ def check_fold_in(model: Any) -> None:
 
 
 def check_unknown_ids(model: Any) -> None:
-    """Users and items that nobody knows are refused by name."""
+    """Users and items that nobody knows are predicted from averages, with a warning; nobody gets no list."""
     mine = _fit(model)
-    for call in (lambda: mine.predict("nobody", "film 00"), lambda: mine.predict("user 00", "no film"),
-                 lambda: mine.recommend("nobody"), lambda: mine.fold_in({"no film": 3.0})):  # fmt: skip
-        _refuses(call, "nobody|no film")
+    for user, item in (("nobody", "film 00"), ("user 00", "no film"), ("nobody", "no film")):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = mine.predict([user, "user 01"], [item, "film 00"])
+        assert np.isfinite(found).all(), f"the prediction of {user!r} and {item!r} is not finite"
+        assert any("not in fit" in str(each.message) for each in told), "nothing was said about unknown ids"
+        assert found[1] == mine.predict("user 01", "film 00")[0], "unknown ids change what is predicted for others"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        items, _ = mine.fold_in({"no film": 1.0, "film 00": 1.0}).recommend(n=2)
+    assert "film 00" not in items[0].tolist()
+    _refuses(lambda: mine.recommend("nobody"), "nobody")
+
+
+def check_rules_for_lists(model: Any) -> None:
+    """Lists keep to the items that are allowed, and similar items are others."""
+    mine = _fit(model)
+    some = ["film 00", "film 03", "film 05"]
+    for rule in ({"only": some}, {"without": [item for item in mine.items_.tolist() if item not in some]}):
+        items, scores = mine.recommend("user 01", n=3, exclude_seen=False, **rule)
+        assert set(items[np.isfinite(scores)].tolist()) <= set(some), f"{sorted(rule)} was not kept to"
+    others, _ = mine.similar_items("film 00", n=3)
+    assert "film 00" not in others[0].tolist()
+
+
+def check_one_owner_alone(model: Any) -> None:
+    """What one owner takes home answers for its users, and holds nothing of the others."""
+    mine = _fit(model)
+    north = mine.of_owner("north")
+    users = mine.users_["north"][:2].tolist()
+    items = ["film 00", "film 01"]
+    assert np.array_equal(north.predict(users, items), mine.predict(users, items)), "predictions differ at home"
+    assert list(north.tables_) == list(north.users_) == list(north.run_.factors) == ["north"]
 
 
 def check_bad_ratings(model: Any) -> None:
@@ -154,7 +185,7 @@ def check_bad_ratings(model: Any) -> None:
     columns = small_ratings()
     twice = {name: np.concatenate([values, values[:1]]) for name, values in columns.items()}
     empty = {**columns, "rating": np.where(np.arange(len(columns["user"])) == 3, np.nan, columns["rating"])}
-    for bad, word in ((twice, "more than once"), (empty, "finite"), ({"user": [1], "item": [2]}, "rating")):
+    for bad, word in ((twice, "more than once"), (empty, "finite"), ({"user": [1], "rating": [2.0]}, "item")):
         _refuses(lambda bad=bad: _fit(model, bad, groups=None), word)
 
 
@@ -178,6 +209,8 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     check_recommend,
     check_fold_in,
     check_unknown_ids,
+    check_rules_for_lists,
+    check_one_owner_alone,
     check_bad_ratings,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,13 +23,14 @@ from fedfactor.algorithms.feddmf.messages import (
 from fedfactor.core.federation import Shard
 from fedfactor.core.items import held_columns, open_columns
 from fedfactor.core.protocol import Algorithm, Domain, Meta, Round, Score
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Spec
 from fedfactor.kernels.ratings import deep as dmf
 from fedfactor.kernels.ratings.negatives import ones_of, training_cells
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class FedDMF(Algorithm):
     r"""Deep matrix factorization whose clients share vectors of common items, and match no users.
 
@@ -41,53 +42,6 @@ class FedDMF(Algorithm):
 
     where P are the items it has in common with others and :math:`z_i` their vectors of the last epoch. A user's taste
     for an item that only others hold is :math:`f_c(p_u, q_i)` with the vector that they publish at the end.
-
-    Parameters
-    ----------
-    n_components : int
-        Length of user and item vectors.
-    hidden : int
-        Width of the layers.
-    dropout : float
-        Share of hidden units left out in a training step.
-    epochs : int
-        Passes over the data at most; one exchange after each.
-    batch_size : int
-        Cells in a step, ones and zeros mixed.
-    learning_rate : float
-        Of Adam. Rescale it with √batch_size: 0.001 at 32 is 0.008 at 2048.
-    negatives : int or None
-        Zeros drawn anew in each epoch for every one: evenly among the client's zero cells. None: all of them.
-    init_scale : float
-        Standard deviation of vectors at the start.
-    start : {"common", "own"}
-        Networks and item vectors start from draws that all clients know, or from each client's own.
-    average : bool
-        Clients go on from the mean vector of each common item.
-    beta, margin : float
-        Weight and margin of the alignment loss; ``beta=0`` leaves it out.
-    anchor : {"others", "mean"}
-        Vectors are pulled towards the mean of the others (the other one's, for two clients) or of all.
-    swap : float
-        Share of the training cells of common items in which the others' vector stands for the client's own: the network
-        learns to read vectors that it did not make.
-    refine : int
-        Epochs at home after the exchange, with item vectors fixed and the others' vectors in the place of own ones.
-    rotate : bool
-        Turn others' vectors by the orthogonal map that takes those of common items nearest to one's own.
-    share : {"items", "tower", "network"}
-        What else is averaged: nothing, the layers of the item side, or all layers (FedAvg of all but user vectors).
-    validation, patience : float, int
-        Share of ones (with zeros drawn for them) kept aside, and epochs without a better loss on them, over all
-        clients, after which training ends and everybody returns to the best epoch. ``patience=0`` uses all epochs and
-        keeps nothing aside.
-    weight_decay : float
-        Of user and item vectors, times the learning rate, in each step.
-    smooth : float
-        Clients judge, publish and keep a running mean of their weights over epochs, in which the past has at most this
-        weight; 0 keeps the last weights. Nothing of it travels before the end.
-    device : str
-        Where clients compute: ``"cpu"``, ``"cuda"``, ...
 
     Notes
     -----
@@ -115,28 +69,75 @@ class FedDMF(Algorithm):
     (4, (15, 4), (4, 9))
     """
 
-    n_components: int = 32
-    hidden: int = 64
-    dropout: float = 0.2
-    epochs: int = 30
-    batch_size: int = 2048
-    learning_rate: float = 0.008
-    negatives: int | None = 4
-    init_scale: float = 0.05
-    start: Literal["common", "own"] = "common"
-    average: bool = False
-    beta: float = 0.0
-    margin: float = 0.2
-    anchor: Literal["others", "mean"] = "others"
-    swap: float = 0.5
-    refine: int = 0
-    rotate: bool = False
-    share: Literal["items", "tower", "network"] = "items"
-    validation: float = 0.1
-    patience: int = 0
-    weight_decay: float = 0.15
-    smooth: float = 0.8
-    device: str = "cpu"
+    n_components: int = setting("Length of user and item vectors.", default=32, at_least=1)
+    hidden: int = setting("Width of the layers.", default=64, at_least=1)
+    dropout: float = setting(
+        "Share of hidden units left out in a training step.", default=0.2, at_least=0, at_most=0.999
+    )
+    epochs: int = setting("Passes over the data at most; one exchange after each.", default=30, at_least=1)
+    batch_size: int = setting("Cells in a step, ones and zeros mixed.", default=2048, at_least=1)
+    learning_rate: float = setting(
+        "Of Adam. Rescale it with √batch_size: 0.001 at 32 is 0.008 at 2048.", default=0.008, above=0
+    )
+    negatives: int | None = setting(
+        "Zeros drawn anew in each epoch for every one: evenly among the owner's zero cells. None: all of them.",
+        default=4,
+        at_least=1,
+    )
+    init_scale: float = setting("Standard deviation of vectors at the start.", default=0.05, above=0)
+    start: Literal["common", "own"] = setting(
+        "Networks and item vectors start from draws that all owners know, or from each owner's own.", default="common"
+    )
+    average: bool = setting("Owners go on from the mean vector of each common item.", default=False)
+    beta: float = setting("Weight of the alignment loss; 0 leaves it out.", default=0.0, at_least=0)
+    margin: float = setting("Margin of the alignment loss.", default=0.2, at_least=0, at_most=2)
+    anchor: Literal["others", "mean"] = setting(
+        "Vectors are pulled towards the mean of the others (the other one's, for two owners) or of all.",
+        default="others",
+    )
+    swap: float = setting(
+        "Share of the training cells of common items in which the others' vector stands for the owner's own: the "
+        "network learns to read vectors that it did not make.",
+        default=0.5,
+        at_least=0,
+        at_most=1,
+    )
+    refine: int = setting(
+        "Epochs at home after the exchange, with item vectors fixed and the others' vectors in the place of own ones.",
+        default=0,
+        at_least=0,
+    )
+    rotate: bool = setting(
+        "Turn others' vectors by the orthogonal map that takes those of common items nearest to one's own.",
+        default=False,
+    )
+    share: Literal["items", "tower", "network"] = setting(
+        "What else is averaged: nothing, the layers of the item side, or all layers (FedAvg of all but user vectors).",
+        default="items",
+    )
+    validation: float = setting(
+        "Share of ones (with zeros drawn for them) kept aside when ``patience`` is above 0.",
+        default=0.1,
+        at_least=0,
+        at_most=0.9,
+    )
+    patience: int = setting(
+        "Epochs without a better loss on what was kept aside, over all owners, after which training ends and everybody "
+        "returns to the best epoch; 0 uses all epochs and keeps nothing aside.",
+        default=0,
+        at_least=0,
+    )
+    weight_decay: float = setting(
+        "Of user and item vectors, times the learning rate, in each step.", default=0.15, at_least=0
+    )
+    smooth: float = setting(
+        "Owners judge, publish and keep a running mean of their weights over epochs, in which the past has at most "
+        "this weight; 0 keeps the last weights. Nothing of it travels before the end.",
+        default=0.8,
+        at_least=0,
+        at_most=0.999,
+    )
+    device: str = setting('Where owners compute: ``"cpu"``, ``"cuda"``, ...', default="cpu")
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 10_000
@@ -151,8 +152,7 @@ class FedDMF(Algorithm):
         return cls(n_components, **{**literal, **changes})
 
     def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work, a missing torch and a missing device, before any work."""
-        steps.check_settings(self)
+        """Refuse a missing torch and a missing device, before any work."""
         training.check_device(self.device)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:

@@ -37,40 +37,6 @@ SHARED = {
 }
 
 
-def check_settings(settings: FedDMF) -> None:
-    """Refuse settings that cannot work."""
-    for name, least in {
-        "n_components": 1,
-        "hidden": 1,
-        "epochs": 1,
-        "batch_size": 1,
-        "refine": 0,
-        "patience": 0,
-    }.items():
-        value = getattr(settings, name)
-        if value != int(value) or value < least:
-            raise ValueError(f"{name}={value} must be a whole number of at least {least}.")
-    if settings.negatives is not None and (settings.negatives != int(settings.negatives) or settings.negatives < 1):
-        raise ValueError(f"negatives={settings.negatives} must be a whole number of at least 1, or None for all zeros.")
-    for name in ("learning_rate", "init_scale"):
-        if not getattr(settings, name) > 0:
-            raise ValueError(f"{name}={getattr(settings, name)} must be above 0.")
-    for name, most in {
-        "dropout": 0.999,
-        "swap": 1.0,
-        "validation": 0.9,
-        "margin": 2.0,
-        "beta": np.inf,
-        "weight_decay": np.inf,
-        "smooth": 0.999,
-    }.items():
-        if not 0 <= getattr(settings, name) <= most:
-            raise ValueError(f"{name}={getattr(settings, name)} must lie between 0 and {most:g}.")
-    for name, choices in {"start": ("common", "own"), "anchor": ("others", "mean"), "share": tuple(SHARED)}.items():
-        if getattr(settings, name) not in choices:
-            raise ValueError(f"{name}={getattr(settings, name)!r} is not known. Use one of {', '.join(choices)}.")
-
-
 def messages(settings: FedDMF, meta: Meta) -> dict[type, Spec]:
     """Announce every message; the number of common items is known only once holdings are counted."""
     m, d, kind = meta.n_features, settings.n_components, meta.dtype

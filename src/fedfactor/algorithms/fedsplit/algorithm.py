@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,82 +23,29 @@ from fedfactor.algorithms.fedsplit.messages import (
     Stats,
 )
 from fedfactor.algorithms.fedsplit.server import as_joint, check_stats, doubtful_stats
+from fedfactor.algorithms.rating_parts import RatingParts
 from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.protocol import LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import reconstruction
-from fedfactor.kernels.ratings.cnmf import RatingPenalty, bilinear, fold_bilinear, fold_users, starting_factors
+from fedfactor.kernels.ratings.cnmf import bilinear, fold_bilinear, fold_users, starting_factors
 from fedfactor.kernels.ratings.model import FLOOR, item_counts, observed
 from fedfactor.kernels.ratings.stacked import far_off, joint_factors, outliers
 from fedfactor.kernels.ratings.statistics import item_residuals, pooled_item_biases
 
 
-@dataclass(frozen=True, slots=True)
-class FedSPLIT(Algorithm):
+@declares_settings
+class FedSPLIT(RatingParts):
     r"""Owners factor their own ratings, the server factors the stacked item factors, owners take the result home.
 
     Each owner c models :math:`x_{ij} \approx \mu + b_i + c_j + U_i V_j` on its own ratings (see
     :func:`~fedfactor.kernels.ratings.cnmf.cnmf`). The server stacks the :math:`V_c` and solves
     :math:`\min_{M, V \ge 0} \sum_c \|V_c - M_c^\top V\|^2`; the owner distils :math:`U_c M_c^\top`, whose item factors
     are V.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank of the joint factors, the paper's K.
-    local_components : int
-        Rank of an owner's own factors, at most; see ``rank_rule``.
-    rank_rule : {"third", "paper"}
-        An owner of n users takes at most n/3 components, or at most min(n, 21) − 1 as printed. With n − 1 components
-        for n users the item factors give ratings away.
-    item_bias : {"pooled", "count", "mean"}
-        ``"pooled"``: item biases from sums over all owners, before anybody factors. ``"count"``: owners' own biases,
-        averaged by their numbers of ratings (one more exchange). ``"mean"``: the plain average, as printed. Numbers of
-        ratings travel only inside sums.
-    unrated : {"draw", "mean", "keep"}
-        What stands for items that an owner has no rating of; see
-        :func:`~fedfactor.kernels.ratings.stacked.fill_unrated`.
-    masked : bool
-        Leave unrated items out of the joint step instead. With ``joint="gather"`` this **shows the server which items
-        each owner's users rated**; with ``joint="sum"`` it does not.
-    unit_rows : bool
-        Send item factors at one scale and keep their sizes at home.
-    joint : {"gather", "sum"}
-        ``"gather"``: item factors travel once and the server sees each owner's. ``"sum"``: they stay home and the
-        joint step runs on sums, ``joint_rounds`` exchanges of them.
-    joint_rounds : int
-        Exchanges of the joint step on sums.
-    refine : int
-        Steps on U and user biases at home, after the joint factors came; 0 as printed.
-    min_raters : int
-        Send item factors of items that at least this many users of the owner rated; the others are drawn as if
-        unrated. Factors of an item that one or two users rated give these ratings away. An owner without such an item
-        sends no factors, and still receives the joint ones. 1 as printed.
-    scale : (low, high), optional
-        The range of ratings that everybody agreed on: levels and residuals that no such ratings can give are left out,
-        wherever single uploads are seen.
-    outlier : float
-        Leave out owners whose largest entry is this many times the median owner's; only where uploads are seen.
-    select : {"all", "size", "quality"}
-        Who gives item factors: all; owners of at least ``min_ratings`` ratings; owners whose own model misses a fifth
-        of their ratings, held out, by at most ``max_error``. Owners decide for themselves; the others still receive.
-    min_ratings : int
-        For ``select="size"``.
-    max_error : float
-        For ``select="quality"``: a root mean square.
-    iterations : int
-        Of the owner's own factorization.
-    start_scale : float
-        Factors start between 0 and this.
-    alpha, beta, gamma, delta, eta_user, eta_item, by_count
-        Regularisation of U, V, user and item biases, learning rates of both biases, and whether the first two are
-        multiplied by numbers of ratings; see :class:`~fedfactor.kernels.ratings.cnmf.RatingPenalty`.
-    overrides : tuple of (client, ((setting, value), ...))
-        An owner's own values of ``local_components`` and of the last nine settings, as tuning finds them, for its own
-        factorization (``refine`` takes the common ones). They stay with the owner.
 
     Notes
     -----
@@ -122,32 +70,78 @@ class FedSPLIT(Algorithm):
     (2, 'converged', (4, 12))
     """
 
-    n_components: int
-    local_components: int = 6
-    rank_rule: Literal["third", "paper"] = "third"
-    item_bias: Literal["pooled", "count", "mean"] = "pooled"
-    unrated: Literal["draw", "mean", "keep"] = "draw"
-    masked: bool = False
-    unit_rows: bool = True
-    joint: Literal["gather", "sum"] = "gather"
-    joint_rounds: int = 30
-    refine: int = 20
-    min_raters: int = 4
-    scale: tuple[float, float] | None = None
-    outlier: float = 20.0
-    select: Literal["all", "size", "quality"] = "all"
-    min_ratings: int = 100
-    max_error: float = 1.0
-    iterations: int = 60
-    start_scale: float = 1.0
-    alpha: float = 0.06
-    beta: float = 0.06
-    gamma: float = 0.02
-    delta: float = 0.02
-    eta_user: float = 0.005
-    eta_item: float = 0.005
-    by_count: bool = True
-    overrides: tuple[Any, ...] = ()
+    n_components: int = setting("Rank of the joint factors, the paper's K.", at_least=1)
+    local_components: int = setting(
+        "Rank of an owner's own factors, at most; see ``rank_rule``.", default=6, at_least=1
+    )
+    rank_rule: Literal["third", "paper"] = setting(
+        "An owner of n users takes at most n/3 components, or at most min(n, 21) − 1 as printed. With n − 1 components "
+        "for n users the item factors give ratings away.",
+        default="third",
+    )
+    item_bias: Literal["pooled", "count", "mean"] = setting(
+        '``"pooled"``: item biases from sums over all owners, before anybody factors. ``"count"``: owners\' own '
+        'biases, averaged by their numbers of ratings (one more exchange). ``"mean"``: the plain average, as printed. '
+        "Numbers of ratings travel only inside sums.",
+        default="pooled",
+    )
+    unrated: Literal["draw", "mean", "keep"] = setting(
+        "What stands for items that an owner has no rating of; see "
+        ":func:`~fedfactor.kernels.ratings.stacked.fill_unrated`.",
+        default="draw",
+    )
+    masked: bool = setting(
+        'Leave unrated items out of the joint step instead. With ``joint="gather"`` this **shows the server which '
+        'items each owner\'s users rated**; with ``joint="sum"`` it does not.',
+        default=False,
+    )
+    unit_rows: bool = setting("Send item factors at one scale and keep their sizes at home.", default=True)
+    joint: Literal["gather", "sum"] = setting(
+        '``"gather"``: item factors travel once and the server sees each owner\'s. ``"sum"``: they stay home and the '
+        "joint step runs on sums, ``joint_rounds`` exchanges of them.",
+        default="gather",
+    )
+    joint_rounds: int = setting("Exchanges of the joint step on sums.", default=30, at_least=1)
+    refine: int = setting(
+        "Steps on U and user biases at home, after the joint factors came; 0 as printed.", default=20, at_least=0
+    )
+    min_raters: int = setting(
+        "Send item factors of items that at least this many users of the owner rated; the others are drawn as if "
+        "unrated. Factors of an item that one or two users rated give these ratings away. An owner without such an "
+        "item sends no factors, and still receives the joint ones. 1 as printed.",
+        default=4,
+        at_least=1,
+    )
+    scale: tuple[float, float] | None = setting(
+        "The lowest and the highest rating that everybody agreed on, to which predictions are clipped; by default the "
+        "smallest and the largest in ``fit``. When given, levels and residuals that no such ratings can give are left "
+        "out, wherever single uploads are seen, and their senders named.",
+        default=None,
+        shown="(low, high)",
+    )
+    outlier: float = setting(
+        "Leave out owners whose largest entry is this many times the median owner's; only where uploads are seen.",
+        default=20.0,
+        above=1,
+        at_most=math.inf,
+    )
+    select: Literal["all", "size", "quality"] = setting(
+        "Who gives item factors: all; owners of at least ``min_ratings`` ratings; owners whose own model misses a "
+        "fifth of their ratings, held out, by at most ``max_error``. Owners decide for themselves; the "
+        "others still receive.",
+        default="all",
+    )
+    min_ratings: int = setting('For ``select="size"``.', default=100, at_least=0)
+    max_error: float = setting(
+        'For ``select="quality"``: a root mean square.', default=1.0, at_least=0, at_most=math.inf
+    )
+    iterations: int = setting("Of the owner's own factorization.", default=60, at_least=1)
+    overrides: tuple[Any, ...] = setting(
+        "An owner's own values of ``local_components``, ``iterations``, and ``start_scale`` to ``by_count``, as tuning "
+        "finds them, for its own factorization (``refine`` takes the common ones). They stay with the owner.",
+        default=(),
+        shown="tuple of (client, ((setting, value), ...))",
+    )
 
     handles_missing: ClassVar[bool] = True
 
@@ -181,20 +175,8 @@ class FedSPLIT(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        words = {"rank_rule": ("third", "paper"), "item_bias": ("pooled", "count", "mean"), "joint": ("gather", "sum"),
-                 "unrated": ("draw", "mean", "keep"), "select": ("all", "size", "quality")}  # fmt: skip
-        for name, known in words.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        for name in ("local_components", "iterations", "joint_rounds", "refine", "min_raters"):
-            least, value = 0 if name == "refine" else 1, getattr(self, name)
-            if value != int(value) or value < least:
-                raise ValueError(f"{name}={value} must be a whole number of at least {least}.")
-        if self.outlier <= 1 or self.start_scale <= 0:
-            raise ValueError(f"outlier={self.outlier} must exceed 1 and start_scale={self.start_scale} 0.")
         if self.scale is not None and not (len(self.scale) == 2 and self.scale[0] < self.scale[1]):
             raise ValueError(f"scale={self.scale} must be the lowest and the highest rating.")
-        self.penalty.check()
         check_overrides(self.overrides, meta.clients)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
@@ -335,11 +317,6 @@ class FedSPLIT(Algorithm):
         """Measure the error over the ratings."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         return Score.of(*reconstruction(observed(shard.X, shard.mask), factors.U, factors.V, "stored"))
-
-    @property
-    def penalty(self) -> RatingPenalty:
-        """The last seven settings, as CNMF takes them."""
-        return RatingPenalty(*(getattr(self, name) for name in RatingPenalty._fields))
 
     def _here(self, client: str | None) -> FedSPLIT:
         own = dict(next((own for name, own in self.overrides if str(name) == client), ()))

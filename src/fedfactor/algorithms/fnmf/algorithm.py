@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,12 +10,13 @@ from fedfactor.algorithms.fnmf.messages import Aligned, Local, Middle, Own, Serv
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.align.barycenter import BARYCENTERS, barycenter
+from fedfactor.kernels.align.barycenter import Barycenter, barycenter
 from fedfactor.kernels.align.drift import agreement, mean_similarity
-from fedfactor.kernels.align.plans import METHODS, Method, is_partial, permutation, plan
-from fedfactor.kernels.factors import fit_rows, odd_factor, reconstruction, refit_rows, rescale, stacked
+from fedfactor.kernels.align.plans import Method, is_partial, permutation, plan
+from fedfactor.kernels.factors import RowNorm, fit_rows, odd_factor, reconstruction, refit_rows, rescale, stacked
 from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
@@ -27,7 +27,7 @@ REFIT = 10
 """Sweeps over U after a synchronisation with a soft plan, which no reordering of U can follow."""
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class FNMF(Algorithm):
     r"""Coherent federated NMF: align components, then average them.
 
@@ -35,50 +35,6 @@ class FNMF(Algorithm):
        D(V, W) = \min_P \tfrac12 \|V - P W\|^2
 
     at each client; the server finds the barycenter :math:`\bar V` of all :math:`V_c` under the same distance.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k, at each client and of the barycenter.
-    alignment : {"lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"}
-        Which plans P count, see :func:`~fedfactor.kernels.align.plans.plan`. With ``lap_rho`` and ``sinkhorn_rho`` a
-        client keeps components that correlate with nothing the others have; they never leave it in a synchronisation.
-        ``knn`` lets components collapse into each other: for study only.
-    barycenter : {"fixed_point", "progressive", "hierarchical", "client"}
-        How the server finds the middle, seeing every upload; or ``"client"``: each client aligns its own factor with
-        the last middle, and the server needs only sums.
-    gamma : float
-        Pull of the last middle in each local step, relative: ``V ← (V + γ P V̄) / (1 + γ P1)``.
-    scale_gamma : bool
-        Multiply gamma by the length of the step, as a proximal operator would.
-    pull_from : int
-        First round with a pull. In round 0 the middle is noise, so the default is 1; 0 is as in the paper.
-    local_steps : int
-        Alternations between two exchanges.
-    local_solver : {"ipalm", "hals"}
-        Projected gradient steps as in the paper, or coordinate descent: faster on clients with many rows, but small or
-        one-sided clients then run further away from each other between two exchanges.
-    inertia : float
-        Share of the last move that iPALM adds before a step, in [0, 0.5).
-    align_every : int
-        Local steps between two plans for the pull.
-    alpha, epsilon, neighbours
-        Level of the test, softness of the transport, and rows taken: see :func:`~fedfactor.kernels.align.plans.plan`.
-        The level is far below the usual 0.05, because every client is tested: at 0.05 private components of some two of
-        ten clients were alike by chance in four of ten planted sets, and were taken for a common one.
-    start : {"own", "common"}
-        Each client draws its first V, or all take the server's.
-    weights : {"equal", "rows"}
-        Clients count alike, as in the paper, or by their number of rows.
-    scale : {"unit", "usage", "free"}
-        Before V is sent its rows get norm 1; the norm of their column of U; or stay as they are, as in the paper. A
-        component that a client hardly uses can otherwise have any norm, and drown the others in distances and averages.
-    tol : float
-        The run has converged when the middle moves by less than this share of its norm in three rounds in a row; 0 uses
-        all rounds.
-    diagnostics : bool
-        Report in each round how far clients have drifted from the middle they received, with and without alignment, how
-        alike they are to it, and (barycenters at the server) how alike pairs of clients are.
 
     Notes
     -----
@@ -103,52 +59,81 @@ class FNMF(Algorithm):
     (2, 6)
     """
 
-    n_components: int
-    alignment: Method = "lap"
-    barycenter: Literal["fixed_point", "progressive", "hierarchical", "client"] = "fixed_point"
-    gamma: float = 0.01
-    scale_gamma: bool = False
-    pull_from: int = 1
-    local_steps: int = 10
-    local_solver: Literal["ipalm", "hals"] = "ipalm"
-    inertia: float = 0.0
-    align_every: int = 10
-    alpha: float = 1e-3
-    epsilon: float = 0.05
-    neighbours: int = 1
-    start: Literal["own", "common"] = "own"
-    weights: Literal["equal", "rows"] = "equal"
-    scale: Literal["unit", "usage", "free"] = "unit"
-    tol: float = 1e-4
-    diagnostics: bool = False
+    n_components: int = setting("Rank k, of each owner and of the middle.", at_least=1)
+    alignment: Method = setting(
+        "How components find their partners, see :func:`~fedfactor.kernels.align.plans.plan`. With ``lap_rho`` and "
+        "``sinkhorn_rho`` only significantly correlated ones do: an owner keeps components that correlate with nothing "
+        "the others have, and they never leave it. ``knn`` lets components collapse into each other: for study only.",
+        default="lap",
+    )
+    barycenter: Barycenter | Literal["client"] = setting(
+        'How the server finds the middle, seeing every upload; or ``"client"``: each owner aligns its own factor with '
+        "the last middle, and the server needs only sums.",
+        default="fixed_point",
+    )
+    gamma: float = setting(
+        "Pull of the last middle in each local step, relative: ``V ← (V + γ P V̄) / (1 + γ P1)``.",
+        default=0.01,
+        at_least=0,
+    )
+    scale_gamma: bool = setting(
+        "Multiply gamma by the length of the step, as a proximal operator would.", default=False
+    )
+    pull_from: int = setting(
+        "First round with a pull. In round 0 the middle is noise, so the default is 1; 0 is as in the paper.",
+        default=1,
+        at_least=0,
+    )
+    local_steps: int = setting("Alternations between two exchanges.", default=10, at_least=1)
+    local_solver: Literal["gradient", "hals"] = setting(
+        "Projected gradient steps as in the paper, or coordinate descent: faster on owners with many rows, but small "
+        "or one-sided owners then run further away from each other between two exchanges.",
+        default="gradient",
+        former_values={"ipalm": "gradient"},
+    )
+    inertia: float = setting(
+        "Share of the last move that is added before a gradient step.", default=0.0, at_least=0, below=0.5
+    )
+    align_every: int = setting("Local steps between two plans for the pull.", default=10, at_least=1)
+    significance: float = setting(
+        "Level of the test of correlations (``*_rho``); lower it to leave more components to single owners. It is far "
+        "below the usual 0.05, because every owner is tested: at 0.05 private components of some two of ten owners "
+        "were alike by chance in four of ten planted sets, and were taken for a common one.",
+        default=1e-3,
+        above=0,
+        below=1,
+        formerly="alpha",
+    )
+    epsilon: float = setting("Softness of the transport (``sinkhorn*``).", default=0.05, above=0)
+    neighbours: int = setting("Components taken by each (``knn``).", default=1, at_least=1)
+    start: Literal["own", "common"] = setting("Each owner draws its first V, or all take the server's.", default="own")
+    weights: Literal["equal", "rows"] = setting(
+        "Owners count alike, as in the paper, or by their number of rows.", default="equal"
+    )
+    row_norm: RowNorm = setting(
+        "Before V is sent its rows get norm 1; the norm of their column of U; or stay as they are, as in the paper. A "
+        "component that an owner hardly uses can otherwise have any norm, and drown the others in distances and "
+        "averages.",
+        default="unit",
+        formerly="scale",
+    )
+    tol: float = setting(
+        "Converged when the middle moves by less than this share of its norm in three rounds in a row; 0 uses all "
+        "rounds.",
+        default=1e-4,
+        at_least=0,
+    )
+    diagnostics: bool = setting(
+        "Report in each round how far owners have drifted from the middle they received, with and without alignment, "
+        "how alike they are to it, and (barycenters at the server) how alike pairs of owners are.",
+        default=False,
+    )
 
     default_rounds: ClassVar[int] = 50
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        words = {
-            "alignment": METHODS,
-            "barycenter": (*BARYCENTERS, "client"),
-            "local_solver": ("hals", "ipalm"),
-            "start": ("own", "common"),
-            "weights": ("equal", "rows"),
-            "scale": ("unit", "usage", "free"),
-        }
-        for name, known in words.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known. Use one of {', '.join(known)}.")
-        ranges = {
-            name: (getattr(self, name) >= 1, "at least 1") for name in ("local_steps", "align_every", "neighbours")
-        }
-        ranges["gamma"] = (self.gamma >= 0, "at least 0")
-        ranges["pull_from"] = (self.pull_from >= 0, "at least 0")
-        ranges["inertia"] = (0 <= self.inertia < 0.5, "in [0, 0.5)")
-        ranges["alpha"] = (0 < self.alpha < 1, "strictly between 0 and 1")
-        ranges["epsilon"] = (self.epsilon > 0, "positive")
-        for name, (holds, need) in ranges.items():
-            if not holds:
-                raise ValueError(f"{name}={getattr(self, name)} must be {need}.")
         if self.neighbours > self.n_components:
             raise ValueError(f"neighbours={self.neighbours} must not exceed n_components={self.n_components}.")
         if is_partial(self.alignment) and meta.n_features < 4:
@@ -201,7 +186,7 @@ class FNMF(Algorithm):
             pull=pull,
             sq_norm=float(state.total),
         )
-        U, V = rescale(U, V, self.scale)
+        U, V = rescale(U, V, self.row_norm)
         weight = float(shard.n_rows) if self.weights == "rows" else 1.0
         watched: dict[str, Any] = {"sse": np.float64(sse), "total": state.total}
         if self.diagnostics:
@@ -299,7 +284,7 @@ class FNMF(Algorithm):
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"alpha": self.alpha, "epsilon": self.epsilon, "neighbours": self.neighbours}
+        return {"alpha": self.significance, "epsilon": self.epsilon, "neighbours": self.neighbours}
 
     def _synchronise(
         self, X: Array, state: Local, middle: Array, down: Middle, first: bool

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.algorithms.felb import BINARY_GAP, check_pull
+from fedfactor.algorithms.felb import BINARY_GAP
 from fedfactor.algorithms.pooled_bmf import home, proximal, search
 from fedfactor.algorithms.pooled_bmf.messages import Factor
 from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, set_by_privacy
+from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score
+from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean import bits
 from fedfactor.kernels.boolean.home import choose, observed
-from fedfactor.kernels.boolean.product import boolean_refit, round_half
+from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
 from fedfactor.kernels.clipping import ROW_CLIP, split_rows, summation_error
 from fedfactor.kernels.factors import odd_factor
 from fedfactor.kernels.products import as_like
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class PooledBMF(Algorithm):
     r"""Boolean factorization as if all rows lay in one place.
 
@@ -43,71 +43,12 @@ class PooledBMF(Algorithm):
     4. *Exchanges.* Components of all starts form a pool. Summed gains say which of them should take the place of which
        component of the best V; the most promising exchanges descend side by side, and the best is kept if it is better.
 
-    Parameters
-    ----------
-    n_components : int
-        Number of components k.
-    solver : {"counts", "proximal"}
-        The search above; or the proximal steps of :class:`~fedfactor.algorithms.FELB`, with the steps on V taken from
-        the sums :math:`\sum_c U_c^\top U_c` and :math:`\sum_c U_c^\top X_c`. Only the latter can be made private by
-        :func:`fedfactor.dp`.
-    thresholds : tuple of float
-        For ``"counts"``: shares of rows from which on a column belongs to a candidate, in (0, 1]. Each is a start of
-        its own. Dense data need high ones, sparse data low ones.
-    penalties : tuple of int
-        For ``"counts"``: what a wrongly covered zero costs while components are chosen and in the first steps
-        of the descent, in units of a one that is not covered. Each is a start of its own; then all go on with 1.
-    pairs : bool
-        For ``"counts"``: whether pairs of columns propose candidates, too. Helps most with sparse data; one exchange.
-    candidates : int
-        For ``"counts"``: most candidates for each threshold. With more columns than this, only the most frequent of
-        them are counted together with all others, so that a pattern is missed that has none of them.
-    trials : int
-        For ``"counts"``: exchanges of components that are tried side by side.
-    patience : int
-        For ``"counts"``: how often all of these may fail before the search ends; 0: none are tried.
-    search_rounds : int
-        For ``"counts"``: rounds after which no more exchanges are tried, so that the last descent, of up to 12 rounds,
-        ends in time.
-    sample : int
-        For ``"counts"``: of more rows than this, about so many take part in the search, chosen by a hash of their own
-        cells; all rows take part in the last descent.
-    local_steps : int
-        For ``"proximal"``: steps on U in each round.
-    server_steps : int
-        For ``"proximal"``: steps on V in each round.
-    kappa : float
-        For ``"proximal"``: weight κ of the regulariser that draws cells to 0 and 1.
-    lam : float
-        For ``"proximal"``: weight λ of the same.
-    rate : float
-        For ``"proximal"``: growth of λ in each step; t counts local steps.
-    beta : float
-        For ``"proximal"``: inertia, below ½.
-    gamma : float
-        For ``"proximal"``: above 0, the adaptive rate of :class:`~fedfactor.algorithms.FALB`.
-    scale_prox : bool
-        For ``"proximal"``: weigh the regulariser by the step size.
-    prox : {"exact", "printed"}
-        For ``"proximal"``: the minimiser, or the formula of the FELB paper.
-    step : {"safe", "elbmf"}
-        For ``"proximal"``: the step that descends, or the larger one of the ELBMF code.
-    norm : {"frobenius", "spectral"}
-        For ``"proximal"``: what bounds the step.
-    refit : {"boolean", "none"}
-        For ``"proximal"``: choose U for the final V, or round the relaxed U.
-    tol : float
-        For ``"proximal"``: converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.
-    row_clip, row_count : float, optional
-        As in :class:`~fedfactor.algorithms.PooledNMF`, set by :func:`fedfactor.dp` for ``solver="proximal"``: V is then
-        found as a non-negative factor from clipped row gradients, and split into zeros and ones at the end.
-
     Notes
     -----
     Federated = pooled: the sums of ``"counts"`` are whole numbers, so any split of the same rows gives the same V to
     the last bit, and a secure sum rounds nothing. The search draws no random numbers: all seeds give the same V. With
-    ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. In both, owners may
-    stay away from a round.
+    ``"proximal"`` U starts from a hash of each row, and any split gives the same V up to rounding. Owners may
+    stay away from a round: the search then asks again, up to three times, before it goes on with the counts of fewer.
 
     Missing cells count for nothing with ``"counts"``, and are refused with ``"proximal"``.
 
@@ -135,65 +76,123 @@ class PooledBMF(Algorithm):
     (True, 0.0)
     """
 
-    n_components: int
-    solver: Literal["counts", "proximal"] = "counts"
-    thresholds: tuple[float, ...] = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-    penalties: tuple[int, ...] = (1, 2, 4)
-    pairs: bool = True
-    candidates: int = 1000
-    trials: int = 8
-    patience: int = 2
-    search_rounds: int = 80
-    sample: int = 5000
-    local_steps: int = 10
-    server_steps: int = 10
-    kappa: float = 0.01
-    lam: float = 0.01
-    rate: float = 1.005
-    beta: float = 0.01
-    gamma: float = 0.0
-    scale_prox: bool = True
-    prox: Literal["exact", "printed"] = "exact"
-    step: Literal["safe", "elbmf"] = "safe"
-    norm: Literal["frobenius", "spectral"] = "frobenius"
-    refit: Literal["boolean", "none"] = "boolean"
-    tol: float = 1e-6
-    row_clip: float | None = set_by_privacy()
-    row_count: float | None = set_by_privacy()
+    n_components: int = setting("Number of components k.", at_least=1)
+    solver: Literal["counts", "proximal"] = setting(
+        "The search by summed counts; or the proximal steps of :class:`~fedfactor.algorithms.FELB`, with the steps on "
+        "V taken from the sums :math:`\\sum_c U_c^\\top U_c` and :math:`\\sum_c U_c^\\top X_c`. Only the latter can be "
+        "made private by :func:`fedfactor.dp`.",
+        default="counts",
+    )
+    thresholds: tuple[float, ...] = setting(
+        'For ``"counts"``: shares of rows from which on a column belongs to a candidate, in (0, 1]. Each is a start of '
+        "its own. Dense data need high ones, sparse data low ones.",
+        default=(0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    )
+    penalties: tuple[int, ...] = setting(
+        'For ``"counts"``: what a wrongly covered zero costs while components are chosen and in the first steps of the '
+        "descent, in units of a one that is not covered. Each is a start of its own; then all go on with 1.",
+        default=(1, 2, 4),
+    )
+    pairs: bool = setting(
+        'For ``"counts"``: whether pairs of columns propose candidates, too. Helps most with sparse data; one '
+        "exchange. Only for tables whose columns are all counted at once, see ``candidates``.",
+        default=True,
+    )
+    candidates: int = setting(
+        'For ``"counts"``: most candidates for each threshold, and most columns that are counted together with all '
+        "others at a time (fewer beyond 4,000 columns: 400 of 10,000). With more columns than that the most frequent "
+        "ones are counted, then up to three times the most frequent of those that do not go along with any counted so "
+        "far. What is lost is a pattern all of whose columns are left out, and pairs.",
+        default=1000,
+        at_least=1,
+    )
+    trials: int = setting(
+        'For ``"counts"``: exchanges of components that are tried side by side.', default=8, at_least=1
+    )
+    patience: int = setting(
+        'For ``"counts"``: how often all of these may fail before the search ends; 0: none are tried.',
+        default=2,
+        at_least=0,
+    )
+    search_rounds: int = setting(
+        'For ``"counts"``: rounds after which no more exchanges are tried, so that the last descent, of up to 12 '
+        "rounds, ends in time.",
+        default=80,
+        at_least=0,
+    )
+    sample: int = setting(
+        'For ``"counts"``: of more rows than this, about so many take part in the search, chosen by a hash of their '
+        "own cells; all rows take part in the last descent.",
+        default=5000,
+        at_least=1,
+    )
+    local_steps: int = setting('For ``"proximal"``: steps on U in each round.', default=10, at_least=1)
+    server_steps: int = setting('For ``"proximal"``: steps on V in each round.', default=10, at_least=1)
+    kappa: float = setting(
+        'For ``"proximal"``: weight κ of the regulariser that draws cells to 0 and 1.', default=0.01, at_least=0
+    )
+    lam: float = setting('For ``"proximal"``: weight λ of the same.', default=0.01, at_least=0)
+    rate: float = setting(
+        'For ``"proximal"``: growth of λ in each step; t counts local steps.', default=1.005, at_least=1
+    )
+    beta: float = setting(
+        'For ``"proximal"``: inertia.',
+        default=0.01,
+        at_least=0,
+        below=0.5,
+        because="the step size would not be positive",
+    )
+    gamma: float = setting(
+        'For ``"proximal"``: above 0, the adaptive rate of :class:`~fedfactor.algorithms.FALB`.',
+        default=0.0,
+        at_least=0,
+        because="0 is one rate for all cells",
+    )
+    scale_prox: bool = setting('For ``"proximal"``: weigh the regulariser by the step size.', default=True)
+    prox: Literal["exact", "printed"] = setting(
+        'For ``"proximal"``: the minimiser, or the formula of the FELB paper.', default="exact"
+    )
+    step: Literal["safe", "elbmf"] = setting(
+        'For ``"proximal"``: the step that descends, or the larger one of the ELBMF code.', default="safe"
+    )
+    norm: Literal["frobenius", "spectral"] = setting('For ``"proximal"``: what bounds the step.', default="frobenius")
+    refit: Literal["boolean", "none"] = setting(
+        'For ``"proximal"``: choose U for the final V, or round the relaxed U.', default="boolean"
+    )
+    tol: float = setting(
+        'For ``"proximal"``: converged when no cell of V moves by more than this and V is Boolean; 0 uses all rounds.',
+        default=1e-6,
+        at_least=0,
+    )
+    row_clip: float | None = set_by_privacy(
+        'As in :class:`~fedfactor.algorithms.PooledNMF`, for ``solver="proximal"``: V is then found as a non-negative '
+        "factor from clipped row gradients, and split into zeros and ones at the end.",
+        default=None,
+    )
+    row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 100
     pooled: ClassVar[bool] = True
-    handles_missing: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        check_pull(self)
-        if self.server_steps < 1:
-            raise ValueError(f"server_steps={self.server_steps} must be at least 1.")
-        if self.gamma < 0:
-            raise ValueError(f"gamma={self.gamma} must not be negative; 0 is one rate for all cells.")
-        if self.solver not in ("counts", "proximal"):
-            raise ValueError(f"solver={self.solver!r} is not known. Use 'counts' or 'proximal'.")
         if not self.thresholds or not all(0 < share <= 1 for share in self.thresholds):
             raise ValueError(f"thresholds={self.thresholds} must be at least one share of rows, in (0, 1].")
         if not self.penalties or not all(cost == int(cost) and cost >= 1 for cost in self.penalties):
             raise ValueError(f"penalties={self.penalties} must be at least one whole number from 1.")
-        for name, least in (("candidates", 1), ("trials", 1), ("patience", 0), ("search_rounds", 0), ("sample", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}.")
         if self._counts and self.row_clip is not None:
             raise IncompatibleError(
                 "The search of PooledBMF sends exact counts in each of many exchanges, and one row with r ones changes "
                 "r² of them: noise that hides a row would drown them. Use solver='proximal' with dp(...), or search "
                 "under a secure sum."
             )
-        if meta.masked and not self._counts:
-            raise IncompatibleError(
-                "PooledBMF(solver='proximal') needs complete rows, but some cells are missing. Use solver='counts', or "
-                "fill them."
-            )
+
+    @property
+    def handles_missing(self) -> bool:  # type: ignore[reportIncompatibleVariableOverride]
+        """Counts of observed cells add up; the sums of proximal steps need complete rows."""
+        return self.solver == "counts"
 
     @property
     def _counts(self) -> bool:
@@ -230,7 +229,7 @@ class PooledBMF(Algorithm):
         """Take in the sums and ask the next question; or step on V with the sums fixed."""
         if not self._counts:
             return proximal.step_factor(self, state, up, at)
-        return search.advance(self, search.sizes_of(self, len(state.ones)), state, up, at.index)
+        return search.advance(self, search.sizes_of(self, len(state.ones)), state, up, at)
 
     def settle(self, state: Any, down: Any) -> Factor:
         """Return the best V so far; or split a V that noise has blurred into zeros and ones."""
@@ -280,8 +279,5 @@ class PooledBMF(Algorithm):
         """Count wrong cells, cells, and ones: of the cells held out, if any, else of those observed."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
         X, mask = shard.scored
-        rows = observed(X, mask)
-        made = bits.product(as_like(factors.U, np.empty(0)), bits.pack(factors.V))
-        ones, zeros = (int(bits.ones_of(part).sum()) for part in (rows.ones, rows.zeros))
-        wrong = bits.ones_of(rows.ones & ~made).sum() + bits.ones_of(rows.zeros & made).sum()
-        return Score.of(float(wrong), ones + zeros, ones)
+        cells = count(X, factors.U, factors.V, mask)
+        return Score.of(cells.wrong, cells.n, cells.ones)

@@ -54,8 +54,7 @@ def answer(penalties: tuple[int, ...], shard: Shard, state: Home, down: Any) -> 
             V, pool = packed(down.V, rows.m), packed(down.pool, rows.m)
             U, _ = home.choose(rows, V, _hint(state, int(down.tag), float(down.share), len(V)), thorough=False)
             return state, Swaps(home.swap_gains(rows, U, V, pool))
-    ones, zeros = (bits.unpack(part, rows.m).sum(axis=0, dtype=np.int64) for part in (rows.ones, rows.zeros))
-    return state, Totals(ones, ones + zeros, np.int64(shard.n_rows))
+    return state, Totals(*home.column_counts(shard.X, shard.mask), np.int64(shard.n_rows))
 
 
 def packed(octets: np.ndarray, m: int) -> np.ndarray:
@@ -96,6 +95,8 @@ def _votes(rows: home.Bits, state: Home, down: AskVotes) -> tuple[Home, Votes]:
     for place in range(size):
         V, penalty = packed(down.V[place], rows.m), int(down.penalty[place])
         hint = _hint(state, int(down.parent[place]), float(down.share), k)
+        if hint is None:  # a question that was asked before
+            hint = _hint(state, int(down.tag[place]), float(down.share), k)
         U, wrong[place] = home.choose(rows, V, hint, penalty=penalty, thorough=bool(down.thorough))
         votes[place] = home.column_votes(rows, U, V, penalty=penalty)
         both[place] = penalty * np.rint(U.T.astype(np.float64) @ U).astype(np.int32)

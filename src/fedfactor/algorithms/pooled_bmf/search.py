@@ -20,6 +20,7 @@ from fedfactor.algorithms.pooled_bmf.messages import (
     Totals,
     Votes,
 )
+from fedfactor.core.protocol import Round
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.proposals import (
@@ -48,9 +49,20 @@ LONGEST = 12
 TRIAL = 4
 """Exchanges that a trial has to show what it is worth."""
 
+AGAIN = 3
+"""How often a question is asked again when fewer owners answer than before."""
+
 POOL = 256
-MOST_NUMBERS = 8_000_000
-"""Numbers in one upload: with many columns and components, fewer starts run side by side."""
+"""Components that may take the place of one of the best V."""
+
+MOST_NUMBERS = 2_000_000
+"""Numbers in one upload of votes, twice as many in one of counts, and bytes of candidates.
+
+With many columns and components, fewer columns are counted at a time and fewer starts run side by side.
+"""
+
+FURTHER = 3
+"""Exchanges in which further columns are counted when there are too many for one."""
 
 
 class Sizes(NamedTuple):
@@ -94,15 +106,19 @@ class Search:
     fails: Array
     won: Array
     like: Array
+    cohort: Array
+    asked_again: Array
     columns: Array | None = None
     sets: Array | None = None
     set_gains: Array | None = None
+    known: Array | None = None
     candidates: Array | None = None
     picks: Array | None = None
     V: Array | None = None
     penalty: Array | None = None
     tag: Array | None = None
     pool: Array | None = None
+    asked: Any = None
 
 
 TOTALS, SINGLES, PAIRS, GREEDY, DESCENT, SWAP, TRIALS, LAST, DONE = range(9)
@@ -116,9 +132,11 @@ def sizes_of(algorithm: Any, m: int) -> Sizes:
     if len(thresholds) > most:
         places = np.linspace(0, len(thresholds) - 1, most + 2)[1:-1] if most > 1 else [0.6 * (len(thresholds) - 1)]
         thresholds = tuple(thresholds[round(float(place))] for place in places)
-    sets = min(m, algorithm.candidates)
+    octets = -(-m // 8)
+    sets = min(m, algorithm.candidates, max(50, 2 * MOST_NUMBERS // max(1, m)))
+    candidates = min(2 * m, algorithm.candidates, max(50, 2 * MOST_NUMBERS // max(1, octets * len(thresholds))))
     trials = int(max(1, min(algorithm.trials, MOST_NUMBERS // max(1, k * m))))
-    return Sizes(k, m, -(-m // 8), thresholds, penalties, sets, min(2 * m, algorithm.candidates), trials)
+    return Sizes(k, m, octets, thresholds, penalties, sets, candidates, trials)
 
 
 def search_messages(size: Sizes) -> dict[type, Spec]:
@@ -168,26 +186,41 @@ def begin(size: Sizes, dtype: str) -> tuple[Search, AskTotals]:
     best = np.zeros((size.k, size.octets), np.uint8)
     unknown = np.int64(-1)
     state = Search(
-        none,
-        none,
-        np.float64(1),
-        nothing,
-        nothing,
-        none,
-        best,
-        unknown,
-        none,
-        unknown,
-        none,
-        none,
-        none,
-        np.zeros(0, dtype),
+        stage=none,
+        step=none,
+        share=np.float64(1),
+        ones=nothing,
+        seen=nothing,
+        rows=none,
+        best=best,
+        best_wrong=unknown,
+        best_ones=none,
+        best_tag=unknown,
+        next_tag=none,
+        fails=none,
+        won=none,
+        like=np.zeros(0, dtype),
+        cohort=none,
+        asked_again=none,
     )
     return state, AskTotals(np.int64(size.k))
 
 
-def advance(algorithm: Any, size: Sizes, state: Search, up: Any, index: int) -> tuple[Search, Any]:
-    """Take in the sums of an exchange and ask the next question; `index` counts the exchanges so far."""
+def advance(algorithm: Any, size: Sizes, state: Search, up: Any, at: Round) -> tuple[Search, Any]:
+    """Take in the sums of an exchange and ask the next question.
+
+    Sums of fewer owners than answered before speak of other rows: a V may look better only because those it serves
+    badly stayed away. The question is asked again, a few times.
+    """
+    came = len(at.participants)
+    if came < int(state.cohort) and int(state.asked_again) < AGAIN and state.asked is not None:
+        return replace(state, asked_again=state.asked_again + 1), state.asked
+    state = replace(state, cohort=np.int64(came), asked_again=np.int64(0), asked=None)
+    state, down = _next(algorithm, size, state, up, at.index)
+    return replace(state, asked=down), down
+
+
+def _next(algorithm: Any, size: Sizes, state: Search, up: Any, index: int) -> tuple[Search, Any]:
     match up:
         case Totals():
             return _after_totals(algorithm, size, state, up)
@@ -221,16 +254,25 @@ def _after_counts(algorithm: Any, size: Sizes, state: Search, up: Together) -> t
     together, count = np.asarray(up.together, np.int64), np.asarray(up.count, np.int64)
     observed = np.asarray(state.seen) / max(1, int(state.rows))
     sets, gains = candidate_sets(together, count, observed, size.thresholds)
-    if int(state.stage) == SINGLES and algorithm.pairs:
-        columns = column_pairs(np.asarray(state.columns), together, count, size.sets)
-        if (columns >= 0).any():
-            return _at(state, PAIRS, columns=columns, sets=sets, set_gains=gains), AskTogether(columns, state.share)
     if state.sets is not None:
         sets = np.concatenate([np.asarray(state.sets), sets], axis=1)
         gains = np.concatenate([np.asarray(state.set_gains), gains], axis=1)
+    if int(state.stage) == SINGLES and size.sets < size.m:
+        # A column that half of another's rows have is in one of the candidates already.
+        known = np.asarray(state.known) > 0 if state.known is not None else np.zeros(size.m, bool)
+        known |= (2 * together >= np.maximum(count, 1)[:, None]).any(axis=0)
+        columns = first_columns(np.where(known, 0, np.asarray(state.ones)), size.sets)
+        if (columns >= 0).any() and int(state.step) < FURTHER:
+            state = replace(state, step=state.step + 1, columns=columns, sets=sets, set_gains=gains)
+            return replace(state, known=known.astype(np.uint8)), AskTogether(columns, state.share)
+    elif int(state.stage) == SINGLES and algorithm.pairs:
+        columns = column_pairs(np.asarray(state.columns), together, count, size.sets)
+        if (columns >= 0).any():
+            return _at(state, PAIRS, columns=columns, sets=sets, set_gains=gains), AskTogether(columns, state.share)
     candidates = np.array([most_promising(*part, size.candidates) for part in zip(sets, gains, strict=True)])
     picks = np.full((size.starts, size.k), -1, np.int32)
-    state = _at(state, GREEDY, columns=None, sets=None, set_gains=None, candidates=candidates, picks=picks)
+    state = _at(state, GREEDY, columns=None, sets=None, set_gains=None, known=None, picks=picks)
+    state = replace(state, candidates=candidates)
     return state, AskGains(candidates, picks, state.share)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,11 +14,12 @@ from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
 from fedfactor.algorithms.pooled_nmf.losses.squared_error import MaskedSums
 from fedfactor.algorithms.pooled_nmf.penalties import column_lengths, paid, pay_of_U, pay_of_V, weight_of
-from fedfactor.algorithms.pooled_nmf.settings import check_settings
+from fedfactor.algorithms.pooled_nmf.settings import check_together
 from fedfactor.algorithms.pooled_nmf.start import FIRST_STEPS, Alone, Wide, WideSums
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink, set_by_privacy
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, leaves, record, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
@@ -76,7 +77,7 @@ class Server:
     flat: Array
 
 
-@dataclass(frozen=True, slots=True)
+@declares_settings
 class PooledNMF(Algorithm):
     r"""Non-negative factorization as if all rows lay in one place.
 
@@ -88,50 +89,7 @@ class PooledNMF(Algorithm):
     only through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c U_c^\top X_c`. The server sees those sums, takes
     the coordinate-descent step on V that pooled data would take, and extrapolates; when the loss rises it drops the
     extrapolation. With missing cells the sums are those of a gradient, see
-    :func:`~fedfactor.kernels.nmf.missing_cells.masked_step`; for counts those of a multiplicative step.
-
-    Parameters
-    ----------
-    n_components : int
-        Rank k.
-    local_steps : int
-        Sweeps over U in each round.
-    server_steps : int
-        Sweeps over V in each round (for counts there is one step).
-    momentum : bool
-        Extrapolate V, with restarts.
-    tol : float
-        The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all
-        rounds.
-    loss : {"frobenius", "kullback-leibler"}
-        Squared error, or the divergence :math:`\sum x \log(x / uv) - x + uv`, which suits counts.
-    start : {"auto", "wide", "random", "stacked"}
-        ``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. ``"random"``: V
-        is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each owner's sums** (a
-        gather). ``"auto"``: wide for the squared loss on complete rows, else random.
-    alpha_U, alpha_V : float, float or "same"
-        Weights of the penalties, times the number of features m and of rows n, as in scikit-learn. With ``alpha_V=0``
-        the rows of V have norm 1 (scikit-learn lets them grow).
-    l1_ratio : float
-        The share ρ of L1 in the penalties; the rest is L2.
-    n_private : int
-        Components that each owner has for itself: :math:`X_c \approx U_c V + P_c Q_c`; P and Q never leave it.
-    private_penalty : float
-        λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V.
-    weights : {"rows", "equal", "mean"} or mapping of str to float
-        What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which also makes
-        owners count alike, but needs nobody's number of rows but its own (:func:`fedfactor.dp` with ``unit="client"``
-        sets it: with ``"equal"``, one owner's number of rows would move everybody's upload); or as given.
-    ridge : float
-        For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of
-        :math:`\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up
-        elsewhere.
-    row_clip : float, optional
-        Public bound on the norm of a row. When given, clients send sums of row-wise clipped gradients instead, which
-        noise can protect, and the server takes projected gradient steps of public length; set by
-        :func:`fedfactor.dp` with ``unit="row"``, and of no privacy without its noise.
-    row_count : float, optional
-        Public (or privately estimated) number of rows of all clients, from which that step is taken.
+    :func:`~fedfactor.kernels.nmf.missing_cells.masked_step`; for a divergence those of a multiplicative step.
 
     Notes
     -----
@@ -140,9 +98,12 @@ class PooledNMF(Algorithm):
     ``start="stacked"``, ``n_private``, ``weights="equal"`` or ``"mean"``, which depend on who owns what). When the
     participants change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
 
-    Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for counts; 3k(3k + m) in the two
-    rounds of a wide start); down: k m. Time per round: two products with X. The sums hide no row by themselves: a
-    column with one non-zero cell shows that row's u.
+    Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for Kullback-Leibler, 2 k m for
+    other divergences; 3k(3k + m) in the two rounds of a wide start); down: k m. Time per round: two products with X.
+    The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
+
+    With a divergence, scores of hidden cells mix one per cent of a flat row into what is foretold, so that a cell that
+    was held to be impossible costs much, not infinitely much.
 
     References
     ----------
@@ -161,22 +122,73 @@ class PooledNMF(Algorithm):
     True
     """
 
-    n_components: int
-    local_steps: int = 5
-    server_steps: int = 10
-    momentum: bool = True
-    tol: float = 1e-4
-    loss: str | float = "frobenius"
-    start: Literal["auto", "wide", "random", "stacked"] = "auto"
-    alpha_U: float = 0.0
-    alpha_V: float | Literal["same"] = "same"
-    l1_ratio: float = 0.0
-    n_private: int = 0
-    private_penalty: float = 0.1
-    weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows"
-    ridge: float = 0.03
-    row_clip: float | None = set_by_privacy()
-    row_count: float | None = set_by_privacy()
+    n_components: int = setting("Rank k.", at_least=1)
+    local_steps: int = setting("Sweeps over U in each round.", default=5, at_least=1)
+    server_steps: int = setting("Sweeps over V in each round (a divergence takes one step).", default=10, at_least=1)
+    momentum: bool = setting("Extrapolate V, with restarts.", default=True)
+    tol: float = setting(
+        "The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all "
+        "rounds.",
+        default=1e-4,
+        at_least=0,
+    )
+    loss: float | str = setting(
+        "What is minimised, by name or by the β of a β-divergence, as scikit-learn's ``beta_loss``: "
+        '``"frobenius"`` (2), the squared error; ``"kullback-leibler"`` (1), :math:`\\sum x \\log(x / uv) - x + uv`, '
+        'which suits counts; ``"itakura-saito"`` (0), :math:`\\sum x / uv - \\log(x / uv) - 1`, for positive data '
+        "such as powers of a spectrum; any other number, such as 0.5: large cells count the less the smaller it is. "
+        "From 0 down, zeros cost infinitely much and are refused.",
+        default="frobenius",
+        check=False,
+    )
+    start: Literal["auto", "wide", "random", "stacked"] = setting(
+        '``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. '
+        '``"random"``: V is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each '
+        'owner\'s sums** (a gather). ``"auto"``: wide for the squared loss on complete rows, else random.',
+        default="auto",
+    )
+    alpha_U: float = setting(
+        "Weight of the penalty on U, times the number of features m, as in scikit-learn.", default=0.0, at_least=0
+    )
+    alpha_V: float | Literal["same"] = setting(
+        "Weight of the penalty on V, times the number of rows n. With 0 the rows of V have norm 1 (scikit-learn lets "
+        "them grow).",
+        default="same",
+        at_least=0,
+    )
+    l1_ratio: float = setting("The share ρ of L1 in the penalties; the rest is L2.", default=0.0, at_least=0, at_most=1)
+    n_private: int = setting(
+        "Components that each owner has for itself: :math:`X_c \\approx U_c V + P_c Q_c`; P and Q never leave it.",
+        default=0,
+        at_least=0,
+    )
+    private_penalty: float = setting(
+        "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V.", default=0.1, at_least=0
+    )
+    weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = setting(
+        "What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which makes "
+        "them count alike too, but needs nobody else's number of rows (:func:`fedfactor.dp` sets it for privacy of "
+        "whole owners); or as given.",
+        default="rows",
+        check=False,
+    )
+    ridge: float = setting(
+        "For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of "
+        ":math:`\\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up "
+        "elsewhere.",
+        default=0.03,
+        at_least=0,
+    )
+    row_clip: float | None = set_by_privacy(
+        "Public bound on the norm of a row. When given, owners send sums of row-wise clipped gradients instead, which "
+        "noise can protect, and the server takes projected gradient steps of public length; set by "
+        ':func:`fedfactor.dp` with ``unit="row"``, and of no privacy without its noise.',
+        default=None,
+    )
+    row_count: float | None = set_by_privacy(
+        "Public (or privately estimated) number of rows of all owners, from which that step is taken.",
+        default=None,
+    )
 
     handles_missing: ClassVar[bool] = True
     weighs_means: ClassVar[bool] = True
@@ -184,7 +196,7 @@ class PooledNMF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse a rank that the data cannot carry, and settings that do not go together."""
         check_rank(self.n_components, meta)
-        check_settings(self, meta)
+        check_together(self, meta)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""

@@ -11,33 +11,18 @@ from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Meta
 
-_STARTS = ("auto", "wide", "random", "stacked")
 
-
-def check_settings(algorithm: Any, meta: Meta) -> None:
+def check_together(algorithm: Any, meta: Meta) -> None:
     """Refuse settings that cannot work, say why, and what to do."""
     find_loss(algorithm.loss)
-    if algorithm.start not in _STARTS:
-        raise ValueError(f"start={algorithm.start!r} is not known. Use one of {', '.join(_STARTS)}.")
-    steps = algorithm.local_steps, algorithm.server_steps
-    if min(steps) < 1:
-        raise ValueError(f"local_steps={steps[0]} and server_steps={steps[1]} must be at least 1.")
-    for name in ("tol", "alpha_U", "l1_ratio", "private_penalty", "ridge"):
-        _check_number(name, getattr(algorithm, name))
-    if algorithm.alpha_V != "same":
-        _check_number("alpha_V", algorithm.alpha_V)
-    if algorithm.l1_ratio > 1:
-        raise ValueError(f"l1_ratio={algorithm.l1_ratio} must lie between 0 and 1.")
-    if algorithm.n_private != int(algorithm.n_private) or algorithm.n_private < 0:
-        raise ValueError(f"n_private={algorithm.n_private} must be a whole number, 0 or more.")
     _check_weights(algorithm.weights, meta)
-    _check_together(algorithm, meta)
+    _check_pairs(algorithm, meta)
     if algorithm.row_clip is not None:
         _check_row_clip(algorithm, meta)
 
 
 def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
         raise ValueError(f"{name}={value!r} must be a number, 0 or more.")
 
 
@@ -79,7 +64,7 @@ def _check_row_clip(algorithm: Any, meta: Meta) -> None:
         )
 
 
-def _check_together(algorithm: Any, meta: Meta) -> None:
+def _check_pairs(algorithm: Any, meta: Meta) -> None:
     squares = find_loss(algorithm.loss).squared
     if algorithm.start in ("wide", "stacked") and (meta.masked or not squares):
         raise IncompatibleError(

@@ -18,8 +18,9 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import fit_rows, unit_rows
 from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.nmf.folding import fold_components
+from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
 from fedfactor.kernels.nmf.steps import solve_rows
-from fedfactor.kernels.products import as_like, gram, sums
+from fedfactor.kernels.products import as_like
 
 WIDTH = 3
 """Components of the wide rounds, and of all owners' stacks together, for each that is wanted."""
@@ -98,15 +99,15 @@ def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
 
 def wide_sums(X: Array, V: Array, total: Array) -> WideSums:
     """Sum over a wide U, swept from zero in both rounds and not kept: all owners' together would dwarf sparse rows."""
-    U = fit_rows(as_like(np.zeros((X.shape[0], V.shape[0])), X), X, V, sweeps=FIRST_STEPS)
-    return WideSums(gram(U), sums(U, X), total)
+    _, G, A = one_pass(X, V, as_like(np.zeros((X.shape[0], V.shape[0])), X), sweeps=FIRST_STEPS)
+    return WideSums(G, A, total)
 
 
 def own_components(X: Array, V: Array) -> Components:
     """Factor an owner's rows alone, by coordinate descent."""
     U = fit_rows(as_like(np.zeros((X.shape[0], V.shape[0])), X), X, V, sweeps=FIRST_STEPS)
     U, _, _ = alternate(X, U, V, steps=ALONE_STEPS, solver="hals")
-    return Components(gram(U), sums(U, X))
+    return Components(*sums_of_rows(U, X))
 
 
 def wide_step(V: Array, up: WideSums, sweeps: int) -> Array:
@@ -116,7 +117,8 @@ def wide_step(V: Array, up: WideSums, sweeps: int) -> Array:
 
 def fold(up: WideSums, V: Array, k: int, seed: Array) -> np.ndarray:
     """Fold wide components into k."""
-    return _fold(*(as_like(part, np.empty(0)) for part in (up.G, up.A, V)), k, seed)
+    G, A, V = (as_like(part, np.empty(0)) for part in (up.G, up.A, V))
+    return _fold(G, A, V, k, seed)
 
 
 def fold_stack(ups: Mapping[str, Components], k: int, seed: Array) -> np.ndarray:
@@ -132,7 +134,7 @@ def fold_stack(ups: Mapping[str, Components], k: int, seed: Array) -> np.ndarray
 
 
 def _fold(G: np.ndarray, A: np.ndarray, wide: np.ndarray, k: int, seed: Array) -> np.ndarray:
-    starts, steps = effort(*A.shape, k)
+    starts, steps = effort(A.shape[0], A.shape[1], k)
     return fold_components(G, A, wide, k, np.random.default_rng(int(seed)), starts=starts, steps=steps)
 
 

@@ -28,8 +28,10 @@ class Format(NamedTuple):
 FORMATS = (
     Format("delimited", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), writes=True),
     Format("parquet", (".parquet",), writes=True),
+    Format("feather", (".feather", ".arrow"), writes=True),
     Format("npy", (".npy",), writes=True),
     Format("npz", (".npz",)),
+    Format("h5ad", (".h5ad",), writes=True),
     Format("matrix_market", (".mtx", ".mtx.gz")),
 )
 

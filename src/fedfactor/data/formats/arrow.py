@@ -36,7 +36,7 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
     names = list(schema.names)
     refuse_duplicates(where, names)
     reading.check(str(where), names)
-    index, cells = _index(schema), long_names(names, reading)
+    index, cells = _index(where, schema), long_names(names, reading)
     numbers, texts, widths = [], [], []
     for field in schema:
         kind = field.type.value_type if types.is_dictionary(field.type) else field.type
@@ -44,7 +44,8 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
         if field.name == index or field.name == reading.id:
             texts.append(field.name)
         elif not reading.takes(field.name):
-            continue
+            if reading.may_name_rows(field.name, text and field.name == names[0]) and (text or types.is_integer(kind)):
+                texts.append(field.name)
         elif text or (types.is_integer(kind) and (names_ids(field.name) or field.name in cells)):
             texts.append(field.name)  # ids as text: no digit of theirs is lost
         elif types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
@@ -130,7 +131,7 @@ def refuse_duplicates(where: object, names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _index(schema: Any) -> str | None:
+def _index(where: object, schema: Any) -> str | None:
     """Name the column that was a frame's index, when pandas wrote one."""
     noted = (schema.metadata or {}).get(b"pandas")
     if noted is None:
@@ -139,7 +140,7 @@ def _index(schema: Any) -> str | None:
     names = [name for name in columns if isinstance(name, str) and name in schema.names]
     if len(names) > 1:
         raise DataError(
-            f"The frame was written with an index of {len(names)} levels ({', '.join(names)}). Write it again with "
+            f"{where} was written with an index of {len(names)} levels ({', '.join(names)}). Write it again with "
             f"one: frame.reset_index().set_index({names[0]!r})."
         )
     return names[0] if names else None

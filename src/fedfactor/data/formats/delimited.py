@@ -79,6 +79,11 @@ def read(path: Path, reading: Reading) -> Content:
         raise DataError(f"{path} is not readable as text ({error}). Export it again as UTF-8 CSV.") from error
 
 
+def names(path: Path, reading: Reading) -> list[str]:
+    """Read the column names alone."""
+    return [name for name in _sniff(path, reading).names if name]
+
+
 def _open(path: Path) -> TextIO:
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rb") as file:
@@ -129,14 +134,12 @@ def _sniff(path: Path, reading: Reading) -> _Layout:
             layout.text.add(0)
         elif name == reading.id:
             layout.text.add(j)
-        elif not reading.takes(name):
-            layout.skip.add(j)
-        elif (
-            name in cells
-            or (names_ids(name) and reading.id != NO_ID)
-            or any(len(row) > j and _number(row[j], decimal) is None for row in rows)
-        ):
-            layout.text.add(j)
+        else:
+            text = any(len(row) > j and _number(row[j], decimal) is None for row in rows)
+            if not reading.takes(name):
+                (layout.text if reading.may_name_rows(name, j == 0 and text) else layout.skip).add(j)
+            elif text or name in cells or (names_ids(name) and reading.id != NO_ID):
+                layout.text.add(j)
     return layout
 
 
@@ -206,6 +209,7 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
                     values.append(number)
             if len(places) % 256 == 0 or width > 1 << 16:
                 refuse_bomb(path, len(values) * 8 + size, reading.max_bytes)
+    refuse_bomb(path, len(values) * 8 + size, reading.max_bytes)
     if not places:
         raise DataError(f"{path} has a header but no rows. Leave this owner out, or check the export.")
     X = np.frombuffer(values, dtype=np.float64).reshape(len(places), len(taken))
@@ -215,6 +219,7 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
     if said_words:
         said.append(f"{len(said_words)} yes/no columns as 1/0")
     found = Content(X, [names[j] for j in taken], said=said, place=lambda i: f"line {places[i]}")
+    found.decimal = decimal
     found.order = [name for j, name in enumerate(names) if not (j == 0 and layout.unnamed)]
     if layout.unnamed:
         ids = texts.pop(0)
@@ -251,7 +256,7 @@ def _number(cell: str, decimal: str = ".") -> float | None:
         return None
 
 
-def numbers_of(cells: Sequence[str]) -> tuple[np.ndarray | None, int]:
+def numbers_of(cells: Sequence[str], decimal: str = ".") -> tuple[np.ndarray | None, int]:
     """Read a column of text as numbers; None and the first place that is none.
 
     Examples
@@ -261,7 +266,7 @@ def numbers_of(cells: Sequence[str]) -> tuple[np.ndarray | None, int]:
     """
     found = array("d")
     for place, cell in enumerate(cells):
-        number = _number(cell)
+        number = _number(cell, decimal)
         if number is None:
             return None, place
         found.append(number)

@@ -42,6 +42,14 @@ def read(path: Path, reading: Reading) -> Content:
         raise DataError(f"{path} is not a readable Parquet file ({error}). Export it again.") from error
 
 
+def names(path: Path, reading: Reading) -> list[str]:
+    """Read the column names alone."""
+    need_arrow(f"Reading {path}")
+    import pyarrow.parquet as pq
+
+    return list(pq.read_schema(path, memory_map=True).names)
+
+
 def write(path: Path, rows: Any) -> None:
     """Write components as columns; ids, where there are some, are the first column."""
     pa = need_arrow(f"Writing {path}")

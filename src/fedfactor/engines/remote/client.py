@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.checked import read_checked, write_checked
-from fedfactor.core.errors import CheckpointError, FedfactorError, ProtocolError
+from fedfactor.core.column_sums import ColumnSums, column_sums, needs_bins, weighted
+from fedfactor.core.errors import CheckpointError, FedfactorError, NotFiniteError, ProtocolError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import LocalFactors, Round, Score
@@ -31,20 +32,20 @@ from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.asked import LimitError
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder, Kept
-from fedfactor.engines.remote.column_sums import Ask, ColumnSums, column_sums, survey_messages, weighted
+from fedfactor.engines.remote.column_sums import Ask, survey_messages
 from fedfactor.engines.remote.message import Head, most_bytes, read_head, seal, unseal
 from fedfactor.engines.remote.secure_sum import (
-    Begin,
     Counts,
-    Part,
     Ready,
     bond_of,
     counts_messages,
-    phase_messages,
+    part_of,
     uploads,
 )
+from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
 from fedfactor.privacy.primitives import Identity
 from fedfactor.privacy.rare_columns import column_counts, without_columns
+from fedfactor.privacy.sum_phases import Begin, SumClient, questions
 from fedfactor.threads import limit_threads
 
 logger = logging.getLogger("fedfactor")
@@ -79,12 +80,12 @@ class RemoteClient:
         self.algorithm = self.agreement.make()
         self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
         self._most = self.agreement.most_steps
-        secure = self.agreement.protect != "none"
+        secure, self.channel = self.agreement.secure, self.agreement.channel()
         meta, self._least = self.agreement.meta, self.agreement.least
         self._surveyed = counts_messages(meta) if secure else survey_messages(meta)
-        self._part: tuple[int, Part] | None = None
+        self._part: tuple[int, SumClient] | None = None
         self._kinds: list[type] = uploads(self.expected) if secure else []
-        self._phases = phase_messages(meta.n_clients)
+        self._phases = questions(meta.n_clients)
         self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
 
     def answer(self, data: bytes) -> bytes:
@@ -135,7 +136,7 @@ class RemoteClient:
             down = unseal(data, asked, self._surveyed)
             self._admit(asked)
             with self._last_word(asked):
-                return self._keep(told, None, None, self._survey(down), bond_of(asked, down))
+                return self._keep(asked, told, None, None, self._survey(down), down)
         down = unseal(data, asked, self.expected, self.agreement.payload)
         odd = self.algorithm.accepts(down, self.agreement.meta)
         if odd:
@@ -146,7 +147,7 @@ class RemoteClient:
             if base is None:
                 base = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
             state, up = self._work(asked, base, down)
-            return self._keep(told, state, base, up, bond_of(asked, down, self._columns().get("rare")))
+            return self._keep(asked, told, state, base, up, down)
 
     def _admit(self, asked: Head) -> None:
         """Count a question before it is worked on; refuse it when enough were answered."""
@@ -163,23 +164,35 @@ class RemoteClient:
         except (Refused, CheckpointError):  # a damaged file says nothing about rows, and can be restored
             raise
         except Exception:
-            if self.agreement.protect != "none":
+            if self.channel is not None:
                 write_atomic(self.seat.folder / BROKEN, asked.run.encode())
             raise
 
-    def _keep(self, told: Head, state: Tree, before: Tree, up: Tree, bond: np.ndarray) -> tuple[bytes, Head]:
-        """Keep everything before it is sent; where a secure sum was agreed, the upload itself waits here for it."""
-        held = self.agreement.protect != "none" and told.kind != "end" and hasattr(up, "uplink")
-        number = self._kinds.index(kind_of(up)) if held and not isinstance(up, Counts) else 0
-        sent = Ready.of(number, up) if held else up
+    def _keep(self, asked: Head, told: Head, state: Tree, before: Tree, up: Tree, down: Tree) -> tuple[bytes, Head]:
+        """Keep everything before it is sent, noise and all; where a secure sum was agreed, the upload waits here."""
+        sent, waits = up, ()
+        if asked.kind != "end" and self.agreement.secure and hasattr(up, "uplink"):
+            rare = None if asked.kind == "survey" else self._columns().get("rare")
+            number = 0 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
+            sent = Ready.of(number, up)
+            parcel = flatten(up, noisy=False)[0] if isinstance(up, Counts) else self._encoded(asked, up, down)[0]
+            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare))
+        elif asked.kind == "step" and self.channel is not None:
+            sent = restore(*self._encoded(asked, up, down))
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
-        self.seat.save(Kept(told, answer, state, before, *((up, bond) if held else ())))
+        self.seat.save(Kept(told, answer, state, before, *waits))
         return answer, told
+
+    def _encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
+        """Take an upload through the links that were agreed on."""
+        assert self.channel is not None
+        at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
+        return self.channel.sender.encode(asked.client, up, at, down)
 
     def _sum(self, asked: Head, down: Tree) -> Tree:
         """Take the next step of a secure sum of the upload that waits here."""
         mine = self.agreement
-        if mine.protect == "none":
+        if not mine.secure:
             raise Refused("a secure sum was begun, but none was agreed")
         if isinstance(down, Begin) and (self._part is None or self._part[0] != asked.session):
             kept, kind = self.seat.load(), "survey" if float(down.nothing) == 1.0 else "step"
@@ -187,7 +200,8 @@ class RemoteClient:
                 raise Refused("no upload waits here for that secure sum")
             registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
             identity = Identity((self.seat.folder / "identity.key").read_bytes())
-            part = Part(mine.name, mine.meta.clients, identity, registry, asked, kept.up, kept.bond)
+            summed = Counts if kind == "survey" else self._kinds[int(kept.up["kind"])]
+            part = part_of(mine.name, mine.meta.clients, identity, registry, asked, summed, kept.up, kept.bond)
             self._part = (asked.session, part)
         if self._part is None or self._part[0] != asked.session:
             raise Refused("this party is not in that secure sum: it was restarted. Begin the sum again")
@@ -195,8 +209,8 @@ class RemoteClient:
 
     def _survey(self, down: Tree) -> Tree:
         """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
-        kind, protect = self.agreement.survey, self.agreement.protect
-        if not kind and protect == "none":
+        kind, secure = self.agreement.survey, self.agreement.secure
+        if not kind and not secure:
             raise Refused("column sums were asked for, but the agreed preprocessing needs none")
         if isinstance(down, ColumnSums | Counts):
             if isinstance(down, Counts):
@@ -207,8 +221,9 @@ class RemoteClient:
             )
             write_checked(self.seat.folder / COLUMNS, to_bytes(found))
             return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
-        if protect == "none":
-            return column_sums(self.seat.shard.X)
+        if not secure:
+            shard = self.seat.shard
+            return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
         return self._counts()
 
     def _counts(self) -> Counts:
@@ -230,9 +245,13 @@ class RemoteClient:
         new_state, up = client.step(self.algorithm, self.shard, state, down, at)
         if up is None:
             raise Refused("this client cannot take part in this round")
-        if self.agreement.protect != "none":
-            up = tree_map(_finite, up)
-        check_message(up, self.expected)
+        if self.channel is not None:
+            up = tree_map(_finite, up)  # under noise or masks nobody could leave it out any more
+        try:
+            check_message(up, self.expected)
+        except NotFiniteError:
+            if self.channel is not None:
+                raise
         return new_state, up
 
     def _take_home(self, run: str, factors: LocalFactors, score: Score) -> None:
@@ -249,7 +268,7 @@ class RemoteClient:
     def shard(self) -> Shard:
         """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
         shard = self.seat.shard
-        if not self.agreement.survey and self.agreement.protect == "none":
+        if not self.agreement.survey and not self.agreement.secure:
             return shard
         found = self._columns()
         if not found:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from fedfactor.core.wire import from_bytes, read_header, to_bytes
 from fedfactor.engines.local.worker import algorithm_of
 from fedfactor.engines.remote.asked import Asked
 from fedfactor.engines.remote.message import Head, Payload
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Agreement:
         Whether a client tells the server its final error.
     protect : {"none", "secure-sum"}
         Whether the server sees each upload, or only their sum.
+    links : tuple of dict
+        What else becomes of an upload, in order: links of :mod:`fedfactor.privacy` by name, each with its settings.
     registry : dict of str to str
         For a secure sum: the key with which each party signs, in hexadecimal.
     least : tuple of int
@@ -81,6 +86,7 @@ class Agreement:
     survey: str = ""
     report_score: bool = True
     protect: str = "none"
+    links: tuple[dict[str, Any], ...] = ()
     registry: dict[str, str] = field(default_factory=dict[str, str])
     least: tuple[int, int] = (0, 0)
     limits: tuple[int, int, str] = (0, 0, "")
@@ -101,6 +107,19 @@ class Agreement:
             raise DataError(f"{self.algorithm!r} is not an algorithm of fedfactor. The folder was changed by somebody.")
         return algorithm_of(self.algorithm, self.settings)
 
+    @property
+    def secure(self) -> bool:
+        """Whether the server sees sums only."""
+        return self.protect != "none"
+
+    def channel(self, run: str = "", folder: Path | None = None) -> Channel | None:
+        """Make what protects uploads, for a client or (with its folder) for the server; None: nothing does."""
+        if not self.secure and not self.links:
+            return None
+        from fedfactor.privacy.links import agreed_channel
+
+        return agreed_channel(self.links, self.make(), self.meta, run, secure=self.secure, folder=folder)
+
     def to_json(self) -> bytes:
         """Write as JSON."""
         return (json.dumps(asdict(self), indent=1) + "\n").encode()
@@ -112,6 +131,7 @@ class Agreement:
         about: dict[str, Any] = raw.pop("meta")
         names = tuple(about.pop("clients"))
         raw["least"], raw["limits"] = tuple(raw["least"]), tuple(raw["limits"])
+        raw["links"] = tuple(raw.get("links", ()))
         return cls(**raw, meta=Meta(clients=names, **about))
 
 

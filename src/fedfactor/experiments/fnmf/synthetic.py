@@ -23,7 +23,7 @@ ERRORS = ("sum_rmsd", "mean_rmsd", "relative_error", "worst", "seconds")
 
 def rivals(k: int, steps: int, *, few: bool = False) -> dict[str, Algorithm]:
     """Name the methods of the paper, all with iPALM clients, equal weights and starts of their own."""
-    base: dict[str, Any] = {"n_components": k, "local_steps": steps, "local_solver": "ipalm", "tol": 0.0}
+    base: dict[str, Any] = {"n_components": k, "local_steps": steps, "local_solver": "gradient", "tol": 0.0}
     plain: dict[str, Any] = {**base, "start": "own", "weights": "equal"}
     methods: dict[str, Algorithm] = {
         "FedAvg": FedProxNMF(mu=0.0, **plain),
@@ -38,7 +38,7 @@ def rivals(k: int, steps: int, *, few: bool = False) -> dict[str, Algorithm]:
         "FNMF-LAP progressive": FNMF(barycenter="progressive", **base),
         "FNMF-LAP hierarchical": FNMF(barycenter="hierarchical", **base),
         "FNMF-LAP client-aligned": FNMF(barycenter="client", **base),
-        "FNMF-LAP free scale": FNMF(scale="free", **base),
+        "FNMF-LAP free scale": FNMF(row_norm="free", **base),
         "FNMF-LAP gamma=0": FNMF(gamma=0.0, **base),
         "FNMF-LAP gamma=1": FNMF(gamma=1.0, **base),
         "FNMF-LAP_rho": FNMF(alignment="lap_rho", **base),
@@ -54,7 +54,7 @@ def drift(store: Store, full: bool, seeds: int) -> list[Row]:
         for seed in range(seeds):
             X, _, _ = dense_blocks(*size[:3], noise=0.05, seed=seed)
             parts = deal_rows(X, size[3], seed)
-            central: Algorithm = FNMF(size[2], local_solver="ipalm", local_steps=1000, gamma=0.0, tol=0.0)
+            central: Algorithm = FNMF(size[2], local_solver="gradient", local_steps=1000, gamma=0.0, tol=0.0)
             for name, method, n in [("central", central, 1), *((n, a, rounds) for n, a in methods.items())]:
                 owners = {"all": X} if name == "central" else parts
                 key = {"study": "drift", "local_steps": steps, "rounds": rounds, "method": name, "seed": seed}
@@ -97,7 +97,7 @@ def convergence(store: Store, full: bool, seeds: int) -> list[Row]:
     rows, rounds = [], 100 if full else 40
     for gamma in (0.0, 0.01, 0.1, 1.0):
         for share in (1.0, 0.5, 0.2):
-            method = FNMF(6, gamma=gamma, local_solver="ipalm", local_steps=20, tol=0.0)
+            method = FNMF(6, gamma=gamma, local_solver="gradient", local_steps=20, tol=0.0)
             for seed in range(seeds):
                 X, _, _ = dense_blocks(600, 80, 6, noise=0.05, seed=seed)
                 key = {"study": "convergence", "gamma": gamma, "participation": share, "seed": seed}
@@ -128,7 +128,7 @@ def clients(store: Store, full: bool, seeds: int) -> list[Row]:
             for seed in range(seeds):
                 X, _, _ = dense_blocks(n, 80, 6, noise=0.05, seed=seed)
                 methods = rivals(6, 50, few=True) | {
-                    "iPALM once": OneShotNMF(6, combine="mean", local_solver="ipalm"),
+                    "iPALM once": OneShotNMF(6, combine="mean", local_solver="gradient"),
                     "PooledNMF": PooledNMF(6),
                 }
                 for name, method in methods.items():

@@ -92,7 +92,7 @@ def curves(full: bool) -> Cells:
         X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
         X = X / max(float(X.max()), 1.0)
         data = split_rows(X, split_evenly(len(X), 10, seed=0))
-        method = PooledBMF(k) if binary else PooledNMF(k)
+        method = PooledBMF(k, solver="proximal") if binary else PooledNMF(k)
         for budget, seed in product(BUDGETS, range(3 if full or binary else 1)):
             key = {"study": "curves", "data": name, "method": type(method).__name__, "mechanism": "ours, unit row",
                    "ε": budget, "seed": seed, "full": full}  # fmt: skip

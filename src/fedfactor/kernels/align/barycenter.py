@@ -8,7 +8,7 @@ is hard to solve exactly; the functions here look for good solutions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -18,6 +18,7 @@ from fedfactor.kernels.products import as_like
 
 __all__ = [
     "BARYCENTERS",
+    "Barycenter",
     "barycenter",
     "fixed_point",
     "hierarchical",
@@ -28,8 +29,10 @@ __all__ = [
 
 Array = Any
 
-BARYCENTERS = ("fixed_point", "progressive", "hierarchical")
+Barycenter = Literal["fixed_point", "progressive", "hierarchical"]
 """Ways to find the middle, for :func:`barycenter`."""
+
+BARYCENTERS = get_args(Barycenter)
 
 
 def barycenter(

@@ -7,7 +7,7 @@ are permutations, or leave rows out; soft plans mix rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -33,7 +33,7 @@ __all__ = [
 Array = Any
 Method = Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"]
 
-METHODS = ("lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn")
+METHODS = get_args(Method)
 """Ways to align: assignment, assignment of significantly correlated rows only, their soft forms, nearest rows."""
 
 _FARTHEST = 2.0

@@ -15,7 +15,18 @@ from fedfactor.kernels.boolean import bits
 from fedfactor.kernels.compiled import kernel
 from fedfactor.threads import for_blocks
 
-__all__ = ["Bits", "choose", "column_votes", "cover_gains", "observed", "rows_with", "sampled", "swap_gains", "take"]
+__all__ = [
+    "Bits",
+    "choose",
+    "column_counts",
+    "column_votes",
+    "cover_gains",
+    "observed",
+    "rows_with",
+    "sampled",
+    "swap_gains",
+    "take",
+]
 
 Array = Any
 _REAL = np.dtype(np.float64)
@@ -56,6 +67,27 @@ def observed(X: Array, mask: Array | str | None = None) -> Bits:
     else:
         seen = bits.pack(mask * 1.0 if hasattr(mask, "detach") else np.asarray(mask, np.float32))
     return Bits(ones & seen, ~ones & seen, m)
+
+
+def column_counts(X: Array, mask: Array | str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Count the ones and the observed cells of each column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> column_counts(np.array([[1.0, 0.0], [1.0, 1.0]]))
+    (array([2, 1]), array([2, 2]))
+    """
+    rows = observed(X, mask)
+    ones, zeros = (_column_sums(part, rows.m) for part in rows[:2])
+    return ones, ones + zeros
+
+
+def _column_sums(words: np.ndarray, m: int) -> np.ndarray:
+    out = np.zeros(m, np.int64)
+    for block in bits.row_blocks(len(words), m):
+        out += bits.unpack(words[block], m).sum(axis=0, dtype=np.int64)
+    return out
 
 
 def sampled(rows: Bits, share: float, salt: int) -> Bits:

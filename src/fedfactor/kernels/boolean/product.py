@@ -17,6 +17,7 @@ from array_api_compat import array_namespace
 
 from fedfactor.kernels.align.plans import align_rows
 from fedfactor.kernels.boolean import bits
+from fedfactor.kernels.boolean.home import observed
 from fedfactor.kernels.products import as_like, cross
 
 __all__ = ["Cells", "boolean_product", "boolean_refit", "count", "hashed_rows", "match_rows", "round_half", "vote"]
@@ -96,14 +97,16 @@ def boolean_product(U: Array, V: Array) -> Array:
     return round_half(U @ as_like(V, U))
 
 
-def count(X: Array, U: Array, V: Array) -> Cells:
-    """Count the cells of X and of ``U ∘ V``; neither is made dense, and the product is never stored.
+def count(X: Array, U: Array, V: Array, mask: Array | str | None = None) -> Cells:
+    """Count the cells of X and of ``U ∘ V``; neither is made dense, and of complete rows the product is never stored.
 
     Parameters
     ----------
     X : array or sparse matrix of 0 and 1, shape (n, m)
     U : array of 0 and 1, shape (n, k)
     V : array of 0 and 1, shape (k, m)
+    mask : bool array like X, "stored", or None
+        Which cells count: all of them (None), those marked True, or the stored cells of a sparse matrix.
 
     Examples
     --------
@@ -112,6 +115,10 @@ def count(X: Array, U: Array, V: Array) -> Cells:
     Cells(n=4, ones=2, made=2, both=1)
     """
     packed, U = bits.pack(V), as_like(U, np.empty(0))
+    if mask is not None:
+        rows, made = observed(X, mask), bits.product(U, packed)
+        parts = (rows.ones | rows.zeros, rows.ones, made & (rows.ones | rows.zeros), made & rows.ones)
+        return Cells(*(int(bits.ones_of(part).sum()) for part in parts))
     total = Cells(math.prod(X.shape), 0, 0, 0)
     for rows, words in packed_blocks(X):
         total += Cells(0, *bits.count_cells(words, U[rows], packed))

@@ -5,75 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 
-def solve_rows(W, G, B, out, lanes, sweeps, l1, tol):
-    """Run cyclic coordinate descent on all rows of `W`, `lanes` rows side by side.
-
-    One row alone is a chain: coordinate t+1 needs what t became. Rows do not depend on each other, so a group of them
-    is kept transposed in scratch and each step is a vector operation over the group. The last group is padded with
-    zeros, so every row sees the same arithmetic wherever it stands. Four terms of the gradient at a time save loads and
-    stores; keeping the gradient up to date instead (k updates per coordinate) took 1.5 times as long.
-    """
-    n, k = W.shape
-    w = np.zeros((k, lanes), W.dtype)
-    b = np.zeros((k, lanes), W.dtype)
-    g = np.empty(lanes, W.dtype)
-    live = np.empty(lanes, W.dtype)
-    moved = np.empty(lanes, np.float64)
-    first = np.empty(lanes, np.float64)
-    zero = l1 - l1
-    for start in range(0, n, lanes):
-        width = min(lanes, n - start)
-        for j in range(width):
-            for t in range(k):
-                w[t, j] = W[start + j, t]
-                b[t, j] = B[start + j, t] - l1
-        for j in range(lanes):
-            live[j] = zero + 1
-        for sweep in range(sweeps):
-            for j in range(lanes):
-                moved[j] = 0.0
-            for t in range(k):
-                h = G[t, t]
-                if h <= zero:
-                    continue
-                wt = w[t]
-                bt = b[t]
-                for j in range(lanes):
-                    g[j] = -bt[j]
-                for r in range(0, k - 3, 4):
-                    c0, c1, c2, c3 = G[t, r], G[t, r + 1], G[t, r + 2], G[t, r + 3]
-                    w0, w1, w2, w3 = w[r], w[r + 1], w[r + 2], w[r + 3]
-                    for j in range(lanes):
-                        g[j] = g[j] + c0 * w0[j] + c1 * w1[j] + c2 * w2[j] + c3 * w3[j]
-                for r in range(k - k % 4, k):
-                    c = G[t, r]
-                    wr = w[r]
-                    for j in range(lanes):
-                        g[j] += c * wr[j]
-                if tol > 0:
-                    for j in range(lanes):
-                        step = (max(wt[j] - g[j] / h, zero) - wt[j]) * live[j]
-                        wt[j] += step
-                        moved[j] += step * step
-                else:
-                    for j in range(lanes):
-                        wt[j] = max(wt[j] - g[j] / h, zero)
-            if tol > 0:
-                going = False
-                for j in range(lanes):
-                    if sweep == 0:
-                        first[j] = moved[j]
-                    if moved[j] <= tol * tol * first[j]:
-                        live[j] = zero
-                    elif live[j] > 0:
-                        going = True
-                if not going:
-                    break
-        for j in range(width):
-            for t in range(k):
-                out[start + j, t] = w[t, j]
-
-
 def gather(indptr, indices, data, D, start, stop, out):
     """Rows ``start:stop`` of (CSR matrix) @ D; four cells at a time save loads and stores of the sum."""
     k = D.shape[1]
@@ -195,3 +126,33 @@ def stored_sums(indptr, indices, data, U, Vt, start, stop, N, D):
                 numerator[q] += value * u[q]
                 denominator[q] += fitted * u[q]
     return error
+
+
+def fold_columns(G, AV, VV, columns, images, sweeps):
+    """Improve the columns of H (here rows) one after the other, each by sweeps of coordinate descent.
+
+    `images` is ``columns @ G``, kept up to date: it is the gradient of every coordinate.
+    """
+    k, K = columns.shape
+    target = np.empty(K, G.dtype)
+    for t in range(k):
+        own = VV[t, t]
+        if own <= 0:
+            continue
+        image, column = images[t], columns[t]
+        for r in range(K):
+            target[r] = AV[r, t] / own + image[r]
+        for q in range(k):
+            share = VV[t, q] / own
+            other = images[q]
+            for r in range(K):
+                target[r] -= share * other[r]
+        for _ in range(sweeps):
+            for r in range(K):
+                if G[r, r] > 0:
+                    step = max(column[r] - (image[r] - target[r]) / G[r, r], 0.0) - column[r]
+                    if step != 0:
+                        column[r] += step
+                        line = G[r]
+                        for c in range(K):
+                            image[c] += step * line[c]

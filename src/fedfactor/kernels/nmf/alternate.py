@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 from array_api_compat import array_namespace
 
 from fedfactor.kernels.nmf.steps import gradient_step, lipschitz, multiplicative_step, solve_rows, squared_error
 from fedfactor.kernels.products import cross, gram, gram_rows, sums
 
-__all__ = ["SOLVERS", "alternate"]
+__all__ = ["SOLVERS", "Solver", "alternate"]
 
 Array = Any
 
-SOLVERS = ("ipalm", "hals", "multiplicative")
-"""Inertial proximal gradient steps, coordinate descent, multiplicative updates."""
+Solver = Literal["hals", "gradient", "multiplicative"]
+"""Coordinate descent, projected gradient steps (with inertia: iPALM), multiplicative updates."""
+
+SOLVERS = get_args(Solver)
 
 _LOOK = 10
 """How often the loss is looked at when a tolerance is given."""
@@ -27,7 +29,7 @@ def alternate(
     V: Array,
     *,
     steps: int,
-    solver: str = "ipalm",
+    solver: Solver = "gradient",
     inertia: float = 0.0,
     mu: float = 0.0,
     relative: bool = False,
@@ -47,10 +49,11 @@ def alternate(
         Where to start.
     steps : int
         Most steps; one step changes U once and V once.
-    solver : {"ipalm", "hals", "multiplicative"}
+    solver : {"hals", "gradient", "multiplicative"}
         How each factor is changed. With ``mu`` the multiplicative step takes the anchor into its numerator.
     inertia : float
-        Share β of the last move that iPALM adds before a step, in [0, 0.5); the step is then ``(1−2β)/(1+2β)/L``.
+        Share β of the last move that is added before a gradient step, in [0, 0.5); the step then has the length
+        ``(1−2β)/(1+2β)/L``.
     mu, anchor : float, array of shape (k, m)
         Weight and target of the proximal term.
     relative : bool
@@ -111,7 +114,7 @@ def _move(W: Array, W_last: Array, G: Array, B: Array, solver: str, inertia: flo
         return solve_rows(W, G, B)
     if solver == "multiplicative":
         return multiplicative_step(W, G, B)
-    if solver != "ipalm":
+    if solver != "gradient":
         raise ValueError(f"solver={solver!r} is not known. Use one of {', '.join(SOLVERS)}.")
     if not inertia:
         return gradient_step(W, G, B)

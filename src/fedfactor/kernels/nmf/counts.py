@@ -16,7 +16,7 @@ from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.nmf.missing_cells import row_blocks
 from fedfactor.kernels.products import as_like, cross, csr_parts, over_rows, scatter_blocks, sums, total, values
 
-__all__ = ["count_error", "count_rows", "count_step", "count_sums", "flat_divergence"]
+__all__ = ["count_error", "count_rows", "count_step", "count_sums", "first_rows", "flat_divergence", "row_mass"]
 
 Array = Any
 
@@ -35,8 +35,8 @@ def count_rows(
     >>> count_rows(np.zeros((1, 1)), np.array([[1.0, 3.0]]), np.array([[0.5, 0.5]]), sweeps=1)
     array([[4.]])
     """
-    mass = _row_mass(X, V, mask)
-    U = _begin(U, X, mass, mask)
+    mass = row_mass(X, V, mask)
+    U = first_rows(U, X, mass, mask)
     if scipy.sparse.issparse(X):
         run = kernel("count_rows", U.dtype, X.indices.dtype)
         if run is not None:
@@ -143,7 +143,7 @@ def _flat_rows(X: Array, mask: Any, like: Array) -> tuple[Array, Array]:
     return count_rows(as_like(np.zeros((X.shape[0], 1)), like), X, ones, mask, sweeps=1), ones
 
 
-def _begin(U: Array, X: Array, mass: Array, mask: Any) -> Array:
+def first_rows(U: Array, X: Array, mass: Array, mask: Any) -> Array:
     """Give rows of zeros the same share of every component: their counts over what the components sum to."""
     xp = array_namespace(U)
     ones = as_like(np.ones((1, X.shape[1])), U)
@@ -154,7 +154,7 @@ def _begin(U: Array, X: Array, mass: Array, mask: Any) -> Array:
     return xp.where(empty, share + xp.zeros_like(U), U)
 
 
-def _row_mass(X: Array, V: Array, mask: Any) -> Array:
+def row_mass(X: Array, V: Array, mask: Any) -> Array:
     """Return what each component sums to over a row's observed cells: one row for all, or one for each."""
     if mask is None:
         return array_namespace(V).sum(V, axis=1)[None, :]

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.factors import row_norms, unit_rows
+from fedfactor.kernels.loops.nmf import fold_columns
 from fedfactor.kernels.nmf.steps import solve_rows
+from fedfactor.threads import for_blocks
 
 __all__ = ["fold_components"]
 
@@ -64,16 +67,20 @@ def fold_components(
     G, A, wide = (np.asarray(part, np.float64) for part in (G, A, wide))
     weight = np.sqrt(np.diag(G))[:, None]
     stack = weight * wide
-    found: tuple[float, Array, Array] | None = None
-    for _ in range(starts):
-        V = unit_rows(rng.exponential(size=(n_components, A.shape[1])))
-        W, V, _ = _descend(_Stack(stack), V, steps[0])
+    first = [unit_rows(rng.exponential(size=(n_components, A.shape[1]))) for _ in range(starts)]
+    ends: dict[int, tuple[Array, Array, float]] = {}
+
+    def descend(start: int, _: int) -> None:
+        W, V, _ = _descend(_Stack(stack), first[start], steps[0])
         H = np.divide(W, weight, out=np.zeros_like(W), where=weight > 0)
-        H, V, loss = _descend(_Sums(G, A, H), V, steps[1])
-        if found is None or loss < found[0] - MARGIN * abs(found[0]):
-            found = loss, H, V
-    assert found is not None
-    return unit_rows(_descend(_Sums(G, A, found[1]), found[2], steps[2])[1])
+        ends[start] = _descend(_Sums(G, A, H), V, steps[1])
+
+    for_blocks(descend, starts, 1)
+    H, V, best = ends[0]
+    for start in range(1, starts):
+        if ends[start][2] < best - MARGIN * abs(best):
+            H, V, best = ends[start]
+    return unit_rows(_descend(_Sums(G, A, H), V, steps[2])[1])
 
 
 class _Stack:
@@ -102,13 +109,10 @@ class _Sums:
         """Improve H column by column, each by two sweeps of coordinate descent; return what V then depends on."""
         VV, AV = V @ V.T, self.A @ V.T
         assert self.left is not None
-        columns = np.ascontiguousarray(self.left.T)
+        columns = np.array(self.left.T, order="C")
         images = columns @ self.G
-        for t in range(V.shape[0]):
-            if VV[t, t] > 0:
-                target = (AV[:, t] - VV[t] @ images + VV[t, t] * images[t]) / VV[t, t]
-                columns[t] = solve_rows(columns[t : t + 1], self.G, target[None], sweeps=2)[0]
-                images[t] = self.G @ columns[t]
+        run = kernel("fold_columns", self.G.dtype)
+        (fold_columns if run is None else run)(self.G, AV, VV, columns, images, 2)
         self.left = columns.T
         return images @ self.left, columns @ self.A
 

@@ -6,7 +6,7 @@ proximal term ``μ ‖W − W₀‖²`` with growing μ (or a shrinking step) ke
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from array_api_compat import array_namespace, device
 
@@ -18,8 +18,8 @@ Array = Any
 Solver = Literal["proximal", "gradient"]
 Rule = Literal["relative", "absolute"]
 
-SOLVERS = ("proximal", "gradient")
-RULES = ("relative", "absolute")
+SOLVERS = get_args(Solver)
+RULES = get_args(Rule)
 
 _DEFAULTS = {"proximal": (0.1, 0.01), "gradient": (1.0, 0.01)}
 """Start and growth that make either solver reach the floor whatever the scale of the data."""
@@ -86,7 +86,7 @@ def check_schedule(solver: Solver, start: float | None, growth: float | None) ->
     >>> check_schedule("proximal", 0.0, None)
     """
     if start is not None and not (start >= 0 if solver == "proximal" else start > 0):
-        raise ValueError(f"start={start} must not be negative, and a gradient step must be above 0.")
+        raise ValueError(f"schedule_start={start} must not be negative, and a gradient step must be above 0.")
     if growth is not None and not growth >= 0:
         raise ValueError(f"growth={growth} must not be negative.")
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
 
-from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels import cuda
+from fedfactor.kernels.compiled import aligned, kernel
 from fedfactor.kernels.products import as_like
 from fedfactor.threads import for_blocks
 
@@ -26,10 +27,6 @@ __all__ = [
 ]
 
 Array = Any
-
-# Rows solved side by side: whole vector registers of either precision, and the scratch (2 k x 64) stays in the first
-# cache.
-_LANES = 64
 
 
 def solve_rows(
@@ -76,24 +73,62 @@ def solve_rows(
     >>> solve_rows(np.zeros((1, 2)), np.eye(2), np.array([[3.0, -1.0]]))
     array([[3., 0.]])
     """
-    if np.any(l2):
-        eye = array_namespace(G).eye(G.shape[0], dtype=G.dtype, device=device(G))
-        G = G + (float(l2) if np.ndim(l2) == 0 else as_like(np.asarray(l2), G)) * eye
+    G = with_l2(G, l2)
     if isinstance(W, np.ndarray):
-        run = kernel("solve_rows", W.dtype)
+        run = kernel("sweep_rows", W.dtype)
         if run is not None:
             return _solve_compiled(run, W, G, B, sweeps, tol, l1)
+    elif cuda.ready(W, W.shape[1]) and W.dtype == B.dtype:
+        return _in_order_of(cuda.sweep(W.T, G, B.T, sweeps=sweeps, tol=tol, l1=l1).T, W)
     return _solve_columns(W, G, B, sweeps, tol, l1)
 
 
+def with_l2(G: Array, l2: Any) -> Array:
+    """Return a Gram matrix with the weights of squares on its diagonal; the same one when there are none.
+
+    Examples
+    --------
+    >>> with_l2(np.eye(2), [1.0, 2.0])
+    array([[2., 0.],
+           [0., 3.]])
+    """
+    if not np.any(l2):
+        return G
+    eye = array_namespace(G).eye(G.shape[0], dtype=G.dtype, device=device(G))
+    return G + (float(l2) if np.ndim(l2) == 0 else as_like(np.asarray(l2), G)) * eye
+
+
+def inverse_diagonal(G: np.ndarray) -> np.ndarray:
+    """Return ``1 / G_tt`` as a row, 0 where G_tt is not above 0 (or so small that its inverse is not finite).
+
+    Examples
+    --------
+    >>> inverse_diagonal(np.diag([4.0, 0.0]))
+    array([[0.25, 0.  ]])
+    """
+    h = np.diagonal(G)
+    with np.errstate(over="ignore", divide="ignore"):
+        inverse = np.where(h > 0, 1 / np.where(h > 0, h, 1), 0)
+    return np.where(np.isfinite(inverse), inverse, 0)[None].astype(G.dtype)
+
+
 def _solve_compiled(run, W: np.ndarray, G: Array, B: Array, sweeps: int, tol: float, l1: float) -> np.ndarray:
+    from fedfactor.kernels.loops import vectors
+
     n, k = W.shape
     out = np.empty_like(W, subok=False)
     G = np.ascontiguousarray(G, dtype=W.dtype)
     B = np.asarray(B, dtype=W.dtype)
+    inverse = inverse_diagonal(G)
+    lanes = vectors.GROUP * vectors.width(W.dtype.itemsize)
     # Blocks of some hundred microseconds: long enough to be worth a thread. Rows are alike wherever the cuts fall.
-    block = _LANES * max(4, 6_000_000 // (_LANES * k * (k + 16) * max(1, sweeps)))
-    for_blocks(lambda a, b: run(W[a:b], G, B[a:b], out[a:b], _LANES, sweeps, l1, tol), n, block)
+    block = lanes * max(1, 12_000_000 // (lanes * k * (k + 16) * max(1, sweeps)))
+
+    def part(start: int, stop: int) -> None:
+        scratch = aligned((2, k, lanes), W.dtype)
+        run(W.T, B.T, G, inverse, out.T, start, stop, sweeps, l1, tol, scratch[0], scratch[1])
+
+    for_blocks(part, n, block)
     return out
 
 

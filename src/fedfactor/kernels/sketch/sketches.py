@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse
@@ -16,12 +16,12 @@ from array_api_compat import is_torch_array
 from fedfactor.kernels.products import as_like, is_sparse
 from fedfactor.kernels.sketch.hadamard import hadamard_rows, hadamard_transform
 
-__all__ = ["KINDS", "Sketch", "draw_sketch", "sketch_block", "sketch_columns", "sketch_stream", "sketch_width"]
+__all__ = ["KINDS", "Kind", "Sketch", "draw_sketch", "sketch_block", "sketch_columns", "sketch_stream", "sketch_width"]
 
 Array = Any
-Kind = Literal["gaussian", "subsampling", "count", "srht"]
+Kind = Literal["subsampling", "gaussian", "count", "srht"]
 
-KINDS = ("gaussian", "subsampling", "count", "srht")
+KINDS = get_args(Kind)
 """Dense Gaussian numbers; columns drawn without replacement; signed buckets; a subsampled Hadamard transform."""
 
 

@@ -1,15 +1,21 @@
-"""The losses of PooledNMF: a file for each, and a line for each in the list below."""
+"""The losses of PooledNMF: a file for each, and a line for each below."""
 
 from __future__ import annotations
 
-from fedfactor.algorithms.pooled_nmf.losses.kullback_leibler import KullbackLeibler
-from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
-from fedfactor.algorithms.pooled_nmf.losses.squared_error import SquaredError
+from inspect import isabstract
 
-LOSSES: tuple[type[Loss], ...] = (
-    SquaredError,
-    KullbackLeibler,
-)
+from fedfactor.algorithms.pooled_nmf.losses.beta_divergence import BetaDivergence as BetaDivergence
+from fedfactor.algorithms.pooled_nmf.losses.itakura_saito import ItakuraSaito as ItakuraSaito
+from fedfactor.algorithms.pooled_nmf.losses.kullback_leibler import KullbackLeibler as KullbackLeibler
+from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
+from fedfactor.algorithms.pooled_nmf.losses.squared_error import SquaredError as SquaredError
+
+LOSSES: dict[str, type[Loss]] = {
+    kind.name: kind
+    for kind in dict(globals()).values()
+    if isinstance(kind, type) and issubclass(kind, Loss) and not isabstract(kind)
+}
+"""Every loss that is imported here, by the name that users know."""
 
 
 def find_loss(setting: object, *, masked: bool = False) -> Loss:
@@ -22,9 +28,8 @@ def find_loss(setting: object, *, masked: bool = False) -> Loss:
     >>> find_loss(1)
     KullbackLeibler(masked=False)
     """
-    for kind in LOSSES:
+    for kind in LOSSES.values():
         loss = kind.of(setting)
         if loss is not None:
             return loss.over(masked)
-    known = ", ".join(kind.name for kind in LOSSES)
-    raise ValueError(f"loss={setting!r} is not known. Use one of {known}.")
+    raise ValueError(f"loss={setting!r} is not known. Use one of {', '.join(sorted(LOSSES))}.")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedfactor.algorithms.pooled_nmf.losses.loss import HIDDEN_BACKGROUND, Loss, Step, told_by_gain
+from fedfactor.algorithms.pooled_nmf.losses.loss import HIDDEN_BACKGROUND, LAST_STEPS, Loss, Step, told_by_gain
 from fedfactor.core.protocol import Meta, Uplink
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -15,9 +15,6 @@ from fedfactor.kernels.factors import row_sums
 from fedfactor.kernels.nmf.counts import count_error, count_rows, count_step, count_sums, flat_divergence
 from fedfactor.kernels.nmf.missing_cells import Penalty
 from fedfactor.kernels.products import as_like
-
-LAST_STEPS = 100
-"""Multiplicative steps on U for a final V."""
 
 
 @record

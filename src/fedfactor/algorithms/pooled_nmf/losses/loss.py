@@ -20,6 +20,9 @@ from fedfactor.kernels.nmf.missing_cells import Penalty
 FLOOR = 0.1
 """Share of an entry that an extrapolated multiplicative step leaves: such a step never leaves zero again."""
 
+LAST_STEPS = 100
+"""Multiplicative steps on U for a final V."""
+
 HIDDEN_BACKGROUND = 0.01
 """Share of a flat row in what a divergence foretells of hidden cells: held to be impossible, a cell that is there would
 cost infinitely much, and all ranks would look alike."""

@@ -14,8 +14,9 @@ from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, refit_rows, row_norms, stacked
 from fedfactor.kernels.nmf.missing_cells import Penalty, masked_step, masked_sums, observed_squared_norm
+from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
 from fedfactor.kernels.nmf.steps import solve_rows, squared_error
-from fedfactor.kernels.products import gram, squared_norm, sums
+from fedfactor.kernels.products import gram, squared_norm
 
 
 @record
@@ -107,11 +108,18 @@ class SquaredError(Squares):
 
     def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> Sums:
         """Sum the two products; what an owner's own components explain is taken off the data first."""
-        k, G, A = V.shape[0], gram(U), sums(U, X)
+        k, (G, A) = V.shape[0], sums_of_rows(U, X)
         if own is None:
             return Sums(G, A)
         rest = np.float64(squared_error(total, A[k:], G[k:, k:], own))
         return Sums(G[:k, :k], A[:k] - G[:k, k:] @ own, rest=rest)
+
+    def rows_and_sums(
+        self, U: Array, X: Array, V: Array, mask: Any, *, sweeps: int, pay: Penalty, total: float
+    ) -> tuple[Array, Sums]:
+        """Do both while a block of rows is in cache."""
+        U, G, A = one_pass(X, V, U, sweeps=sweeps, l1=pay.l1, l2=pay.l2)
+        return U, Sums(G, A)
 
     def step(self, V: Array, up: Sums, pooled: Sums, share: float, sweeps: int, pay: tuple[float, float]) -> Step:
         """Sweep over V; the loss follows from the sums without a further message."""
@@ -147,7 +155,7 @@ class MissingCells(Squares):
         if mask is not None:
             N, D, sse = masked_sums(U, X, mask, both)
             return MaskedSums(gram(U[:, :k]), N[:k], D[:k], sse=np.float64(sse))
-        G, A = gram(U), sums(U, X)
+        G, A = sums_of_rows(U, X)
         sse = np.float64(squared_error(total, A, G, both))
         return MaskedSums(G[:k, :k], A[:k], (G @ both)[:k], sse=sse)
 

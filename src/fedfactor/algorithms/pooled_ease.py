@@ -1,0 +1,378 @@
+"""PooledEASE: lists of items from what pooled users touched together, by one exchange of a Gram matrix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Shard
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.settings import declares_settings, set_by_privacy, setting
+from fedfactor.core.tree import Array, record
+from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.once import once
+from fedfactor.kernels.ratings.aside import only_cells
+from fedfactor.kernels.ratings.item_weights import (
+    balanced_rows,
+    common_pairs,
+    gram_half,
+    item_weights,
+    low_rank_weights,
+    units,
+    unlikely_pairs,
+)
+from fedfactor.kernels.ratings.least_squares import half_size
+from fedfactor.kernels.ratings.model import observed
+
+BLOCK = 256
+"""Users whose scores of all items exist at one time."""
+
+
+@record
+class Count:
+    """Down: count the users of each item."""
+
+    nothing: Array
+
+
+@record
+class AskGram:
+    """Down: which columns to take into the Gram matrix."""
+
+    columns: Array
+
+
+@record
+class AskProduct:
+    """Down: some columns, and the directions to multiply the Gram matrix by."""
+
+    columns: Array
+    Q: Array
+
+
+@record
+class Counts:
+    """Up: users who touched each item, and users."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    users: Array
+    rows: Array
+
+
+@record
+class Gram:
+    """Up: half of ``XᵀX`` and, where pairs of few users are to be found, half of how many users share two items."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    half: Array
+    pairs: Array | None = None
+
+
+@record
+class Product:
+    """Up: ``XᵀX Q``."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    Y: Array
+
+
+@record
+class Weights:
+    """Down: the columns with weights, and the weights, whole or as a product ``F B``, with directions to go on from."""
+
+    columns: Array
+    B: Array
+    F: Array | None = None
+    Q: Array | None = None
+
+
+@record
+class Local:
+    """Stays home: nothing but the number of users."""
+
+    n_rows: Array
+
+
+@record
+class Server:
+    """The server's memory."""
+
+    columns: Array
+    users: Array
+    rows: Array
+    Q: Array | None
+    steps: Array
+    ridge: Array
+    done: Array
+
+
+@record
+class ItemFactors(LocalFactors):
+    """Rows U and weights V; of the low-rank form also F (m × d), with which new rows become rows of U."""
+
+    F: Array | None = None
+
+
+@declares_settings
+class PooledEASE(Algorithm):
+    r"""Lists of items, each item predicted from the others that a user touched, as if all users were in one place.
+
+    .. math:: \min_B \|X - X B\|^2 + \lambda\|B\|^2 \quad \text{with} \quad \mathrm{diag}(B) = 0
+
+    whose solution :math:`B = I - P\,\mathrm{diag}(P)^{-1}`, :math:`P = (X^\top X + \lambda I)^{-1}`, depends on the
+    data through one Gram matrix: a sum over users, whoever owns them.
+
+    Notes
+    -----
+    Federated = pooled: the sums are those of pooled rows. Two exchanges: numbers of users (m), then m'(m' + 1) / 2
+    numbers for the m' items of enough users. Low rank: m' d single-precision numbers for each of ``exchanges``. The
+    server solves once, O(m'³), and sends B to all. Memory at home: U of the whole form is as large as users × items; a
+    face never makes scores of more than a few users at a time.
+
+    A Gram matrix of zeros and ones counts users who touched both of two items, and most pairs of rare items have one.
+    Such a count shows everybody who sees B, or the sum, that some user touched both. ``min_pairs=3`` closes this for
+    those who receive B; a server that must not see the counts either needs noise (``dp``).
+
+    References
+    ----------
+    .. [1] H. Steck, "Embarrassingly shallow autoencoders for sparse data", WWW 2019. doi:10.1145/3308558.3313710
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> X = (np.random.default_rng(0).random((60, 8)) < 0.4) * 1.0
+    >>> one = fedfactor.run(PooledEASE(), {"a": X}, seed=0)
+    >>> two = fedfactor.run(PooledEASE(), {"a": X[:20], "b": X[20:]}, seed=0)
+    >>> bool(np.allclose(one.V, two.V)), two.rounds
+    (True, 2)
+    """
+
+    low_rank: int | None = setting(
+        "None: the whole Gram matrix travels. A number d: only its products with d directions do, m × d numbers in "
+        "each of a few exchanges, and the weights have rank d off their diagonal.",
+        default=None,
+        at_least=1,
+    )
+    ridge: float = setting("Regularisation λ of the weights.", default=40.0, above=0)
+    counts: Literal["log", "binary", "raw"] = setting(
+        "What a stored number r stands for: :math:`\\log_2(1 + r)`, 1, or r itself.", default="log"
+    )
+    balance: float = setting(
+        "Rows are divided by their norm to this power: 0 counts users by what they touched, 1 all alike.",
+        default=0.5,
+        at_least=0,
+        at_most=1,
+    )
+    min_users: int = setting(
+        "Items that fewer users touched, over all owners, are left out, and never recommended.", default=3, at_least=1
+    )
+    min_pairs: int = setting(
+        "Pairs of items that fewer users share are replaced by what chance would make them before the weights are made "
+        "and sent to all. 1 replaces none; above 1, numbers of common users travel beside the Gram matrix. Whole form "
+        "only.",
+        default=1,
+        at_least=1,
+    )
+    exchanges: int = setting(
+        "Of the low-rank form: multiplications by the Gram matrix, each with the directions that the last one gave.",
+        default=3,
+        at_least=1,
+    )
+    row_clip: float | None = set_by_privacy(
+        "Rows are shortened to this norm. There is then no counting of users, so ``min_users`` and ``min_pairs`` must "
+        "be 1, and the whole form needs one exchange: give ``rounds=1`` (the low-rank form: ``rounds=exchanges``), so "
+        "that the budget is not spread over exchanges that do not take place.",
+        default=None,
+    )
+    row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
+
+    handles_missing: ClassVar[bool] = True
+    pooled: ClassVar[bool] = True
+    default_rounds: ClassVar[int] = 10
+
+    @property
+    def rounding(self) -> float:
+        """How far V may move when users change owners: products travel in single precision."""
+        return 1e-8 if self.low_rank is None else 1e-4
+
+    def check(self, meta: Meta) -> None:
+        """Refuse settings that cannot work."""
+        if self.low_rank is not None and not 1 <= self.low_rank <= meta.n_features:
+            raise ValueError(f"low_rank={self.low_rank} must lie between 1 and {meta.n_features}, or be None.")
+        if self.low_rank is not None and self.min_pairs > 1:
+            raise ValueError("min_pairs needs the whole Gram matrix. Leave low_rank out, or min_pairs at 1.")
+        if self.row_clip is not None and (self.min_users > 1 or self.min_pairs > 1):
+            raise ValueError(
+                "min_users and min_pairs look at exact counts, which noise does not protect. Set both to 1 with dp."
+            )
+
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """Count users, then a Gram matrix or products with it; down the columns, directions, and weights."""
+        m, kind, whole = meta.n_features, meta.dtype, Leaf("int64", ())
+        columns, row = Leaf("int64", (m,), exact=False), Leaf(kind, (m,))
+        found: dict[type, Spec] = {}
+        if self.row_clip is None:
+            found |= {Count: {"nothing": whole}, Counts: {"users": row, "rows": Leaf("float64", ())}}
+        if self.low_rank is None:
+            half = Leaf(kind, (half_size(m),), exact=False)
+            found |= {AskGram: {"columns": columns}, Gram: {"half": half}}
+            found[Gram] = {"half": half, "pairs": half} if self.min_pairs > 1 else {"half": half}
+            return found | {Weights: {"columns": columns, "B": Leaf(kind, (m, m), exact=False)}}
+        d = self.low_rank
+        directions = Leaf("float32", (m, d), exact=False)
+        found |= {AskProduct: {"columns": columns, "Q": directions}, Product: {"Y": directions}}
+        high, wide = Leaf(kind, (m, d), exact=False), Leaf(kind, (d, m), exact=False)
+        return found | {Weights: {"columns": columns, "B": wide, "F": high, "Q": directions}}
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Any]:
+        """Ask for counts; where noise protects rows, for the matrix at once."""
+        m = meta.n_features
+        none = np.int64(0)
+        users = np.zeros(m, meta.dtype)
+        server = Server(np.arange(m), users, np.float64(0), None, none, np.float64(self.ridge), none)
+        if self.row_clip is None:
+            return server, Count(none)
+        return self._ask(server, at)
+
+    def _ask(self, state: Server, at: Round) -> tuple[Server, Any]:
+        if self.low_rank is None:
+            return state, AskGram(state.columns)
+        drawn = at.shared_rng("directions").normal(size=(len(state.columns), self.low_rank))
+        return self._next(state, drawn)
+
+    def _next(self, state: Server, Y: Array) -> tuple[Server, AskProduct]:
+        """Go on with an orthonormal basis of what came, which makes one row's share at most its squared norm."""
+        Q = np.linalg.qr(np.asarray(Y, np.float64))[0].astype(np.float32)
+        return replace(state, Q=Q), AskProduct(state.columns, Q)
+
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
+        """Keep nothing."""
+        return Local(np.int64(shard.n_rows))
+
+    def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
+        """Count, or multiply."""
+        R = self._touched(shard.X, shard.mask)
+        if isinstance(down, Count):
+            users = np.bincount(R.indices, minlength=R.shape[1]).astype(R.dtype)
+            return state, Counts(users, np.float64(R.shape[0]))
+        columns = np.asarray(down.columns)
+        part = _some(R, columns)
+        Z = balanced_rows(units(part, self.counts), self.balance, self.row_clip)
+        if self.low_rank is not None:
+            Q = np.asarray(down.Q, np.float64)
+            return state, Product(np.asarray(Z.T @ (Z @ Q)).astype(np.float32))
+        pairs = common_pairs(part).astype(R.dtype) if self.min_pairs > 1 else None
+        return state, Gram(gram_half(Z).astype(R.dtype), pairs)
+
+    def _touched(self, X: Array, mask: Any) -> Any:
+        R = observed(X, mask)
+        if R.nnz and not (R.data != 0).all():
+            R = only_cells(R, R.data != 0)
+        if (R.data < 0).any():
+            raise DataError("Signs of interest cannot be negative. Leave out what users disliked.")
+        return R
+
+    def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
+        """Choose the columns, ask for the next product, or solve; those who stayed away are like those who came."""
+        if isinstance(up, Counts):
+            keep = np.flatnonzero(np.asarray(up.users) >= self.min_users)
+            state = replace(state, columns=keep, users=up.users[keep], rows=np.float64(up.rows))
+            return self._ask(state, at)
+        if isinstance(up, Gram):
+            return self._solved(state, up)
+        before = state.Q
+        state, ask = self._next(replace(state, steps=state.steps + 1), up.Y)
+        if int(state.steps) < self.exchanges:
+            return state, ask
+        F, H = low_rank_weights(up.Y, before, float(self.ridge))
+        kind = state.users.dtype
+        return replace(state, done=np.int64(1)), Weights(state.columns, H.astype(kind), F.astype(kind), ask.Q)
+
+    def _solved(self, state: Server, up: Gram) -> tuple[Server, Weights]:
+        m = len(state.columns)
+        one, two = np.triu_indices(m)
+        G = np.empty((m, m))
+        G[one, two] = G[two, one] = up.half
+        if up.pairs is not None:
+            pairs = np.empty((m, m))
+            pairs[one, two] = pairs[two, one] = np.rint(np.asarray(up.pairs, np.float64))
+            G = unlikely_pairs(G, pairs, self.min_pairs, float(state.rows))
+        B, ridge = item_weights(G, float(self.ridge))
+        state = replace(state, ridge=np.float64(ridge), done=np.int64(1))
+        return state, Weights(state.columns, B.astype(up.half.dtype))
+
+    def converged(self, state: Server) -> bool:
+        """Tell whether the weights are made."""
+        return bool(int(state.done))
+
+    def report(self, state: Server) -> dict[str, float]:
+        """Tell how many items have weights, and the regularisation that was used."""
+        return {"items": float(len(state.columns)), "ridge": float(state.ridge)} if int(state.done) else {}
+
+    def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
+        """Bound what one row adds: the squared norm of a shortened row, as an outer product or times a basis."""
+        if self.row_clip is None:
+            return None
+        # Half of an outer product is no longer than the whole; an orthonormal basis lengthens nothing.
+        return "row", float(self.row_clip) ** (2 * (1 - self.balance))
+
+    def finish(self, shard: Shard, state: Local, down: Any) -> ItemFactors:
+        """Keep the weights, and what the rows become before they meet them."""
+        R = self._touched(shard.X, shard.mask)
+        m, kind = shard.n_features, R.dtype
+        if not isinstance(down, Weights):
+            d = m if self.low_rank is None else self.low_rank
+            return self._kept(R, np.zeros((d, m), kind), None if self.low_rank is None else np.zeros((m, d), kind))
+        columns = np.asarray(down.columns)
+        if down.F is None:
+
+            def spread(B: np.ndarray) -> np.ndarray:
+                out = np.zeros((m, m), kind)
+                out[np.ix_(columns, columns)] = B
+                return out
+
+            # The owners of a simulation share one such matrix: it is by far the largest thing they keep.
+            return self._kept(R, down.B if len(columns) == m else once(spread, down.B), None)
+        F, H = np.zeros((m, down.F.shape[1]), kind), np.zeros((len(down.B), m), kind)
+        F[columns], H[:, columns] = down.F, down.B
+        return self._kept(R, H, F)
+
+    def _kept(self, R: Any, V: np.ndarray, F: np.ndarray | None) -> ItemFactors:
+        return ItemFactors(self._rows(R, F), V, F=F)
+
+    def _rows(self, R: Any, F: Array | None) -> np.ndarray:
+        Z = units(R, self.counts)
+        return Z.toarray() if F is None else np.asarray(Z @ F).astype(R.dtype)
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Turn new rows into rows of U: nothing is solved for."""
+        R = self._touched(X, mask)
+        F = factors.F if isinstance(factors, ItemFactors) else None
+        return self._rows(R.astype(factors.V.dtype), F)
+
+    def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:
+        """Measure the squared error over touched cells, each of which wishes for what it stands for."""
+        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
+        R, sse = units(self._touched(*shard.scored), self.counts), 0.0
+        for start in range(0, R.shape[0], BLOCK):  # scores of a few users at a time
+            part = R[start : start + BLOCK].tocoo()
+            fitted = (factors.U[start : start + BLOCK] @ factors.V)[part.row, part.col]
+            sse += float(np.square(part.data - fitted, dtype=np.float64).sum())
+        return Score.of(sse, R.nnz, float(np.square(R.data, dtype=np.float64).sum()))
+
+
+def _some(R: Any, columns: np.ndarray) -> Any:
+    """Return some columns, numbered anew."""
+    if len(columns) == R.shape[1]:
+        return R
+    place = np.full(R.shape[1], -1, np.int64)
+    place[columns] = np.arange(len(columns))
+    part = only_cells(R, place[R.indices] >= 0)
+    indices = place[part.indices].astype(R.indices.dtype)
+    return type(R)((part.data, indices, part.indptr), shape=(R.shape[0], len(columns)))

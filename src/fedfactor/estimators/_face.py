@@ -1,0 +1,294 @@
+"""How an estimator gets its signature and its docstring: from its algorithm's settings, and from those of every run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, Field, replace
+from inspect import Parameter, Signature, cleandoc
+from typing import Any, ClassVar, Self, TypeVar, get_type_hints
+
+from sklearn.base import BaseEstimator
+
+from fedfactor.core.docstrings import join_sections, split_sections
+from fedfactor.core.federation import Federation, Missing
+from fedfactor.core.protocol import Algorithm
+from fedfactor.core.run import Run
+from fedfactor.core.settings import (
+    KEY,
+    Setting,
+    check_settings,
+    offer_former_names,
+    renamed,
+    setting,
+    settings_of_class,
+)
+from fedfactor.engines.base import Engine
+from fedfactor.engines.callbacks import watcher
+from fedfactor.engines.run import run
+
+T = TypeVar("T", bound=type)
+
+
+def offers_settings(cls: T) -> T:
+    """Collect the settings that a class declares in its body, for the faces that inherit from it."""
+    kinds = get_type_hints(cls)
+    found = {name: value for name, value in vars(cls).items() if isinstance(value, Field) and KEY in value.metadata}
+    cls._offered = tuple(Setting(name, kinds[name], each.default, each.metadata[KEY]) for name, each in found.items())
+    for name in found:
+        delattr(cls, name)  # an estimator's attributes are set when it is made
+    return cls
+
+
+class Face(BaseEstimator):
+    """An estimator whose ``__init__`` was made from declared settings."""
+
+    _method: ClassVar[type[Algorithm]]
+    _declared: ClassVar[tuple[Setting, ...]] = ()
+    _own: ClassVar[tuple[Setting, ...]] = ()
+    _example: ClassVar[str]
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        raise TypeError(f"{type(self).__name__} is no estimator by itself: put @face(...) above its class.")
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as in scikit-learn; names that a parameter had before are taken with a warning.
+
+        Parameters
+        ----------
+        **params
+            By name.
+
+        Returns
+        -------
+        self
+        """
+        return super().set_params(**renamed(type(self).__name__, params, list(self._declared), values=False))
+
+    def _algorithm(self) -> Algorithm:
+        """Make the algorithm; refuse settings, of it and of this estimator, that their declarations do not allow."""
+        algorithm = self._method(**{each.name: getattr(self, each.name) for each in settings_of_class(self._method)})
+        check_settings(algorithm)
+        check_settings(self, list(self._own))
+        return algorithm
+
+
+@offers_settings
+class EveryRun:
+    """What every run takes."""
+
+    rounds: int | None = setting("Rounds at most; by default {rounds}.", default=None, at_least=1)
+    n_clients: int = setting(
+        "Owners to whom {rows} are dealt at random when neither {data} nor ``groups`` says who owns them.",
+        default=1,
+        at_least=1,
+    )
+    engine: str | Engine = setting("How messages travel.", default="local")
+    privacy: Any = setting(
+        'What protects uploads on their way: ``"secure-sum"``, :func:`fedfactor.dp`, ``"median"``; see '
+        ":func:`fedfactor.run`. ``run_.privacy`` says who could see what.",
+        default=None,
+        shown="str, dp(...), transform, or tuple of these",
+    )
+    random_state: Any = setting(
+        "Seed of every stream; None draws one, kept in ``run_.seed``.",
+        default=None,
+        shown="int, RandomState, Generator or None",
+    )
+    verbose: int | bool
+
+    def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
+        watch = watcher(int(self.verbose), type(self).__name__)
+        return run(
+            algorithm,
+            federation,
+            engine=engine,
+            rounds=self._exchanges(),
+            seed=seed,
+            privacy=self.privacy,
+            callbacks=watch,
+        )
+
+    def _exchanges(self) -> int | None:
+        return self.rounds
+
+
+@offers_settings
+class MissingCells:
+    """What marks cells that nobody observed."""
+
+    missing_values: Missing = setting(
+        "None: NaN is an error and unstored sparse cells are zero. NaN or another number: such cells are missing. "
+        '``"unstored"``: only the stored cells of sparse matrices were observed.',
+        default=None,
+        check=False,
+        shown='nan, number or "unstored"',
+    )
+
+
+@offers_settings
+class Progress:
+    """What is told while a run goes on."""
+
+    verbose: int | bool = setting(
+        "1 or more: a bar on a terminal, lines in the log elsewhere.", default=0, at_least=0, shown="int"
+    )
+
+
+@offers_settings
+class BooleanRows:
+    """How rows become zeros and ones."""
+
+    binarize: float | None = setting(
+        "Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything "
+        "else is refused.",
+        default=None,
+    )
+
+
+@offers_settings
+class Restarts:
+    """How often a run is begun."""
+
+    n_init: int = setting(
+        "Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.",
+        default=1,
+        at_least=1,
+    )
+
+
+@offers_settings
+class RatingScale:
+    """Between which ratings predictions lie."""
+
+    scale: tuple[float, float] | None = setting(
+        "The lowest and the highest rating, to which predictions are clipped; by default the smallest and the largest "
+        "in ``fit``.",
+        default=None,
+        shown="(low, high)",
+    )
+
+
+@offers_settings
+class Seeded:
+    """What draws the start."""
+
+    random_state: Any = setting("Draws the start.", default=None, shown="int, RandomState, Generator or None")
+
+
+def face(
+    method: type[Algorithm] | None = None, *, n_components: int = 2, without: tuple[str, ...] = ()
+) -> Callable[[T], T]:
+    """Make a class an estimator: its parameters are the settings of an algorithm, and those that its bases offer.
+
+    Parameters
+    ----------
+    method : type, optional
+        The algorithm; without one the class declares its settings itself.
+    n_components : int, default=2
+        The rank when none is given, where the algorithm has no default.
+    without : tuple of str
+        Settings of the bases that this estimator does not have.
+
+    Returns
+    -------
+    decorator
+        It adds ``__init__`` with an explicit signature, and writes the sections "Parameters" and "Attributes" of the
+        docstring: the latter from the docstrings of the bases, whose entries the class's own replace.
+    """
+
+    def make(cls: T) -> T:
+        offers_settings(cls)
+        own = [each for base in cls.__mro__ for each in vars(base).get("_offered", ()) if each.name not in without]
+        theirs = [] if method is None else settings_of_class(method)
+        both = {each.name: each for each in own} | {each.name: each for each in theirs if each.words}
+        first = [each.name for each in theirs if each.name not in {one.name for one in own}]
+        known = {each.name: each for each in theirs} | both
+        rank = ["n_components"] if "n_components" in known else []
+        names = list(dict.fromkeys([*rank, *first, *(each.name for each in own)]))
+        settings = tuple(_in_context(known[name], cls, method, n_components) for name in names)
+        if method is not None:
+            cls._method = method
+        cls._declared = settings
+        cls._own = tuple(each for each in settings if each.name not in {one.name for one in theirs})
+        cls.__init__ = _init(cls, settings)
+        cls.__doc__ = _documented(cls, method, settings)
+        offer_former_names(cls, list(settings))
+        return cls
+
+    return make
+
+
+def _init(cls: type, settings: tuple[Setting, ...]) -> Callable[..., None]:
+    kinds = [Parameter.POSITIONAL_OR_KEYWORD, *[Parameter.KEYWORD_ONLY] * (len(settings) - 1)]
+    explicit = [
+        Parameter(each.name, kind, default=each.default, annotation=each.kind)
+        for each, kind in zip(settings, kinds, strict=True)
+    ]
+    made = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *explicit], return_annotation=None)
+
+    def __init__(self: Any, *given: Any, **named: Any) -> None:
+        try:
+            bound = made.bind(self, *given, **renamed(cls.__name__, named, list(settings), values=False))
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}: {error}") from None
+        bound.apply_defaults()
+        for each in settings:
+            setattr(self, each.name, bound.arguments[each.name])
+
+    __init__.__signature__ = made  # type: ignore[attr-defined]
+    __init__.__annotations__ = {each.name: each.kind for each in settings} | {"return": None}
+    __init__.__qualname__, __init__.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    return __init__
+
+
+def _in_context(each: Setting, cls: type, method: type[Algorithm] | None, rank: int) -> Setting:
+    """Say of a setting what depends on the algorithm."""
+    words, default = each.words, each.default
+    if default is MISSING:
+        default = rank
+        if rank == 2:
+            words += " No rule can choose it without a look at the data: 2 is the smallest that tells rows apart."
+    if each.name == "missing_values" and method is not None and not method.handles_missing:
+        words = "For the sake of one signature: this method refuses rows with missing cells."
+    if method is not None:
+        most = method.default_rounds
+        ratings = not hasattr(cls, "transform")
+        fixed = isinstance(most, int) and most < 10_000  # more is said by methods that end by themselves
+        words = words.replace("{rounds}", str(most) if fixed else "as many as the method needs")
+        words = words.replace("{rows}", "users" if ratings else "rows").replace(
+            "{data}", "the data" if ratings else "X"
+        )
+    return replace(each, default=default, declared=replace(each.declared, words=words))
+
+
+def _documented(cls: type, method: type[Algorithm] | None, settings: tuple[Setting, ...]) -> str:
+    head, sections = split_sections(cls.__doc__ or "")
+    if method is not None:
+        summary, _, rest = head.partition("\n\n")
+        problem = re.search(r"\.\. math::.*?(?=\n\n|\Z)", split_sections(method.__doc__ or "")[0], re.DOTALL)
+        parts = [summary, *([problem[0]] if problem and ".. math::" not in head else []), *([rest] if rest else [])]
+        needs = "" if method.handles_missing else " Needs complete rows."
+        where = (
+            f"The face of :class:`fedfactor.algorithms.{method.__name__}`, which says how it works and what travels."
+        )
+        head = "\n\n".join([*parts, where + needs])
+    found: dict[str, str] = {}
+    for base in reversed([base for base in cls.__mro__ if base.__module__.startswith("fedfactor.")]):
+        found |= _entries(split_sections(vars(base).get("__doc__") or "")[1].get("Attributes", ""))
+    sections.pop("Attributes", None)
+    sections.setdefault("Examples", cleandoc(cls._example).replace("{name}", cls.__name__))
+    return join_sections(
+        head,
+        {
+            "Parameters": "\n".join(each.entry() for each in settings),
+            "Attributes": "\n".join(found.values()),
+            **sections,
+        },
+    )
+
+
+def _entries(section: str) -> dict[str, str]:
+    """Cut a section into its entries, by name."""
+    parts = re.split(r"\n(?=\S)", section) if section else []
+    return {part.partition(" : ")[0]: part for part in parts}

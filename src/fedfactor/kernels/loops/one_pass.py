@@ -1,0 +1,305 @@
+"""Loops that read a block of rows once: products with V, sweeps of U, and sums over the rows while they are in cache.
+
+Written for :mod:`fedfactor.kernels.compiled`; :mod:`fedfactor.kernels.nmf.one_pass` calls them. Rows are worked on in
+groups of `lanes`, side by side: W and B hold a group transposed (k × lanes), so that a coordinate of all its rows is
+one contiguous vector. The last group is padded, and every row sees the same arithmetic wherever it stands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Letters of the arguments: see compiled.py.
+PLANS = {
+    "dense_rows": ("rTRRRWnnnnstnnQQWWW", "contract"),
+    "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
+    "sparse_columns": ("iidRnnnQ", "contract"),
+    "sweep_rows": ("rrRRwnnnstWW", "contract"),
+}
+
+_BUILT = (
+    "dot_tile", "outer_tile", "outer_column", "coordinate",
+    "gather_one", "gather_two", "gather_four", "scatter_one", "scatter_two", "scatter_four",
+)  # fmt: skip
+dot_tile = outer_tile = outer_column = coordinate = None
+gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = None
+TILE = ROWS = 0
+
+
+def prepare(numba) -> None:
+    """Build the vector code, once, before the first loop is compiled."""
+    global TILE, ROWS
+    if TILE:
+        return
+    from fedfactor.kernels.loops import vectors
+
+    room = globals()
+    room.update({name: getattr(vectors, name) for name in _BUILT})
+    room.update(
+        {loop.__name__: numba.njit(loop, nogil=True) for loop in (sweep_group, load_group, gather, scatter, flush)}
+    )
+    room["add_gram"] = numba.njit(add_gram, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+    ROWS, TILE = vectors.rows_of_tile(), vectors.TILE
+
+
+def sweep_group(W, B, G, inverse, k, sweeps, tol):
+    """Sweep over the coordinates of a group of rows; with a tolerance, rows that have settled rest."""
+    lanes = W.shape[1]
+    size = W.itemsize
+    w, b, g = W.ctypes.data, B.ctypes.data, G.ctypes.data
+    if tol <= 0:
+        for _ in range(sweeps):
+            for t in range(k):
+                if inverse[0, t] > 0:
+                    coordinate(W, w, b, g + t * G.shape[1] * size, inverse[0, t], t, k, 0, 0)
+        return
+    live = np.ones(lanes, W.dtype)
+    moved = np.zeros(lanes)
+    first = np.zeros(lanes)
+    for sweep in range(sweeps):
+        for j in range(lanes):
+            moved[j] = 0
+        for t in range(k):
+            if inverse[0, t] > 0:
+                coordinate(W, w, b, g + t * G.shape[1] * size, inverse[0, t], t, k, live.ctypes.data, moved.ctypes.data)
+        going = False
+        for j in range(lanes):
+            if sweep == 0:
+                first[j] = moved[j]
+            if moved[j] <= tol * tol * first[j]:
+                live[j] = 0
+            elif live[j] > 0:
+                going = True
+        if not going:
+            break
+
+
+def add_gram(W, H):
+    """Add the products of the rows of W with each other to H."""
+    k, lanes = W.shape
+    for t in range(k):
+        for q in range(t + 1):
+            total = W[0, 0] - W[0, 0]
+            for j in range(lanes):
+                total += W[t, j] * W[q, j]
+            H[t, q] += total
+            if q < t:
+                H[q, t] += total
+
+
+def load_group(U, top, count, W):
+    """Put rows of U side by side, and zeros after them."""
+    k = U.shape[1]
+    for t in range(k):
+        for j in range(count):
+            W[t, j] = U[top + j, t]
+        for j in range(count, W.shape[1]):
+            W[t, j] = 0
+
+
+def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, A, H, W, B, ends):
+    """Improve rows ``start:stop`` of U for the rows of X, and add their sums to A and H.
+
+    The cells of a row lie side by side. Its first `head` cells, and those that do not fill a register at its end, are
+    copied and padded; the others are read where they are. V lies in packed tiles: before, whole registers, after; the
+    columns of A, which is in double precision as H is, in the same order. With ``fit = 0`` U stays as it is; with
+    ``sums = 0`` nothing is added. `W`, `B` and `ends` are scratch.
+    """
+    m, k = X.shape[1], U.shape[1]
+    padded, lanes = W.shape
+    across = ends.shape[1] // 2
+    whole = V.shape[1] - 2
+    rest = m - head - whole * across
+    turn = (across - head) % across
+    size = X.itemsize
+    ldx = X.strides[0] // size
+    tile = V.shape[1] * TILE * across * size
+    group = lanes // ROWS * ROWS
+    v, w, b, a, e = V.ctypes.data, W.ctypes.data, B.ctypes.data, A.ctypes.data, ends.ctypes.data
+    lda = A.shape[1]
+    zero = l1 - l1
+    for top in range(start, stop, group):
+        count = min(group, stop - top)
+        rows = X.ctypes.data + top * X.strides[0] + head * size
+        for j in range(count):
+            for c in range(head):
+                ends[j, across - head + c] = X[top + j, c]
+            for c in range(rest):
+                ends[j, across + c] = X[top + j, m - rest + c]
+        load_group(U, top, count, W)
+        if fit:
+            for i in range(0, count, ROWS):
+                for q in range(padded // TILE):
+                    dot_tile(
+                        V, rows, ldx, i, count - 1, whole, e, turn, v + q * tile, b + q * TILE * lanes * size, lanes
+                    )
+            if l1 != zero:
+                for t in range(k):
+                    for j in range(lanes):
+                        B[t, j] -= l1
+            sweep_group(W, B, G, inverse, k, sweeps, tol)
+            for j in range(count):
+                for t in range(k):
+                    out[top + j, t] = W[t, j]
+            for t in range(k):
+                for j in range(count, lanes):
+                    W[t, j] = zero
+        if sums:
+            for q in range(0, padded, TILE):
+                u = w + q * lanes * size
+                outer_column(V, e, 2 * across, count, u, lanes, a + q * lda * 8, lda)
+                outer_column(
+                    V, e + across * size, 2 * across, count, u, lanes, a + (q * lda + (whole + 1) * across) * 8, lda
+                )
+            for c in range(0, whole - ROWS + 1, ROWS):
+                for q in range(0, padded, TILE):
+                    cell = a + (q * lda + (c + 1) * across) * 8
+                    outer_tile(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+            for c in range(whole - whole % ROWS, whole):
+                for q in range(0, padded, TILE):
+                    cell = a + (q * lda + (c + 1) * across) * 8
+                    outer_column(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+            add_gram(W, H)
+
+
+def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
+    """Improve columns ``start:stop`` of `S` (k × n), which are the rows of a factor, for the products `P` (k × n)."""
+    k = S.shape[0]
+    lanes = W.shape[1]
+    for top in range(start, stop, lanes):
+        count = min(lanes, stop - top)
+        for t in range(k):
+            for j in range(count):
+                W[t, j] = S[t, top + j]
+                B[t, j] = P[t, top + j] - l1
+            for j in range(count, lanes):
+                W[t, j] = 0
+                B[t, j] = 0
+        sweep_group(W, B, G, inverse, k, sweeps, tol)
+        for t in range(k):
+            for j in range(count):
+                out[t, top + j] = W[t, j]
+
+
+def gather(indices, data, begin, end, D, row, across):
+    """Write the sum of stored cells ``begin:end`` times rows of D to `row`, a few registers at a time."""
+    wide, size = D.shape[1], D.itemsize
+    i, x, d, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, row.ctypes.data
+    at = 0
+    while at < wide:
+        left = (wide - at) // across
+        if left >= 4:
+            gather_four(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            at += 4 * across
+        elif left >= 2:
+            gather_two(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            at += 2 * across
+        else:
+            gather_one(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            at += across
+
+
+def scatter(indices, data, begin, end, row, out, shift, across):
+    """Add stored cells ``begin:end`` times `row` to the rows of `out`, the first of which is column `shift`."""
+    wide, size = out.shape[1], out.itemsize
+    i, x, o, r = indices.ctypes.data, data.ctypes.data, out.ctypes.data, row.ctypes.data
+    at = 0
+    while at < wide:
+        left = (wide - at) // across
+        if left >= 4:
+            scatter_four(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            at += 4 * across
+        elif left >= 2:
+            scatter_two(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            at += 2 * across
+        else:
+            scatter_one(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            at += across
+
+
+def flush(part, A, shift):
+    """Add what was summed in single precision to A (columns × components, double), and begin anew."""
+    k = A.shape[1]
+    for j in range(part.shape[0]):
+        for t in range(k):
+            A[shift + j, t] += part[j, t]
+        for t in range(part.shape[1]):
+            part[j, t] = 0
+
+
+def sparse_rows(
+    indptr, indices, data, D, G, inverse, U, out, start, stop, sweeps, l1, tol, fit, sums, across, A, H, W, B, part
+):
+    """Do for stored cells what :func:`dense_rows` does; D is Vᵀ, padded to whole registers, and A is transposed.
+
+    A register holds `across` numbers. Sums are taken in `part` (columns × padded components, zero before and after) and
+    moved to A from time to time. With
+    ``sums = 2`` only H is filled, and A is left to :func:`sparse_columns`.
+    """
+    k = U.shape[1]
+    lanes = W.shape[1]
+    zero = l1 - l1
+    pending = 0
+    line = np.zeros((1, D.shape[1]), W.dtype)
+    for top in range(start, stop, lanes):
+        count = min(lanes, stop - top)
+        load_group(U, top, count, W)
+        if fit:
+            for j in range(count):
+                gather(indices, data, indptr[top + j], indptr[top + j + 1], D, line, across)
+                for t in range(k):
+                    B[t, j] = line[0, t] - l1
+            for t in range(k):
+                for j in range(count, lanes):
+                    B[t, j] = zero
+            sweep_group(W, B, G, inverse, k, sweeps, tol)
+            for j in range(count):
+                for t in range(k):
+                    out[top + j, t] = W[t, j]
+        if sums:
+            add_gram(W, H)
+        if sums == 1:
+            for j in range(count):
+                for t in range(k):
+                    line[0, t] = W[t, j]
+                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, 0, across)
+            pending += indptr[top + count] - indptr[top]
+            if pending > 8 * part.shape[0]:
+                flush(part, A, 0)
+                pending = 0
+    if sums == 1:
+        flush(part, A, 0)
+
+
+def sparse_columns(indptr, indices, data, U, left, right, across, A):
+    """Fill columns ``left:right`` of UᵀX (A is transposed) from CSR rows whose column numbers rise."""
+    n, k = U.shape
+    wide = (k + across - 1) // across * across
+    part = np.zeros((right - left, wide), U.dtype)
+    line = np.zeros((1, wide), U.dtype)
+    pending = 0
+    for i in range(n):
+        low, high = indptr[i], indptr[i + 1]
+        while low < high:
+            middle = (low + high) // 2
+            if indices[middle] < left:
+                low = middle + 1
+            else:
+                high = middle
+        begin = low
+        high = indptr[i + 1]
+        while low < high:
+            middle = (low + high) // 2
+            if indices[middle] < right:
+                low = middle + 1
+            else:
+                high = middle
+        if low > begin:
+            for t in range(k):
+                line[0, t] = U[i, t]
+            scatter(indices, data, begin, low, line, part, left, across)
+            pending += low - begin
+            if pending > 8 * (right - left):
+                flush(part, A, left)
+                pending = 0
+    flush(part, A, left)

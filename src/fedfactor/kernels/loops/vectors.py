@@ -1,0 +1,348 @@
+"""Small pieces of vector code that compiled loops call: numbers stay in registers where plain loops would store them.
+
+Each piece is an intrinsic of numba, written in the compiler's own vector types, so that what it costs does not depend
+on what the compiler makes of a loop. All take addresses and distances in elements. Sizes follow the processor: `width`
+numbers fill a register, and a tile of ``TILE × rows`` sums leaves room for what is multiplied.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import llvmlite.binding
+import llvmlite.ir as ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+TILE = 4
+"""Components that are worked on together; ranks are padded to a multiple of it."""
+
+GROUP = 8
+"""Registers of rows that are swept side by side: as many chains of additions as two units need to stay busy."""
+
+
+@functools.cache
+def _machine() -> tuple[int, int]:
+    """Return the bytes of a vector register, and the rows of a tile."""
+    features = llvmlite.binding.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 64, 6  # 32 registers: 24 sums, 4 + 1 factors
+    if features.get("avx2"):
+        return 32, 3  # 16 registers: 12 sums, 3 + 1 factors
+    return 16, 3 if llvmlite.binding.get_default_triple().startswith("x86") else 6
+
+
+def width(itemsize: int) -> int:
+    """Return how many numbers of this size fill a register."""
+    return _machine()[0] // itemsize
+
+
+def rows_of_tile() -> int:
+    """Return how many rows (or registers of columns) a tile has."""
+    return _machine()[1]
+
+
+class _Code:
+    """Writes vector instructions for one number type."""
+
+    def __init__(self, builder, number) -> None:
+        self.builder = builder
+        self.scalar = ir.FloatType() if number == types.float32 else ir.DoubleType()
+        self.suffix = "f32" if number == types.float32 else "f64"
+        self.size = 4 if number == types.float32 else 8
+        self.width = width(self.size)
+        self.vector = ir.VectorType(self.scalar, self.width)
+        self.zero = ir.Constant(self.vector, None)
+        self.word = ir.IntType(64)
+
+    def number(self, value: int):
+        return ir.Constant(self.word, value)
+
+    def pointer(self, address, offset=None):
+        """Return a pointer to the element `offset` after an address."""
+        if offset is not None:
+            address = self.builder.add(address, self.builder.mul(offset, self.number(self.size)))
+        return self.builder.inttoptr(address, ir.PointerType())
+
+    def load(self, address, offset=None):
+        return self.builder.load(self.pointer(address, offset), typ=self.vector, align=self.size)
+
+    def store(self, value, address, offset=None):
+        self.builder.store(value, self.pointer(address, offset), align=self.size)
+
+    def splat(self, address, offset=None):
+        """Load one number into every lane."""
+        return self.spread(self.builder.load(self.pointer(address, offset), typ=self.scalar, align=self.size))
+
+    def spread(self, value):
+        one = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.width), [0] * self.width)
+        return self.builder.shuffle_vector(one, ir.Constant(self.vector, ir.Undefined), mask)
+
+    def fma(self, a, b, c):
+        name = f"llvm.fma.v{self.width}{self.suffix}"
+        fn = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(self.vector, [self.vector] * 3), name)
+        return self.builder.call(fn, [a, b, c])
+
+    def total(self, value):
+        """Add up the lanes."""
+        name = f"llvm.vector.reduce.fadd.v{self.width}{self.suffix}"
+        fn = cgutils.get_or_insert_function(
+            self.builder.module, ir.FunctionType(self.scalar, [self.scalar, self.vector]), name
+        )
+        return self.builder.call(fn, [ir.Constant(self.scalar, -0.0), value], fastmath=("reassoc",))
+
+    def cells(self, count: int, first=None):
+        """Return variables that the compiler keeps in registers."""
+        made = [cgutils.alloca_once(self.builder, self.vector) for _ in range(count)]
+        for cell in made:
+            self.builder.store(self.zero if first is None else first, cell)
+        return made
+
+    def get(self, cell):
+        return self.builder.load(cell, typ=self.vector)
+
+
+@intrinsic
+def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, turn, V, out, ldo):
+    """Write the products of a few rows with a packed tile of V to ``out[t * ldo + row]``, for rows from `row` on.
+
+    `X` is where the whole registers of the first row begin, `whole` how many there are; what lies before and after them
+    is in `ends`, two registers for each row, padded with zeros. Rows after `last` are taken to be `last`. The tile of V
+    has ``whole + 2`` times one register of each component: before, whole, after. Lanes are turned by `turn` before they
+    are added up, so that every column is added in its place wherever in memory a row begins.
+    """
+
+    def codegen(context, builder, signature, args):
+        _, X, ldx, row, last, whole, ends, turn, V, out, ldo = args
+        code = _Code(builder, signature.args[0].dtype)
+        R = rows_of_tile()
+        sums = code.cells(R * TILE)
+        size = code.number(code.size)
+        starts, borders = [], []
+        for r in range(R):
+            here = builder.add(row, code.number(r))
+            here = builder.select(builder.icmp_signed("<", here, last), here, last)
+            starts.append(builder.add(X, builder.mul(builder.mul(here, ldx), size)))
+            borders.append(builder.add(ends, builder.mul(here, code.number(2 * code.width * code.size))))
+
+        def step(sources, offset, place):
+            v = [code.load(V, builder.add(place, code.number(q * code.width))) for q in range(TILE)]
+            for r in range(R):
+                x = code.load(sources[r], offset)
+                for q in range(TILE):
+                    cell = sums[r * TILE + q]
+                    builder.store(code.fma(x, v[q], code.get(cell)), cell)
+
+        step(borders, code.number(0), code.number(0))
+        with cgutils.for_range(builder, whole) as loop:
+            register = builder.mul(loop.index, code.number(code.width))
+            place = builder.mul(builder.add(loop.index, code.number(1)), code.number(TILE * code.width))
+            step(starts, register, place)
+        place = builder.mul(builder.add(whole, code.number(1)), code.number(TILE * code.width))
+        step(borders, code.number(code.width), place)
+        twice = [cgutils.alloca_once(builder, ir.ArrayType(code.vector, 2)) for _ in sums]
+        places = [builder.ptrtoint(cell, code.word) for cell in twice]
+        for cell, place in zip(sums, places, strict=True):
+            code.store(code.get(cell), place)
+            code.store(code.get(cell), place, code.number(code.width))
+        for r in range(R):
+            for q in range(TILE):
+                offset = builder.add(builder.mul(code.number(q), ldo), builder.add(row, code.number(r)))
+                turned = code.load(places[r * TILE + q], turn)
+                builder.store(code.total(turned), code.pointer(out, offset), align=code.size)
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 10), codegen
+
+
+def _outer(columns: int):
+    """Return the code of a tile of TILE components and so many registers of columns."""
+
+    def codegen(context, builder, signature, args):
+        _, X, ldx, rows, U, ldu, A, lda = args
+        code = _Code(builder, signature.args[0].dtype)
+        wide = ir.VectorType(ir.DoubleType(), code.width)
+        sums = code.cells(TILE * columns)
+        with cgutils.for_range(builder, rows) as loop:
+            start = builder.mul(loop.index, ldx)
+            x = [code.load(X, builder.add(start, code.number(c * code.width))) for c in range(columns)]
+            for q in range(TILE):
+                u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
+                for c in range(columns):
+                    cell = sums[q * columns + c]
+                    builder.store(code.fma(u, x[c], code.get(cell)), cell)
+        for q in range(TILE):
+            for c in range(columns):
+                offset = builder.add(builder.mul(code.number(q), lda), code.number(c * code.width))
+                place = builder.inttoptr(builder.add(A, builder.mul(offset, code.number(8))), ir.PointerType())
+                value = code.get(sums[q * columns + c])
+                if code.size == 4:
+                    value = builder.fpext(value, wide)
+                builder.store(builder.fadd(builder.load(place, typ=wide, align=8), value), place, align=8)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@intrinsic
+def outer_tile(typingctx, like, X, ldx, rows, U, ldu, A, lda):
+    """Add ``UᵀX`` of TILE components and a few registers of columns to `A`, which is in double precision."""
+    return types.none(like, *[types.int64] * 7), _outer(rows_of_tile())
+
+
+@intrinsic
+def outer_column(typingctx, like, X, ldx, rows, U, ldu, A, lda):
+    """Do the same for one register of columns."""
+    return types.none(like, *[types.int64] * 7), _outer(1)
+
+
+@intrinsic
+def coordinate(typingctx, like, W, B, G, inverse, t, k, live, moved):
+    """Take the step on coordinate t of GROUP registers of rows.
+
+    `W` and `B` are k × (GROUP · width); `G` is the row t of the Gram matrix and `inverse` is ``1 / G_tt``. Where
+    `live` is an address, there lies a one for each row that moves and a zero for each that rests, and at `moved` the
+    squared distances gone, in double precision, to which this step is added.
+    """
+
+    def codegen(context, builder, signature, args):
+        _, W, B, G, inverse, t, k, live, moved = args
+        code = _Code(builder, signature.args[0].dtype)
+        lanes = code.number(GROUP * code.width)
+        start = builder.mul(t, lanes)
+        steps = [code.number(g * code.width) for g in range(GROUP)]
+        slope = code.cells(GROUP)
+        for g in range(GROUP):
+            builder.store(code.load(B, builder.add(start, steps[g])), slope[g])
+        with cgutils.for_range(builder, k) as loop:
+            minus = builder.fneg(code.splat(G, loop.index))
+            base = builder.mul(loop.index, lanes)
+            for g in range(GROUP):
+                builder.store(code.fma(minus, code.load(W, builder.add(base, steps[g])), code.get(slope[g])), slope[g])
+        scale = code.spread(inverse)
+        tracked = builder.icmp_signed("!=", live, code.number(0))
+        wide = ir.VectorType(ir.DoubleType(), code.width)
+        name = f"llvm.maxnum.v{code.width}{code.suffix}"
+        most = cgutils.get_or_insert_function(builder.module, ir.FunctionType(code.vector, [code.vector] * 2), name)
+        with builder.if_else(tracked) as (yes, no):
+            with yes:
+                for g in range(GROUP):
+                    place = builder.add(start, steps[g])
+                    old = code.load(W, place)
+                    new = builder.call(most, [code.fma(code.get(slope[g]), scale, old), code.zero])
+                    step = builder.fmul(builder.fsub(new, old), code.load(live, steps[g]))
+                    code.store(builder.fadd(old, step), W, place)
+                    far = step if code.size == 8 else builder.fpext(step, wide)
+                    gone = builder.inttoptr(builder.add(moved, code.number(8 * g * code.width)), ir.PointerType())
+                    square = builder.fadd(builder.load(gone, typ=wide, align=8), builder.fmul(far, far))
+                    builder.store(square, gone, align=8)
+            with no:
+                for g in range(GROUP):
+                    place = builder.add(start, steps[g])
+                    new = builder.call(most, [code.fma(code.get(slope[g]), scale, code.load(W, place)), code.zero])
+                    code.store(new, W, place)
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 3, like.dtype, *[types.int64] * 4), codegen
+
+
+def _position(code, context, builder, indices, kind, at):
+    """Load a column number and widen it."""
+    place = builder.add(indices, builder.mul(at, code.number(kind.bitwidth // 8)))
+    value = builder.load(builder.inttoptr(place, ir.PointerType()), typ=context.get_value_type(kind))
+    return value if kind.bitwidth == 64 else builder.sext(value, code.word)
+
+
+def _gather(registers: int):
+    """Return the code that sums stored cells times rows of D, so many registers wide."""
+    sets = max(1, GROUP // registers)
+
+    def codegen(context, builder, signature, args):
+        _, _, indices, data, begin, end, D, ldd, out = args
+        code = _Code(builder, signature.args[0].dtype)
+        kind = signature.args[1].dtype
+        sums = code.cells(sets * registers)
+
+        def cell(at, which):
+            value = code.splat(data, at)
+            row = builder.mul(_position(code, context, builder, indices, kind, at), ldd)
+            for c in range(registers):
+                here = sums[which * registers + c]
+                product = code.fma(value, code.load(D, builder.add(row, code.number(c * code.width))), code.get(here))
+                builder.store(product, here)
+
+        size = builder.sub(end, begin)
+        rounds = builder.sdiv(size, code.number(sets))
+        with cgutils.for_range(builder, rounds) as loop:
+            first = builder.add(begin, builder.mul(loop.index, code.number(sets)))
+            for which in range(sets):
+                cell(builder.add(first, code.number(which)), which)
+        done = builder.add(begin, builder.mul(rounds, code.number(sets)))
+        with cgutils.for_range(builder, builder.sub(end, done)) as loop:
+            cell(builder.add(done, loop.index), 0)
+        for c in range(registers):
+            total = code.get(sums[c])
+            for which in range(1, sets):
+                total = builder.fadd(total, code.get(sums[which * registers + c]))
+            code.store(total, out, code.number(c * code.width))
+        return context.get_dummy_value()
+
+    return codegen
+
+
+def _scatter(registers: int):
+    """Return the code that adds stored cells times a row to rows of the result, so many registers wide."""
+
+    def codegen(context, builder, signature, args):
+        _, _, indices, data, begin, end, row, out, ldo, shift = args
+        code = _Code(builder, signature.args[0].dtype)
+        kind = signature.args[1].dtype
+        u = [code.load(row, code.number(c * code.width)) for c in range(registers)]
+        with cgutils.for_range(builder, builder.sub(end, begin)) as loop:
+            at = builder.add(begin, loop.index)
+            value = code.splat(data, at)
+            column = builder.sub(_position(code, context, builder, indices, kind, at), shift)
+            place = builder.mul(column, ldo)
+            for c in range(registers):
+                here = builder.add(place, code.number(c * code.width))
+                code.store(code.fma(value, u[c], code.load(out, here)), out, here)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@intrinsic
+def gather_four(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+    """Write the sum of stored cells ``begin:end`` times rows of `D` to `out`: four registers."""
+    return types.none(like, kinds, *[types.int64] * 7), _gather(4)
+
+
+@intrinsic
+def gather_two(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+    """Do the same for two registers."""
+    return types.none(like, kinds, *[types.int64] * 7), _gather(2)
+
+
+@intrinsic
+def gather_one(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+    """Do the same for one register."""
+    return types.none(like, kinds, *[types.int64] * 7), _gather(1)
+
+
+@intrinsic
+def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
+    """Add stored cells ``begin:end`` times `row` to the rows of `out`, which begin at `shift`: four registers."""
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(4)
+
+
+@intrinsic
+def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
+    """Do the same for two registers."""
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(2)
+
+
+@intrinsic
+def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
+    """Do the same for one register."""
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(1)

@@ -1,0 +1,268 @@
+"""U for a given V, and the sums that the next V depends on, from one pass over the rows.
+
+A block of rows is multiplied with V, its rows of U are swept, and their sums are taken while the block is in cache;
+then the next one. Blocks are cut by the shape alone and their sums are added in a fixed order, in double precision, so
+the bits of the result do not depend on the number of threads; whoever is free takes the next block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from fedfactor.kernels import cuda
+from fedfactor.kernels.compiled import aligned, kernel
+from fedfactor.kernels.nmf.steps import inverse_diagonal, solve_rows, with_l2
+from fedfactor.kernels.products import cross, csr_parts, gram, gram_rows, row_bounds
+from fedfactor.kernels.products import sums as products
+from fedfactor.threads import for_blocks
+
+__all__ = ["Pass", "one_pass", "sums_of_rows"]
+
+Array = Any
+
+_CHUNKS = 32
+"""Most parts that are summed apart: enough for as many threads, and to let a free thread take what a slow one left."""
+
+_SMALL = 200_000
+"""Multiplications below which handing work to another thread costs more than it brings."""
+
+
+class Pass(NamedTuple):
+    """What a pass leaves: U, ``UᵀU`` and ``UᵀX`` (None where sums were not asked for)."""
+
+    U: Array
+    G: Array | None
+    A: Array | None
+
+
+def one_pass(
+    X: Array,
+    V: Array,
+    U: Array,
+    *,
+    sweeps: int,
+    tol: float = 0.0,
+    l1: float = 0.0,
+    l2: Any = 0.0,
+    sums: bool = True,
+) -> Pass:
+    r"""Sweep over U for a fixed V, and sum over its rows, reading X once.
+
+    .. math:: \min_{U \ge 0} \tfrac12 \|X - UV\|^2 + l_1 \sum U + \tfrac{l_2}{2} \|U\|^2, \qquad
+        G = U^\top U,\; A = U^\top X
+
+    Parameters
+    ----------
+    X : array or sparse matrix, shape (n, m)
+    V : array, shape (k, m)
+    U : array, shape (n, k)
+        Where the sweeps begin.
+    sweeps, tol, l1, l2
+        As in :func:`~fedfactor.kernels.nmf.steps.solve_rows`.
+    sums : bool
+        Whether to sum.
+
+    Returns
+    -------
+    Pass
+        U, G, A.
+
+    Notes
+    -----
+    Row i of U depends on row i of `X` and `U` and on `V` only. Sums of single-precision rows are taken in double
+    precision and rounded once. Time: 4 n m k operations (4 k for a stored cell of sparse rows) and 2 k² for each row
+    and sweep; beside the results, some copies of A.
+
+    Examples
+    --------
+    >>> X = np.array([[2.0, 2.0], [0.0, 4.0]])
+    >>> one_pass(X, np.ones((1, 2)), np.zeros((2, 1)), sweeps=1)
+    Pass(U=array([[2.],
+           [2.]]), G=array([[8.]]), A=array([[ 4., 12.]]))
+    """
+    if isinstance(X, np.ndarray):
+        run = kernel("dense_rows", X.dtype)
+        if run is not None and X.dtype == V.dtype == U.dtype:
+            return _dense(run, X, V, U, sweeps, tol, l1, l2, fit=True, sums=sums)
+    elif scipy.sparse.issparse(X) and X.format == "csr":
+        run = kernel("sparse_rows", X.dtype, X.indices.dtype)
+        if run is not None and X.dtype == V.dtype == U.dtype:
+            return _sparse(run, X, V, U, sweeps, tol, l1, l2, fit=True, sums=sums)
+    elif cuda.ready(X, V.shape[0]):
+        Ut = cuda.sweep(U.T, with_l2(gram_rows(V), l2), cuda.cross(X, V), sweeps=sweeps, tol=tol, l1=l1)
+        return Pass(Ut.T, *(_card_sums(Ut, X) if sums else (None, None)))
+    U = solve_rows(U, gram_rows(V), cross(X, V), sweeps=sweeps, tol=tol, l1=l1, l2=l2)
+    return Pass(U, *(sums_of_rows(U, X) if sums else (None, None)))
+
+
+def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
+    """Return ``UᵀU`` and ``UᵀX`` as :func:`one_pass` sums them: NumPy's rows, and a card's, in double precision.
+
+    Examples
+    --------
+    >>> sums_of_rows(np.array([[1.0], [2.0]]), np.eye(2))
+    (array([[5.]]), array([[1., 2.]]))
+    """
+    dense = isinstance(X, np.ndarray)
+    if dense or (scipy.sparse.issparse(X) and X.format == "csr"):
+        run = kernel("dense_rows", X.dtype) if dense else kernel("sparse_rows", X.dtype, X.indices.dtype)
+        if run is not None and U.dtype == X.dtype:
+            V = np.zeros((U.shape[1], X.shape[1]), X.dtype) if dense else np.zeros((U.shape[1], 0), X.dtype)
+            done = (_dense if dense else _sparse)(run, X, V, U, 0, 0.0, 0.0, 0.0, fit=False, sums=True)
+            assert done.G is not None
+            return done.G, done.A
+    if cuda.ready(X, U.shape[1]):
+        return _card_sums(U.T.contiguous(), X)
+    return gram(U), products(U, X)
+
+
+def _card_sums(Ut: Array, X: Array) -> tuple[Array, Array]:
+    return cuda.sums(Ut, Ut.T).to(Ut.dtype), cuda.sums(Ut, X).to(Ut.dtype)
+
+
+def _dense(
+    run: Any, X: np.ndarray, V: np.ndarray, U: np.ndarray, sweeps: int, tol: float, l1: float, l2: Any, *, fit: bool,
+    sums: bool,
+) -> Pass:  # fmt: skip
+    from fedfactor.kernels.loops import vectors
+
+    n, m = X.shape
+    k, real = U.shape[1], X.dtype
+    across, lanes, padded = _sizes(vectors, real, k)
+    ready = X.strides[1] == real.itemsize or m <= 1
+    # Registers are read fastest from addresses that are a multiple of their size: where all rows begin alike, the
+    # cells before the first such address are set apart.
+    level = X.strides[0] % (across * real.itemsize) == 0 and ready
+    head = min(m, -X.__array_interface__["data"][0] % (across * real.itemsize) // real.itemsize) if level else 0
+    whole = (m - head) // across
+    packed = _packed(V, head, whole, across, padded, vectors.TILE)
+    G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
+    U = np.ascontiguousarray(U)
+    out = np.empty((n if fit else 0, k), real)
+    group = lanes // vectors.rows_of_tile() * vectors.rows_of_tile()
+    bounds = _chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
+    H = np.zeros((len(bounds) - 1, padded, padded))
+    A = [None] * (len(bounds) - 1)
+
+    def part(chunk: int, _: int) -> None:
+        start, stop = bounds[chunk], bounds[chunk + 1]
+        W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
+        ends = aligned((lanes, 2 * across), real)
+        total = aligned((padded, (whole + 2) * across), np.dtype(np.float64)) if sums else np.zeros((1, 1))
+        for a, b in _pieces(X, start, stop, group, ready):
+            rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
+            run(
+                rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
+                total, H[chunk], W, B, ends,
+            )  # fmt: skip
+        A[chunk] = total
+
+    for_blocks(part, len(bounds) - 1, 1)
+    if not sums:
+        return Pass(out, None, None)
+    total = np.ascontiguousarray(_added(A)[:k, across - head : across - head + m], dtype=real)
+    return Pass(out, _added(list(H))[:k, :k].astype(real), total)
+
+
+def _sparse(
+    run: Any, X: Any, V: np.ndarray, U: np.ndarray, sweeps: int, tol: float, l1: float, l2: Any, *, fit: bool,
+    sums: bool,
+) -> Pass:  # fmt: skip
+    from fedfactor.kernels.loops import vectors
+
+    n, m = X.shape
+    k, real = U.shape[1], X.dtype
+    across, lanes, _ = _sizes(vectors, real, k)
+    wide = -(-k // across) * across
+    indptr, indices, data = csr_parts(X, real)
+    G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
+    D = aligned((m if fit else 0, wide), real)
+    if fit:
+        D[:, :k] = V.T
+    U = np.ascontiguousarray(U)
+    out = np.empty((n if fit else 0, k), real)
+    # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are.
+    apart = int(min(_CHUNKS, X.nnz // (8 * max(1, m))))
+    by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or not X.has_sorted_indices)
+    parts = max(1, apart) if by_rows else (1 if X.nnz * k < _SMALL else _CHUNKS)
+    bounds = row_bounds(indptr, min(parts, max(1, n)))
+    H = np.zeros((len(bounds) - 1, k, k))
+    A = [np.zeros((m, k)) if by_rows else None for _ in bounds[1:]]
+    nothing, nowhere = np.zeros((0, wide), real), np.zeros((0, k))
+    how = (1 if by_rows else 2) if sums else 0
+
+    def part(chunk: int, _: int) -> None:
+        W, B = aligned((k, lanes), real), aligned((k, lanes), real)
+        some = aligned((m, wide), real) if by_rows else nothing
+        target = A[chunk] if by_rows else nowhere
+        run(
+            indptr, indices, data, D, G, inverse, U, out, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol, fit, how,
+            across, target, H[chunk], W, B, some,
+        )  # fmt: skip
+
+    for_blocks(part, len(bounds) - 1, 1)
+    if not sums:
+        return Pass(out, None, None)
+    total = _added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, across)
+    return Pass(out, _added(list(H)).astype(real), np.ascontiguousarray(total.T.astype(real, copy=False)))
+
+
+def _by_columns(
+    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, U: np.ndarray, m: int, across: int
+) -> np.ndarray:
+    """Return XᵀU in double precision, ranges of columns side by side: each column is summed in the order of rows."""
+    run = kernel("sparse_columns", U.dtype, indices.dtype)
+    assert run is not None  # since sparse_rows is there
+    A = np.zeros((m, U.shape[1]))
+    # Ranges of about equal numbers of cells, by a sample: the cuts change no bit.
+    seen = np.sort(indices[:: max(1, indices.size // 20_000)])
+    cuts = seen[np.linspace(0, seen.size - 1, 17)[1:-1].astype(np.intp)] if seen.size else np.zeros(0, np.int64)
+    edges = np.unique(np.concatenate(([0], cuts, [m]))).astype(np.int64)
+    for_blocks(lambda b, _: run(indptr, indices, data, U, edges[b], edges[b + 1], across, A), len(edges) - 1, 1)
+    return A
+
+
+def _sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]:
+    """Return the numbers in a register, the rows of a group, and the components padded to whole tiles."""
+    across = vectors.width(real.itemsize)
+    return across, vectors.GROUP * across, -(-k // vectors.TILE) * vectors.TILE
+
+
+def _curvature(V: np.ndarray, l2: Any) -> tuple[np.ndarray, np.ndarray]:
+    G = np.ascontiguousarray(with_l2(gram_rows(V), l2), dtype=V.dtype)
+    return G, inverse_diagonal(G)
+
+
+def _packed(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile: int) -> np.ndarray:
+    """Put V into tiles of a few components, one register of each after the other: before, whole registers, after."""
+    k, m = V.shape
+    flat = np.zeros((padded, (whole + 2) * across), V.dtype)
+    flat[:k, across - head : across - head + m] = V
+    packed = aligned((padded // tile, whole + 2, tile, across), V.dtype)
+    packed[...] = flat.reshape(padded // tile, tile, whole + 2, across).swapaxes(1, 2)
+    return packed
+
+
+def _chunks(n: int, group: int, work: int, held: int, copy: int) -> np.ndarray:
+    """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow a quarter of X."""
+    groups = -(-n // group)
+    room = max(1, held // (4 * copy)) if copy else groups
+    parts = 1 if work < _SMALL else max(1, min(_CHUNKS, groups, room))
+    return np.minimum(np.linspace(0, groups, parts + 1).astype(np.int64) * group, n)
+
+
+def _pieces(X: np.ndarray, start: int, stop: int, group: int, ready: bool) -> list[tuple[int, int]]:
+    """Cut a part further where rows are copied first, so that a copy stays small."""
+    step = stop - start if ready else group
+    return [(a, min(a + step, stop)) for a in range(start, stop, max(1, step))]
+
+
+def _added(parts: list[Any]) -> np.ndarray:
+    """Add up in order, in place of the first."""
+    total = parts[0]
+    for other in parts[1:]:
+        total += other
+    return total

@@ -1,0 +1,65 @@
+"""How boldly V is extrapolated, and for whom sums speak when some clients are away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms.pooled_nmf.extrapolation import Extrapolation, cohort, stand_in
+from fedfactor.algorithms.pooled_nmf.losses.squared_error import Sums
+from fedfactor.core.protocol import Meta, Round
+from fedfactor.kernels.nmf.steps import solve_rows
+
+
+def test_it_speeds_up_while_the_loss_falls_and_slows_down_when_it_rises():
+    pace = Extrapolation(0.8, 1.0, 2)
+    faster = pace.after(9.0, 10.0, tol=0.0)
+    assert (faster.beta, faster.most, faster.good) == (pytest.approx(0.84), 1.0, True)
+    slower = pace.after(11.0, 10.0, tol=0.0)
+    assert (slower.beta, slower.most, slower.good) == (pytest.approx(0.8 / 1.5), 0.8, False)
+    # It may not grow past what failed but by five per cent a round.
+    again = slower.after(9.0, 11.0, tol=0.0)
+    assert (again.beta, again.most) == (pytest.approx(0.56), pytest.approx(0.84))
+    for _ in range(40):
+        again = again.after(9.0, 10.0, tol=0.0)
+    assert again.beta == again.most == 1.0
+
+
+def test_it_counts_rounds_that_hardly_help():
+    pace = Extrapolation(0.5, 1.0, 1)
+    assert pace.after(9.9999, 10.0, tol=1e-4).flat == 2
+    assert pace.after(9.9, 10.0, tol=1e-4).flat == 0
+    assert pace.after(10.1, 10.0, tol=1e-4).flat == 0
+    assert pace.after(9.9999, np.inf, tol=1e-4).flat == 0
+    unseen = pace.after(None, 10.0, tol=1e-4)
+    assert (unseen.beta, unseen.flat, unseen.good) == (0.5, 0, False)
+
+
+def test_those_who_stay_away_speak_through_the_last_sums():
+    last, now = Sums(np.full((1, 1), 8.0), np.full((1, 2), 4.0)), Sums(np.full((1, 1), 2.0), np.full((1, 2), 3.0))
+    blended = stand_in(now, 0.25, last)
+    assert (float(blended.G[0, 0]), float(blended.A[0, 0])) == (0.75 * 8 + 2, 0.75 * 4 + 3)
+    alone = stand_in(now, 0.25, None)
+    assert float(alone.G[0, 0]) == 8.0
+    assert stand_in(now, 1.0, last) is now
+
+
+def test_the_server_blends_when_a_client_is_away():
+    rng = np.random.default_rng(0)
+    meta = Meta(4, ("a", "b"), n_rows=20)
+    algorithm = PooledNMF(2, start="random", server_steps=3)
+    state, _ = algorithm.init_server(meta, Round(0, 0, None, meta.clients))
+
+    def upload(rows):
+        U, X = rng.random((rows, 2)), rng.random((rows, 4))
+        return Sums(U.T @ U, U.T @ X, total=np.float64(np.sum(X**2)))
+
+    both, one = upload(20), upload(10)
+    state, _ = algorithm.server_step(state, both, Round(0, 0, None, ("a", "b")))
+    assert int(state.cohort) == cohort(("a", "b"))
+    after, down = algorithm.server_step(state, one, Round(0, 1, None, ("a",)))
+    G, A = 0.5 * both.G + one.G, 0.5 * both.A + one.A
+    V = solve_rows(state.sent.T, G, A.T, sweeps=3).T
+    np.testing.assert_allclose(down.V, V / np.linalg.norm(V, axis=1, keepdims=True), rtol=1e-12)
+    assert int(after.flat) == 0

@@ -1,0 +1,151 @@
+"""One pass over the rows: against plain products in double precision, whatever the storage, the place, the threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fedfactor.kernels import compiled
+from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
+from fedfactor.threads import limit_threads
+
+SHAPES = [(1000, 300, 20), (301, 37, 7), (20, 3, 2), (1, 1, 1), (129, 50, 70), (260, 1999, 5), (0, 4, 2)]
+STORED = ["C", "shifted", "F", "every second", "csr", "csr64", "unsorted", "csc"]
+needs_numba = pytest.mark.skipif(compiled.load_numba() is None, reason="only the compiled loops promise this")
+
+
+def naive(X, V, U, sweeps, l1=0.0, l2=0.0):
+    """Sweep coordinate by coordinate, then sum, in double precision."""
+    X, V, U = (np.array(part, np.float64) for part in (X, V, U))
+    G, B = V @ V.T + l2 * np.eye(len(V)), X @ V.T - l1
+    for _ in range(sweeps):
+        for t in range(len(V)):
+            if G[t, t] > 0:
+                U[:, t] = np.maximum(U[:, t] + (B[:, t] - U @ G[t]) / G[t, t], 0)
+    return U, U.T @ U, U.T @ X
+
+
+def case(shape, stored, dtype, seed=0):
+    """Return X as it shall be stored, X as a plain array, V and U."""
+    n, m, k = shape
+    rng = np.random.default_rng(seed)
+    plain = rng.random((n, m)).astype(dtype)
+    V, U = rng.random((k, m)).astype(dtype), rng.random((n, k)).astype(dtype)
+    if stored in ("csr", "csr64", "unsorted", "csc"):
+        plain[rng.random((n, m)) > 0.2] = 0
+        X = sp.csr_array(plain)
+        if stored == "csr64":
+            X = sp.csr_array((X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)), shape=X.shape)
+        if stored == "unsorted":
+            for a, b in zip(X.indptr, X.indptr[1:], strict=False):
+                X.indices[a:b], X.data[a:b] = X.indices[a:b][::-1].copy(), X.data[a:b][::-1].copy()
+            X.has_sorted_indices = False
+        return X.tocsc() if stored == "csc" else X, plain, V, U
+    X = {
+        "C": lambda: plain,
+        "shifted": lambda: np.concatenate([plain[:, :1], plain], axis=1)[:, 1:],
+        "F": lambda: np.asfortranarray(plain),
+        "every second": lambda: np.repeat(plain, 2, axis=1)[:, ::2],
+    }[stored]()
+    return X, plain, V, U
+
+
+def far(got, expected):
+    return np.abs(np.asarray(got, np.float64) - expected).max(initial=0) / max(np.abs(expected).max(initial=0), 1e-300)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_sweeps_and_products(shape, stored, dtype):
+    X, plain, V, U = case(shape, stored, dtype)
+    before = U.copy()
+    got = one_pass(X, V, U, sweeps=4, l1=0.1, l2=0.2)
+    expected, _, _ = naive(plain, V, U, 4, 0.1, 0.2)
+    assert far(got.U, expected) < (1e-4 if dtype == np.float32 else 1e-12)
+    kept = np.array(got.U, np.float64)
+    close = 1e-6 if dtype == np.float32 else 1e-13
+    assert far(got.G, kept.T @ kept) < close
+    assert far(got.A, kept.T @ plain) < close
+    assert {part.dtype for part in got} == {np.dtype(dtype)}
+    assert got.A.flags.c_contiguous
+    np.testing.assert_array_equal(U, before)
+    alone = one_pass(X, V, U, sweeps=4, l1=0.1, l2=0.2, sums=False)
+    np.testing.assert_array_equal(alone.U, got.U)
+    assert alone.A is None
+    for part, other in zip(sums_of_rows(got.U, X), got[1:], strict=True):
+        np.testing.assert_array_equal(part, other)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("stored", ["C", "F", "csr", "unsorted"])
+def test_threads_do_not_change_bits(stored, dtype):
+    X, _, V, U = case((3000, 90, 12), stored, dtype)
+    found = []
+    for threads in (1, 2, 3):
+        with limit_threads(threads):
+            found.append(one_pass(X, V, U, sweeps=3))
+    for other in found[1:]:
+        for part, same in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(part, same)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [5, 32, 64, 200])
+def test_where_rows_lie_in_memory_does_not_change_bits(columns, dtype):
+    X, _, V, U = case((200, columns, 6), "C", dtype)
+    whole = one_pass(X, V, U, sweeps=3)
+    for skip in (0, 1, 3, 7, 8, 15):
+        memory = np.full(X.size + 16, np.nan, dtype)
+        moved = memory[skip : skip + X.size].reshape(X.shape)
+        moved[...] = X
+        for part, same in zip(whole, one_pass(moved, V, U, sweeps=3), strict=True):
+            np.testing.assert_array_equal(part, same)
+    wider = np.full((200, columns + 3), np.nan, dtype)
+    wider[:, 2:-1] = X
+    for part, same in zip(whole, one_pass(wider[:, 2:-1], V, U, sweeps=3), strict=True):
+        np.testing.assert_array_equal(part, same)
+
+
+@needs_numba
+@pytest.mark.parametrize("stored", ["C", "csr"])
+@pytest.mark.parametrize("tol", [0.0, 0.2])
+def test_a_row_depends_on_itself_alone(stored, tol):
+    X, _, V, U = case((331, 40, 7), stored, np.float32)
+    whole = one_pass(X, V, U, sweeps=6, tol=tol).U
+    order = np.random.default_rng(0).permutation(331)
+    np.testing.assert_array_equal(one_pass(X[order], V, U[order], sweeps=6, tol=tol).U, whole[order])
+    parts = [one_pass(X[a:b], V, U[a:b], sweeps=6, tol=tol).U for a, b in ((0, 1), (1, 100), (100, 331))]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+@pytest.mark.parametrize("stored", ["C", "csr"])
+def test_single_precision_sums_tell_the_error(stored):
+    """The account ``‖X‖² − 2⟨A, V⟩ + ⟨G, VVᵀ⟩`` is a small difference of large numbers."""
+    rng = np.random.default_rng(0)
+    U, V = rng.random((20_000, 5)).astype(np.float32), rng.random((5, 40)).astype(np.float32)
+    plain = U @ V + np.float32(0.01) * rng.random((20_000, 40), dtype=np.float32)
+    X = plain if stored == "C" else sp.csr_array(plain)
+    done = one_pass(X, V, U, sweeps=2)
+    wide, G, A = (np.array(part, np.float64) for part in (V, done.G, done.A))
+    account = (plain.astype(np.float64) ** 2).sum() - 2 * (A * wide).sum() + (G * (wide @ wide.T)).sum()
+    exact = ((plain - done.U.astype(np.float64) @ wide) ** 2).sum()
+    assert account == pytest.approx(exact, rel=1e-2)  # 1e-4 of X: 6e-8 of ‖X‖² is 0.5 % of it
+
+
+def test_components_without_weight_stay():
+    X, _, V, U = case((10, 8, 3), "C", np.float64)
+    V = V.copy()
+    V[1] = 0
+    np.testing.assert_array_equal(one_pass(X, V, U, sweeps=2).U[:, 1], U[:, 1])
+
+
+def test_without_the_compiler_it_is_the_same(monkeypatch):
+    X, _, V, U = case((50, 20, 4), "C", np.float64)
+    fast = one_pass(X, V, U, sweeps=3)
+    monkeypatch.setattr(compiled, "load_numba", lambda: None)
+    for part, same in zip(one_pass(X, V, U, sweeps=3), fast, strict=True):
+        np.testing.assert_allclose(part, same, rtol=1e-12)
