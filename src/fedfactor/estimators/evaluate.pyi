@@ -1,0 +1,3 @@
+# Written by `make format` from the declared settings. Change those, not this.
+
+class Evaluation: ...
