@@ -16,7 +16,7 @@ from fedfactor.core.docstrings import split_sections
 from fedfactor.core.settings import settings_of_class
 from fedfactor.estimators._face import Face, face
 
-EVERY = [each for name in estimators.__all__ if inspect.isclass(each := getattr(estimators, name))]
+EVERY = [each for name in estimators.__all__ if hasattr(each := getattr(estimators, name), "_declared")]
 
 
 @pytest.mark.parametrize("made", EVERY)

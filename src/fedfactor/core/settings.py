@@ -221,7 +221,7 @@ def setting(
     >>> settings_of_class(Shrink)[0].heading
     'amount : float in [0, 1], default=0.5'
     """
-    former = {} if former_values is None else former_values
+    former: Mapping[Any, Any] = {} if former_values is None else former_values
     declared = Declared(words, at_least, above, at_most, below, because, formerly, former, check, shown)
     return field(default=default, metadata={KEY: declared})
 

@@ -1,3 +1,0 @@
-# Written by `make format` from the declared settings. Change those, not this.
-
-class Evaluation: ...
