@@ -19,11 +19,11 @@ from fedfactor.core.run import Run
 from fedfactor.data.interactions import Interactions, interactions_of
 from fedfactor.data.partition import split_evenly
 from fedfactor.data.ratings import Ratings, column_named, ratings_of
+from fedfactor.data.user_table import UserTable, new_ratings, note_unknown, number_of_items
 from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
 from fedfactor.estimators._model_file import read_model, write_model
-from fedfactor.estimators._users import UserTable, new_ratings, note_unknown, number_of_items
 
 
 class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
@@ -335,7 +335,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
                 for user in table.users.tolist():
                     homes[user] = (*homes.get(user, ()), name)
             self._homes = homes
-        return self._homes
+        return self._homes or {}
 
     def _by_owner(self, users: list[Any], client: str | None, *, strangers: bool = False) -> dict[str, list[int]]:
         """Sort positions of users by owner; strangers go to the owner of most users, or are refused."""
