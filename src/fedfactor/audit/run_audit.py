@@ -33,7 +33,7 @@ from fedfactor.engines.run import run
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.listener import Listener
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, RefusedError
-from fedfactor.privacy.paper_noise import PaperNoise
+from fedfactor.privacy.plan import parts_of
 from fedfactor.privacy.secure_sum import SecureSum
 
 __all__ = ["audit"]
@@ -88,8 +88,8 @@ def audit(
         federation = Federation(federation)
     meta = federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
-    asked = next((part for part in parts if isinstance(part, DP)), None)
-    exact = asked is None and ("secure-sum" in parts or any(isinstance(part, SecureSum) for part in parts))
+    told = parts_of(parts)
+    asked, exact = told.dp, told.dp is None and any(link.hides for link in told.links)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         members, others = _halves(federation, seed)
@@ -100,7 +100,7 @@ def audit(
         else:
             findings = [_membership(result, members, others, asked)]
         gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
-        noisy = asked is not None or any(isinstance(part, PaperNoise) for part in parts)
+        noisy = asked is not None or any(link.noisy for link in told.links)
         if not noisy and (gathers or not exact):  # medians and trimmed means see every upload too
             findings += _clear_uploads(algorithm, federation, seed, all_kinds=not exact)
             if gathers and meta.masked:
@@ -299,7 +299,7 @@ def _u_of(state: Any, algorithm: Algorithm) -> np.ndarray:
 def _differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
     """Let one client stay away from a late round, between parties for whom minimums are not mere warnings."""
     gone, heard = federation.names[-1], Listener()
-    minimums = next((part for part in parts if isinstance(part, Minimums)), Minimums())
+    minimums = parts_of(parts).minimums
     allowed = tuple({*minimums.allow, "small-client", "few-clients", "rare-columns"})
     strict = replace(minimums, strict=True, allow=allowed)
     rest = [part for part in parts if not isinstance(part, Minimums)]

@@ -94,8 +94,12 @@ class FedDMF(CatalogueRecommender):
         self.users_ = {name: found.users[name] for name in sorted(found.users)}
         self.components_ = result.V
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
-        self.scale_, self._homes = None, None
+        self.scale_, self._homes, self.n_rejected_ = None, None, 0
+        self.support_ = sum(np.bincount(X.indices, minlength=X.shape[1]) for X in found.owners.values())
         self.tables_ = {
-            name: DeepTable(kept, kept.U, found.owners[name], found.users[name], found.items)
+            name: self._make_table(kept.U, kept.V, found.owners[name], found.users[name], kept)
             for name, kept in result.factors.items()
         }
+
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> DeepTable:
+        return DeepTable(kept, U, seen, users, self.items_)

@@ -16,7 +16,7 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.barycenter import Barycenter, barycenter
 from fedfactor.kernels.align.drift import agreement, mean_similarity
 from fedfactor.kernels.align.plans import Method, is_partial, permutation, plan
-from fedfactor.kernels.factors import RowNorm, fit_rows, reconstruction, refit_rows, rescale, stacked
+from fedfactor.kernels.factors import RowNorm, fit_rows, odd_factor, reconstruction, refit_rows, rescale, stacked
 from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
@@ -204,6 +204,10 @@ class FNMF(Algorithm):
         up = Aligned(weight * (P @ V), weight * mass, mass, **watched)
         sent, sent_mass = (up.V, up.mass) if is_partial(self.alignment) else (None, None)
         return Local(U, V, state.total, private, sent, sent_mass, now), up
+
+    def accepts(self, down: Middle, meta: Meta) -> str:
+        """Expect a V without negative cells."""
+        return odd_factor(down.V)
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Middle]:
         """Find the middle: a barycenter of the uploads, or their mean row by row."""
