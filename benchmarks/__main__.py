@@ -61,8 +61,8 @@ def line(label: str, result: dict[str, Any]) -> str:
         f"{label:16} {a['target']:.6f} {a['sklearn_seconds']:7.2f} {a['seconds'] or math.nan:6.2f} "
         f"{a['ratio']:6.2f}x {rounds:>15} {max(reached, default=math.nan):.6f} "
         f"| {stop['seconds']:5.2f} {stop['error']:.6f} | "
-        f"{1e3 * limit['seconds']:6.1f} {1e3 * limit['limit_seconds']:5.1f} {limit['share']:5.0%} | {ten['ratio']:.2f}x "
-        f"| {beside['ratio']:.2f}x | {beside['one_thread_cpu_per_wall']:.2f}"
+        f"{1e3 * limit['seconds']:6.1f} {1e3 * limit['limit_seconds']:5.1f} {limit['share']:5.0%} "
+        f"| {ten['ratio']:.2f}x | {beside['ratio']:.2f}x | {beside['one_thread_cpu_per_wall']:.2f}"
     )
 
 
