@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,16 +14,16 @@ import numpy as np
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.privacy.accounting import calibrate
 from fedfactor.privacy.channel import Transform, check_order
 from fedfactor.privacy.dp import DP
-from fedfactor.privacy.ledger import Entry, Ledger
+from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, judge_rows
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.noise_shares import secure_for_noise
-from fedfactor.privacy.outbox import Outbox
+from fedfactor.privacy.outbox import Outbox, run_name
 from fedfactor.privacy.rare_columns import rare_columns
 from fedfactor.privacy.robust import Robust
 from fedfactor.privacy.row_survey import SENSITIVITY, row_survey
@@ -121,7 +120,7 @@ def make_plan(
     """
     parts = parts_of(privacy)
     meta = federation.prepare(algorithm.domain)
-    run = _run_name(folder)
+    run = run_name(folder)
     secure: Any = next((link for link in parts.links if link.hides), None)
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
@@ -161,7 +160,7 @@ def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable
             f"privacy={privacy!r} is not offered where each process holds its own owners only: a budget and a secure "
             "sum need to know all of them. Use the local engine to simulate it, links such as Clip, or None."
         )
-    algorithm, run = for_links(parts.links, algorithm), secrets.token_hex(8)
+    algorithm, run = for_links(parts.links, algorithm), run_name(None)
     return algorithm, lambda meta: plain_channel(
         parts.links, algorithm, meta, run, minimums=parts.minimums, simulation=False
     )
@@ -183,6 +182,8 @@ def _private_plan(
     others = [link for link in parts.links if not link.hides]
     if any(link.place for link in others):
         raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
+    if algorithm.against_noise:
+        raise IncompatibleError(f"{type(algorithm).__name__} does not bear noise: {algorithm.against_noise}")
     secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
@@ -191,7 +192,7 @@ def _private_plan(
         asked.epsilon, asked.delta, rounds / (1 - share), sampling=asked.sampling, accountant=asked.accountant
     )
     own = None if folder is None else folder / "ledger.jsonl"
-    ledgers = [Ledger(own, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)]
+    ledgers = [_opened(own, asked)]
     ledgers += _ledgers(parts.ledger, asked)
     entry = Entry(
         run,
@@ -203,10 +204,14 @@ def _private_plan(
         simulation=asked.noise_seed is not None,
     )
     books = Books(ledgers, entry)
+    for ledger in ledgers:
+        if ledger.path is not None:
+            ledger.belong(rows_fingerprint(federation))
     books.check_first()
     work, sensitivity, about = federation, 0.0, {"survey_share": share}
     if asked.unit == "client":
         algorithm = _random_start(_equal_weights(algorithm))
+        algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
         bounds: list[Transform] = [Clip(float(asked.clip or 0))]
         sensitivity = float(asked.clip or 0)
     else:
@@ -288,21 +293,16 @@ def _bounded(
     return algorithm, found[1]
 
 
-def _run_name(folder: Path | None) -> str:
-    """Name a run; one that is kept in a folder finds its name there again."""
-    if folder is None:
-        return secrets.token_hex(8)
-    mark = private_folder(folder) / "run-id"
-    if not mark.exists():
-        write_atomic(mark, secrets.token_hex(8).encode())
-    return mark.read_text().strip()
-
-
 def _equal_weights(algorithm: Algorithm) -> Algorithm:
-    """Let clients count alike: a weight by rows would let one client count for more than its bound."""
-    if getattr(algorithm, "weights", None) == "rows":
-        return replace(algorithm, weights="equal")  # type: ignore[type-var]
-    return algorithm
+    """Let clients count alike: a weight by rows would let one client count for more than its bound.
+
+    Where the method weighs by rows of all clients together, one client's number of rows would move the uploads of all
+    others, which no bound on single uploads covers: each then goes by its own rows alone.
+    """
+    given = getattr(algorithm, "weights", None)
+    if given in ("rows", "equal") and getattr(type(algorithm), "weighs_means", False):
+        return replace(algorithm, weights="mean")  # type: ignore[type-var]
+    return replace(algorithm, weights="equal") if given == "rows" else algorithm  # type: ignore[type-var]
 
 
 def _random_start(algorithm: Algorithm) -> Algorithm:
@@ -313,12 +313,18 @@ def _random_start(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, start="random") if start == "auto" else algorithm  # type: ignore[type-var]
 
 
+def _opened(path: Any, asked: DP) -> Ledger:
+    """Open books by their path: a new file gets the budget of its first run, and holds later ones to it."""
+    if path is not None and Path(path).exists():
+        return Ledger(path, accountant=asked.accountant)
+    return Ledger(path, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)
+
+
 def _ledgers(own: Ledger | None, asked: DP | None = None) -> list[Ledger]:
     found = [own] if own is not None else []
     if asked is not None and asked.ledger is not None:
         given = asked.ledger
-        unit = asked.unit
-        found.append(given if isinstance(given, Ledger) else Ledger(given, delta=asked.delta, unit=unit))
+        found.append(given if isinstance(given, Ledger) else _opened(given, asked))
     return found
 
 

@@ -57,8 +57,8 @@ def _guarantee(channel: Channel) -> dict[str, Any]:
     books = own[0] if own else None
     found: dict[str, Any] = {"unit": entry.unit, "delta": delta, "noise_multiplier": entry.noise_multiplier}
     if books is not None:
-        found["epsilon"] = books.epsilon(delta, "rdp", entry.run)
-        found["epsilon_tight"] = books.epsilon(delta, "pld", entry.run)
+        found["epsilon"] = books.epsilon(delta, "rdp", entry.run, as_if=True)
+        found["epsilon_tight"] = books.epsilon(delta, "pld", entry.run, as_if=True)
     if len(own) > 1:
         found["data_set_epsilon"] = max(ledger.epsilon() for ledger in own[1:])
     found["guarantee"] = f"(ε, δ)-differential privacy of one {entry.unit}, added or removed, over the whole run"

@@ -44,6 +44,8 @@ def noisy_sum(
             if outbox:
                 outbox.keep(site, parcel)
         box.take(name, parcel)
+    if outbox:
+        outbox.release(at, names)
     return noise.decode(box.total(), names, None).floats
 
 

@@ -133,7 +133,7 @@ class Channel:
                     "went): the difference of the two sums is close to that client's upload"
                 )
                 self.minimums.judge("changed-cohort", finding, simulation=self.simulation)
-        if self.hides and self.outbox is not None:
+        if self.outbox is not None:
             self.outbox.release(at, names)
         self._cohort = names
 

@@ -114,9 +114,9 @@ def size_of(values: int, side: int) -> tuple[int, int]:
     return values + 2 * side, side
 
 
-def words_of(parcel: Parcel, fraction: int, n: int) -> np.ndarray:
-    """Write a parcel as integers: on its own grid, or rounded to so many fractional bits."""
-    values = quantise(parcel.values, fraction, n) if parcel.grid is None else parcel.values
+def words_of(parcel: Parcel, fraction: int, n: int, *, cut: bool = False) -> np.ndarray:
+    """Write a parcel as integers: on its own grid, or rounded to fractional bits; cut or refused if too large."""
+    values = quantise(parcel.values, fraction, n, cut=cut) if parcel.grid is None else parcel.values
     return join(values, parcel.side)
 
 

@@ -133,7 +133,7 @@ def part_of(
     size = size_of(parcel.values.size, len(parcel.side))
     about = (_run(head, kind, bond), head.index, tuple(names), len(names), size)
     client = SecureClient(name, identity, registry, LEAST, Entropy())
-    return SumClient(client, about, words_of(parcel, FRACTION, len(names)))
+    return SumClient(client, about, words_of(parcel, FRACTION, len(names), cut=True))
 
 
 def collect(
