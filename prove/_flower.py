@@ -26,6 +26,7 @@ from fedfactor.federation import children, document
 from fedfactor.federation.features import agree, column_names
 from fedfactor.federation.terms import DEFAULTS, features_hash
 from fedfactor.federation.trial import Trial
+from fedfactor.privacy.links import link_of
 from fedfactor.threads import limit_threads
 
 PARTIES = ("north", "south", "west")
@@ -79,6 +80,7 @@ CASES: dict[str, tuple[int, dict[str, Any], str]] = {
     "FedSPLIT": (4, {"local_components": 3}, "ratings"),
     "AsynSD": (3, {}, "rows"),
     "PooledNMF secure": (2, {"tol": 0.0}, "rows"),
+    "FedAvgNMF clipped": (3, {"weights": "equal"}, "rows"),
 }
 """What is run over Flower and compared: rounds, settings, kind of data."""
 
@@ -90,6 +92,8 @@ def case(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, Any]]:
     changes = terms(name.split()[0], rounds, **settings)
     if name.endswith("secure"):
         changes["privacy"] |= {"protect": "secure-sum"}
+    if name.endswith("clipped"):
+        changes["privacy"] |= {"links": [{"link": "Clip", "norm": 0.5}]}
     if data == "ratings":
         changes["preprocess"] = {"missing_values": "unstored"}
     return files, changes
@@ -142,7 +146,7 @@ def local(files: Mapping[str, Path], trial: Trial) -> Run:
     owners = {name: load_shard(file, missing_values=missing) for name, file in files.items()}
     engine = fedfactor.LocalEngine(workers=len(os.sched_getaffinity(0)))  # one thread per product, as at the parties
     run = trial.terms.content["run"]
-    privacy = "secure-sum" if trial.terms.secure else None
+    privacy = "secure-sum" if trial.terms.secure else tuple(map(link_of, trial.terms.links)) or None
     return fedfactor.run(
         trial.terms.algorithm(),
         Federation(owners),

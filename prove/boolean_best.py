@@ -1,7 +1,7 @@
 """On eight real tables of 20 owners PooledBMF is at or below every solver on pooled rows, whatever the split.
 
-The figures to beat are of the best federated method before the search on counts, loss by owner. PooledBMF draws no
-random numbers: all seeds give the same.
+The figures to beat are those of the best federated method before the search on counts, loss by owner. PooledBMF draws
+no random numbers: all seeds give the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""On overlapping patterns PooledBMF is at or below FELB and votes, and held-out cells tell how many there are."""
+"""On overlapping patterns PooledBMF is at or below FELB and votes; held-out cells tell how many patterns there are."""
 
 from __future__ import annotations
 

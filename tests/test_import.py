@@ -41,3 +41,17 @@ def test_import_wakes_no_guest(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_import_takes_less_than_half_a_second(module):
     assert min(probe(module)["seconds"] for _ in range(5)) < 0.5
+
+
+def test_a_run_in_the_clear_loads_nothing_of_privacy():
+    code = """
+import json, sys
+import numpy as np, fedfactor
+from fedfactor.algorithms import PooledNMF
+fedfactor.run(PooledNMF(2), [np.ones((9, 4)), np.eye(4)], rounds=1, seed=0)
+print(json.dumps([name for name in sys.modules if name.startswith("fedfactor.privacy")]))
+"""
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []

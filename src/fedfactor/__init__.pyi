@@ -30,6 +30,8 @@ from .estimators.distributed import AsynSSD as AsynSSD
 from .estimators.distributed import DistributedNMF as DistributedNMF
 from .estimators.distributed import SynSD as SynSD
 from .estimators.distributed import SynSSD as SynSSD
+from .estimators.evaluate import Evaluation as Evaluation
+from .estimators.evaluate import evaluate as evaluate
 from .estimators.nmf import FNMF as FNMF
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import FedProxNMF as FedProxNMF

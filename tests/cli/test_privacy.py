@@ -33,12 +33,12 @@ def call(*words):
 def test_fit_with_noise_and_books_across_runs(owners, tmp_path):
     for name in ("one", "two"):
         result = call("fit", owners, "-k", 3, "-o", tmp_path / name, "--rounds", 3, "--privacy", "dp", "--epsilon", 2,
-                      "--ledger", tmp_path / "books.jsonl")  # fmt: skip
+                      "--ledger", tmp_path / "books.jsonl", "--budget", 5)  # fmt: skip
         assert result.exit_code == 0, result.output
     assert "ε = 2" in result.output
     about = json.loads((tmp_path / "two" / "run.json").read_text())["privacy"]
     assert about["epsilon"] <= 2 < about["data_set_epsilon"]
-    assert len((tmp_path / "books.jsonl").read_text().splitlines()) == 8
+    assert len(Ledger(tmp_path / "books.jsonl").entries()) == 8
 
 
 def test_fit_under_a_secure_sum(owners, tmp_path):
@@ -84,4 +84,39 @@ def test_a_run_without_noise_is_in_the_books_too(owners, tmp_path):
     result = call("fit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 3, "--ledger", books)
     assert result.exit_code == 0, result.output
     assert Ledger(books).epsilon() == math.inf
-    assert len(books.read_text().splitlines()) == 3
+    assert len(Ledger(books).entries()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--privacy", "secure-sum", "--allow", "nonsense"), "not a minimum"),
+        (("--allow", "nonsense"), "not a minimum"),
+        (("--allow", "small-client"), "overrides nothing"),
+        (("--privacy", "dp", "--allow", "small-client"), "overrides nothing"),
+        (("--privacy", "median", "--allow", "rare-columns"), "overrides nothing"),
+        (("--privacy", "secure-sum", "--cap", "3"), "--cap speaks of noise"),
+        (("--known-to", "2"), "--known-to speaks of noise"),
+        (("--privacy", "dp", "--cap", "3"), "cap and known_to"),
+    ],
+)
+def test_words_that_do_not_apply_are_not_dropped_in_silence(owners, tmp_path, words, said):
+    result = call("fit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 2, *words)
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_ledger_is_a_budget(owners, tmp_path):
+    """Its limit was in no file: three more runs reached 2.11 of 1.0."""
+    books = tmp_path / "books.jsonl"
+    words = ("--rounds", 3, "--privacy", "dp", "--epsilon", 1, "--ledger", books)
+    assert call("fit", owners, "-k", 3, "-o", tmp_path / "one", *words).exit_code == 0
+    result = call("fit", owners, "-k", 3, "-o", tmp_path / "two", *words)
+    assert result.exit_code == 2
+    assert "what is left of the budget" in result.output
+    result = call("fit", owners, "-k", 3, "-o", tmp_path / "two", *words, "--budget", 9)
+    assert result.exit_code == 2
+    assert "raise_budget" in result.output
+    assert Ledger(books).epsilon() <= 1
+    assert books.stat().st_mode & 0o777 == 0o600

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import settings_of
+from fedfactor.core.protocol import Algorithm, settings_of
+from fedfactor.core.run import Run
 from fedfactor.core.tree import type_tag
 from fedfactor.core.wire import from_bytes
+from fedfactor.engines.local.worker import algorithm_of
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, WaitingRules
@@ -18,6 +22,21 @@ from fedfactor.engines.remote.server import Server
 from fedfactor.privacy.primitives import Identity
 
 TERMS = "f" * 64
+
+
+class AnyAgreement(Agreement):
+    """Agrees to algorithms from outside the library, too."""
+
+    __slots__ = ()
+
+    def make(self) -> Algorithm:
+        return algorithm_of(self.algorithm, self.settings)
+
+
+class AnyFolder(ClientFolder):
+    @cached_property
+    def agreement(self) -> AnyAgreement:
+        return AnyAgreement.of((self.folder / "agreement.json").read_bytes())
 
 
 class Clock:
@@ -66,20 +85,20 @@ class Office:
 
     def __init__(self, folder: Path, algorithm: Any, owners: dict[str, Any], rounds: int = 4, **more: Any) -> None:
         self.folder = folder
-        self.federation = Federation(owners)
+        self.federation = owners if isinstance(owners, Federation) else Federation(owners)
+        owners = dict.fromkeys(self.federation.names)
         meta = replace(self.federation.prepare(algorithm.domain), n_rows=None)
-        secrets = {name: name.encode().ljust(32, b"-") for name in owners}
+        keys = {name: name.encode().ljust(32, b"-") for name in owners}
         if more.get("protect"):
-            more["registry"] = {name: Identity(secret).public.hex() for name, secret in secrets.items()}
-        self.agreement = Agreement(
-            "", TERMS, type_tag(type(algorithm)), settings_of(algorithm), meta, seed=5, rounds=rounds, **more
-        )
+            more["registry"] = {name: Identity(secret).public.hex() for name, secret in keys.items()}
+        about = {"seed": 5, "rounds": rounds, **more}
+        self.agreement = AnyAgreement("", TERMS, type_tag(type(algorithm)), settings_of(algorithm), meta, **about)
         for name in owners:
             mine = replace(self.agreement, name=name)
             if not (folder / name / "agreement.json").exists():
                 ClientFolder.make(folder / name, mine, self.federation.shard(name))
-                (folder / name / "identity.key").write_bytes(secrets[name])
-        self.clerks = {name: RemoteClient(ClientFolder(folder / name)) for name in owners}
+                (folder / name / "identity.key").write_bytes(keys[name])
+        self.clerks = {name: RemoteClient(AnyFolder(folder / name)) for name in owners}
         self.post = Mailroom(self.clerks)
         self.clock = Clock()
 
@@ -93,3 +112,28 @@ class Office:
 
     def factors(self, name: str) -> Any:
         return from_bytes((self.folder / name / "result" / "factors.safetensors").read_bytes())["factors"]
+
+
+class InProcessEngine:
+    """Runs a federation of remote parties in this process, as other engines do: messages, folders and all."""
+
+    channels = True
+
+    def __init__(self, folder: Path, **policy: Any) -> None:
+        self.folder, self.policy = folder, {"minimum": 1, **policy}
+
+    def run(self, algorithm: Any, federation: Federation, *, rounds: int, seed: int, channel: Any = None) -> Run:
+        links = () if channel is None else tuple(_named(link) for link in channel.links)
+        where = self.folder / secrets.token_hex(4)
+        office = Office(where, algorithm, federation, rounds=rounds, seed=seed, links=links)
+        outcome = office.server(**self.policy).run()
+        factors = {name: office.factors(name) for name in federation.names}
+        about: dict[str, Any] = {}
+        return Run(
+            algorithm, seed, outcome.status, outcome.history, factors, outcome.scores, outcome.down, about, None,
+            outcome.privacy,
+        )  # fmt: skip
+
+
+def _named(link: Any) -> dict[str, Any]:
+    return {"link": type(link).__name__, **{f.name: getattr(link, f.name) for f in fields(link)}}

@@ -8,6 +8,10 @@ import sys
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
+from fedfactor.algorithms import AsynSD
+from fedfactor.core.tree import leaves, tree_map
 from fedfactor.testing.probe import Probe
 from fedfactor.threads import thread_limit
 
@@ -80,3 +84,27 @@ class Interrupted(Probe):
     def client_step(self, shard, state, down, at):
         os.kill(os.getpid(), signal.SIGINT)
         return Probe.client_step(self, shard, state, down, at)
+
+
+@dataclass(frozen=True, slots=True)
+class BadStream(AsynSD):
+    """One client sends NaN in its second step and what cannot be true in its third; the others never do."""
+
+    who: str = "west"
+
+    def client_step(self, shard, state, down, at):
+        state, up = AsynSD.client_step(self, shard, state, down, at)
+        if at.client != self.who or at.index not in (1, 2):
+            return state, up
+        value = np.nan if at.index == 1 else -1e30
+        return state, tree_map(lambda leaf: np.full_like(leaf, value), up)
+
+    def doubt(self, up):
+        return "Numbers beyond any rows." if min(float(np.min(leaf)) for _, leaf in leaves(up)) <= -1e30 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyNaN(BadStream):
+    def client_step(self, shard, state, down, at):
+        state, up = AsynSD.client_step(self, shard, state, down, at)
+        return state, tree_map(lambda leaf: np.full_like(leaf, np.nan), up)

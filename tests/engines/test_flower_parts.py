@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
+import socket
 import time
 from types import SimpleNamespace
 
@@ -18,9 +20,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.flower.apps import answer
+from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import from_record, to_record
-from fedfactor.engines.flower.superlink import BODY, Gate, serve_gated
+from fedfactor.engines.flower.superlink import BODY, Gate, gated, signed
 from fedfactor.engines.flower.supernode import come_back
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.message import read_head
@@ -37,22 +40,19 @@ def test_control_is_for_this_machine_only():
     assert admits("/v1/fleet/pull-messages", "10.0.0.9")
     assert not admits("/v1/control/start-run", "10.0.0.9")
     assert not admits("/v1/runtime/acquire-task", "10.0.0.9")
-    assert admits("/v1/control/start-run", "127.0.0.1")
+    assert not admits("/v1/control/start-run", "127.0.0.2", "127.0.0.1")
+    assert admits("/v1/control/start-run", "127.0.0.1", "127.0.0.1")
     assert admits("/v1/control/start-run", "10.0.0.1")
 
 
 def test_nobody_can_claim_in_a_header_to_be_this_machine(monkeypatch):
-    import uvicorn
-
-    taken = {}
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # as many a container image sets it
-    monkeypatch.setattr(uvicorn, "run", lambda **options: taken.update(options))
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    serve_gated(app, log_config=None, lifespan="off")
-    served = uvicorn.Config(**taken)
+    served, door = gated(app, log_config=None, lifespan="off", proxy_headers=True)
+    door.close()
     served.load()
     said = []
 
@@ -65,6 +65,112 @@ def test_nobody_can_claim_in_a_header_to_be_this_machine(monkeypatch):
     }  # fmt: skip
     asyncio.run(served.loaded_app(scope, None, send))
     assert said[0] == 403
+
+
+def head_of(key):
+    """Sign as a node does."""
+    from base64 import b64encode
+
+    from flwr.supercore.date import now
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+
+    moment, public = now().isoformat(), public_key_to_bytes(key.public_key())
+    return public, [
+        (b"flwr-public-key", b64encode(public)),
+        (b"flwr-timestamp", moment.encode()),
+        (b"flwr-signature", b64encode(sign_message(key, moment.encode()))),
+    ]
+
+
+def test_of_who_has_no_key_no_body_is_read():
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    known, eve = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    public, head = head_of(known)
+    stolen = [(b"flwr-public-key", head[0][1]), *head_of(eve)[1][1:]]  # the key of a party, signed by somebody else
+    keys = {public.strip()}
+    assert signed(head, keys)
+    assert not any(signed(h, keys) for h in (head_of(eve)[1], stolen, head[:2], [], [(b"flwr-public-key", b"%%")]))
+
+    async def ask(headers, path="/v1/fleet/push-object"):
+        said, read = [], []
+
+        async def app(scope, receive, send):
+            await receive()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def receive():
+            read.append(1)
+            return {"type": "http.request", "body": b"x", "more_body": False}
+
+        async def send(message):
+            said.append(message.get("status"))
+
+        scope = {"type": "http", "path": path, "client": ("10.0.0.9", 1), "server": ("10.0.0.1", 1)}
+        await Gate(app, lambda: keys)({**scope, "headers": headers}, receive, send)
+        return said[0], len(read)
+
+    assert asyncio.run(ask(head)) == (200, 1)
+    assert asyncio.run(ask(stolen)) == (401, 0)
+    assert asyncio.run(ask([])) == (401, 0)
+    assert asyncio.run(ask([], "/health")) == (200, 0)
+    assert asyncio.run(ask([(b"content-length", b"9" * 30)], "/v1/fleet/x")) == (413, 0)
+
+
+def leaves(guest):
+    guest.settimeout(0.2)
+    try:
+        return guest.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+def test_strangers_at_the_door_stand_in_their_own_way():
+    now = [0.0]
+    with Door("127.0.0.1", 0, strangers=4, grace=10.0, turn=2.0, clock=lambda: now[0]) as door:
+        door.listen(200)
+        door.setblocking(False)
+        there, outside = door.getsockname(), []
+
+        def come(address):
+            outside.append(socket.create_connection(there, 5, source_address=(address, 0)))
+            try:
+                return door.accept()[0]
+            except BlockingIOError:
+                return None
+
+        flood = [come("127.0.0.2") for _ in range(8)]
+        assert [guest is not None for guest in flood] == [True] * 4 + [False] * 4  # the crowd is turned away
+        party = come("127.0.0.9")  # somebody else is let in at once, in the place of the oldest of the crowd
+        assert [leaves(guest) for guest in flood[:4]] == [True, False, False, False]
+        assert door.strangers == 4
+        now[0] = 3.0
+        again = come("127.0.0.2")
+        assert again is not None  # after their turn, strangers make room for each other
+        assert leaves(flood[1])
+        door.prove(party.getpeername())
+        assert door.strangers == 3
+        now[0] = 14.0
+        door.sweep()
+        assert door.strangers == 0
+        assert not leaves(party)  # known, and stays
+        for guest in (*flood[:4], party, again, *outside):
+            guest.close()
+
+
+def test_sockets_that_nobody_closes_yet_do_not_use_up_files_without_end():
+    now = [0.0]
+    with Door("127.0.0.1", 0, strangers=4, grace=1.0, clock=lambda: now[0]) as door:
+        door.listen(200)
+        door.setblocking(False)
+        crowd, kept = [socket.create_connection(door.getsockname(), 5) for _ in range(120)], []
+        for _ in range(200):
+            now[0] += 0.5
+            with contextlib.suppress(BlockingIOError):
+                kept.append(door.accept()[0])
+        assert len(kept) <= 4 + 24
+        for other in (*kept, *crowd):
+            other.close()
 
 
 def test_long_requests_are_cut_off():

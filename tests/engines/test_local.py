@@ -16,11 +16,12 @@ from fedfactor import Federation, LocalEngine, algorithms
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.core.errors import DataError, IncompatibleError, ProtocolError
 from fedfactor.core.protocol import Round
-from fedfactor.engines.base import Callback, Inbox, participants
+from fedfactor.engines.base import Callback, participants
 from fedfactor.engines.callbacks import Log, watcher
+from fedfactor.engines.round import Receiver
 from fedfactor.testing import Flaky, Probe
 from fedfactor.testing.data import small_data, with_holes
-from fedfactor.testing.engines import Watcher
+from fedfactor.testing.engines import Recorder
 from fedfactor.testing.probe import Each, Total
 from fedfactor.threads import thread_limit
 
@@ -85,42 +86,42 @@ class TestDropOuts:
         assert run.bytes_up == 0
 
 
-class TestInbox:
+class TestReceiver:
     EXPECTED = Probe().messages(Federation(small_data("real")).prepare("real"))
 
     def test_sums_and_gathers(self):
-        inbox = Inbox(self.EXPECTED)
+        receiver = Receiver(self.EXPECTED)
         for name in ("a", "b"):
-            inbox.add(name, Total(np.ones(13), np.asarray(1.0)))
-        assert inbox.combined.sums.tolist() == [2.0] * 13
-        assert (inbox.present, inbox.bytes_up) == (["a", "b"], 2 * 14 * 8)
+            receiver.add(name, Total(np.ones(13), np.asarray(1.0)))
+        assert receiver.combined.sums.tolist() == [2.0] * 13
+        assert (receiver.present, receiver.bytes_up) == (["a", "b"], 2 * 14 * 8)
 
     def test_two_kinds_in_one_round_are_refused(self):
-        inbox = Inbox(self.EXPECTED)
-        inbox.add("a", Total(np.ones(13)))
+        receiver = Receiver(self.EXPECTED)
+        receiver.add("a", Total(np.ones(13)))
         with pytest.raises(ProtocolError, match="'b' sent Each in a round of Total"):
-            inbox.add("b", Each(np.ones((2, 13)), np.arange(0)))
+            receiver.add("b", Each(np.ones((2, 13)), np.arange(0)))
 
     def test_an_upload_of_another_form_is_refused_with_the_clients_name(self):
         with pytest.raises(ProtocolError, match="'a'"):
-            Inbox(self.EXPECTED).add("a", Total(np.ones(12)))
+            Receiver(self.EXPECTED).add("a", Total(np.ones(12)))
 
     @pytest.mark.parametrize("value", [np.nan, np.inf])
     def test_an_upload_that_is_not_finite_is_left_out_and_its_sender_named(self, value):
-        inbox = Inbox(self.EXPECTED)
-        inbox.add("a", Total(np.full(13, value)))
+        receiver = Receiver(self.EXPECTED)
+        receiver.add("a", Total(np.full(13, value)))
         with pytest.raises(ProtocolError, match="No upload could be used"):
-            _ = inbox.combined
-        inbox.add("b", Total(np.ones(13)))
-        assert inbox.combined.sums.tolist() == [1.0] * 13
-        assert (inbox.present, list(inbox.rejected)) == (["b"], ["a"])
+            _ = receiver.combined
+        receiver.add("b", Total(np.ones(13)))
+        assert receiver.combined.sums.tolist() == [1.0] * 13
+        assert (receiver.present, list(receiver.rejected)) == (["b"], ["a"])
 
     def test_an_upload_that_cannot_be_true_is_left_out(self):
-        inbox = Inbox(self.EXPECTED, lambda up: "Negative." if (up.sums < 0).any() else "")
-        inbox.add("a", Total(-np.ones(13)))
-        inbox.add("b", Total(np.ones(13)))
-        assert inbox.rejected == {"a": "Negative."}
-        assert inbox.present == ["b"]
+        receiver = Receiver(self.EXPECTED, lambda up: "Negative." if (up.sums < 0).any() else "")
+        receiver.add("a", Total(-np.ones(13)))
+        receiver.add("b", Total(np.ones(13)))
+        assert receiver.rejected == {"a": "Negative."}
+        assert receiver.present == ["b"]
 
     def test_a_run_in_which_everybody_diverges_ends(self):
         class Sick(FedAvgNMF):
@@ -153,15 +154,15 @@ class TestInbox:
 
 
 class TestCallbacks:
-    def test_a_failed_run_is_told_to_the_watchers(self):
-        watcher = Watcher()
+    def test_a_failed_run_is_told_to_the_callbacks(self):
+        recorder = Recorder()
 
         def fail(record):
             raise RuntimeError("enough")
 
         with pytest.raises(RuntimeError, match="enough"):
-            fedfactor.run(PooledNMF(2), small_data(), rounds=3, callbacks=(watcher, fail))
-        assert watcher.ended == [None]
+            fedfactor.run(PooledNMF(2), small_data(), rounds=3, callbacks=(recorder, fail))
+        assert recorder.ended == [None]
 
     def test_only_true_stops(self):
         run = fedfactor.run(PooledNMF(2, tol=0.0), small_data(), rounds=3, seed=0, callbacks=(lambda record: 1,))

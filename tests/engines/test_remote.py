@@ -12,7 +12,7 @@ from fedfactor.core.errors import CheckpointError
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import freeze, leaves
 from fedfactor.engines import client
-from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.client import REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.message import Head, read_head, seal
@@ -206,16 +206,16 @@ def test_a_client_refuses_other_terms_another_name_and_a_stale_round(tmp_path):
         ({}, "is stale"),
     ):
         answer = read_head(clerk.answer(seal(replace(head, **change))))
-        assert answer.kind == "refusal"
-        assert said in answer.reason
+        assert (answer.kind, answer.reason) == ("refusal", REFUSAL)
+        assert said in ClientFolder(tmp_path / "north").sent()[-1]["reason"]  # at home, and only there
     assert read_head(clerk.answer(b"nonsense")).kind == "refusal"
     assert read_head(clerk.answer(b"\0" * (1 << 21))).kind == "refusal"
 
 
-def test_a_server_with_other_terms_hears_at_once_why_nobody_takes_part(tmp_path):
+def test_a_server_with_other_terms_hears_at_once_that_nobody_takes_part(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
     office.agreement = replace(office.agreement, terms="0" * 64)
-    with pytest.raises(NotEnough, match="not the one this party signed up for"):
+    with pytest.raises(NotEnough, match=REFUSAL):
         office.server().run()
     assert office.clock.now < 10  # and not at the deadline
 
@@ -231,7 +231,8 @@ def test_a_refusal_that_speaks_of_rows_stays_at_home(tmp_path, monkeypatch):
     with pytest.raises(NotEnough) as caught:
         office.server().run()
     assert secret not in str(caught.value)
-    assert "RuntimeError" in str(caught.value)
+    assert REFUSAL in str(caught.value)
+    assert secret in ClientFolder(tmp_path / "north").sent()[-1]["reason"]
 
 
 def test_all_that_is_sent_is_logged_before_it_leaves(tmp_path):

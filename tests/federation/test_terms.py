@@ -40,7 +40,7 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
     assert Terms.read(tmp_path / "other.toml").fingerprint == terms.fingerprint
     for old, new in (
         ("rounds = 20", "rounds = 21"),
-        ("minimum_rows = 100", "minimum_rows = 2"),
+        ("minimum_rows = 0", "minimum_rows = 2"),
         ('"PooledNMF"', '"FNMF"'),
     ):
         (tmp_path / "other.toml").write_text(text.replace(old, new))
@@ -74,6 +74,12 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
         ("privacy", "minimum_rows", "many", "minimum_rows"),
         ("features", "absent", "nan", "absent"),
         ("privacy", "report_error", "false", "report_error"),
+        ("privacy", "links", "Clip", "must be a list"),
+        ("privacy", "links", [{"link": "Clipp"}], "no link 'Clipp'"),
+        ("privacy", "links", [{"link": "Minimums"}], "no link 'Minimums'"),
+        ("privacy", "links", [{"link": "Clip"}], "needs the setting 'norm'"),
+        ("privacy", "links", [{"link": "Clip", "norm": 1.0, "unit": "row"}], "no setting 'unit'"),
+        ("privacy", "links", [{"link": "PaperNoise"}], "report_error would tell"),
         ("privacy", "minimum_rows", True, "minimum_rows"),
         ("run", "rounds", True, "rounds"),
         ("policy", "deadline", True, "deadline"),
@@ -106,7 +112,7 @@ def test_a_value_is_no_section(content, section, value):
 @pytest.mark.parametrize("entry", ["key", "sign"])
 def test_no_two_parties_are_one(content, entry):
     for party in content["parties"].values():
-        party[entry] = "the same"
+        party[entry] = "ab" * 32
     with pytest.raises(TermsError, match=f"'north' and 'south' have the same {entry}"):
         Terms.of(content)
     content["parties"]["north"][entry] = 3
@@ -202,3 +208,38 @@ def test_from_nothing_to_agreed_terms(tmp_path):
             tmp_path / "study", address="a:1", algorithm="pooled-nmf", rank=2, rounds=3, name="", purpose="",
             contact="", own=None,
         )  # fmt: skip
+
+
+def test_links_are_named_in_the_terms(tmp_path, content):
+    plain = Terms.of(content)
+    assert "links" not in plain.content["privacy"]  # terms without links keep the fingerprint they always had
+    content["privacy"] |= {"links": [{"link": "Clip", "norm": 2.0}], "report_error": False}
+    terms = document.save(tmp_path / "federation.toml", content)
+    assert terms.fingerprint != plain.fingerprint
+    agreement = terms.agreement("north")
+    assert agreement.of(agreement.to_json()) == agreement
+    channel = agreement.channel()
+    assert channel is not None
+    assert [(type(link).__name__, link.norm) for link in channel.links] == [("Clip", 2.0)]
+    assert plain.agreement("north").channel() is None
+
+
+@pytest.mark.parametrize(
+    ("links", "said"),
+    [
+        ([{"link": "Clip", "norm": -1.0}], "positive, finite norm"),
+        ([{"link": "SecureSum"}], "protect = 'secure-sum'"),
+    ],
+)
+def test_links_that_cannot_work_are_refused(content, links, said):
+    content["privacy"] |= {"links": links, "report_error": False}
+    with pytest.raises(TermsError, match=said):
+        Terms.of(content).agreement("north")
+
+
+def test_links_stand_in_an_order_that_protects(content):
+    noise = {"link": "Gaussian", "noise_multiplier": 1.0, "sensitivity": 1.0, "whole": True, "share": "local"}
+    content["algorithm"]["weights"] = "equal"
+    content["privacy"] |= {"links": [noise, {"link": "Clip", "norm": 1.0}], "report_error": False}
+    with pytest.raises(IncompatibleError, match="wrong order"):
+        Terms.of(content).agreement("north")

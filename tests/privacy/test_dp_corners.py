@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import fedfactor
-from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms import FedSPLIT, PooledNMF
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.privacy import Ledger, Minimums
+from fedfactor.core.tree import leaves
+from fedfactor.privacy import Ledger, Listener, Minimums
 from fedfactor.privacy.noise import Gaussian
 from fedfactor.privacy.plan import make_plan
 
@@ -28,7 +30,7 @@ def plan(*parts):
 
 
 def honest(made):
-    return next(link.honest for link in made.channel.transforms if isinstance(link, Gaussian))
+    return next(link.honest for link in made.channel.links if isinstance(link, Gaussian))
 
 
 def test_a_coordinator_who_is_a_client_knows_its_own_noise():
@@ -67,3 +69,40 @@ def test_of_two_budgets_neither_is_dropped_in_silence(twice):
 def test_books_that_could_hold_nothing_are_refused_when_they_are_opened(settings):
     with pytest.raises(ValueError, match=r"epsilon > 0|must be row"):
         Ledger(**settings)
+
+
+class TestOneClientMovesNobodyElse:
+    """A client's number of rows scaled the uploads of all others: a claimed ε = 1 was 2.39 by experiment."""
+
+    @staticmethod
+    def sums(rows, algorithm, n_clients=12):
+        rng = np.random.default_rng(0)
+        # Small enough that no clip cuts them, unless somebody's rows scale them up.
+        owners = {f"c{i:02d}": 0.16 * rng.exponential(size=(40, 3)) @ rng.random((3, 10)) for i in range(n_clients)}
+        owners["x"] = np.zeros((rows, 10))  # uploads nothing, however many rows it has
+        heard = Listener()
+        privacy = (heard, fedfactor.dp(1.0, unit="client", clip=0.5, noise_seed=1))
+        fedfactor.run(algorithm, owners, rounds=1, seed=0, privacy=privacy)
+        return np.concatenate([np.ravel(leaf) for _, leaf in leaves(heard.rounds[0][1])])
+
+    @pytest.mark.parametrize("weights", ["rows", "equal"])
+    def test_sums_of_neighbours_differ_by_the_clip_at_most(self, weights):
+        algorithm = PooledNMF(3, weights=weights)
+        few, many = self.sums(1, algorithm), self.sums(100_000, algorithm)
+        assert np.linalg.norm(few - many) <= 0.5
+
+    def test_penalties_that_need_the_number_of_rows_are_refused(self):
+        with pytest.raises(IncompatibleError, match="alpha_V=0"):
+            self.sums(5, PooledNMF(3, alpha_U=0.1))
+        self.sums(5, PooledNMF(3, alpha_U=0.1, alpha_V=0.0))
+
+
+def test_methods_that_take_noise_for_fraud_say_so_before_they_start():
+    """FedSPLIT ended in the middle with "Somebody sent nonsense"."""
+    rng = np.random.default_rng(0)
+    owners = {f"c{i}": sparse.csr_array(rng.integers(0, 6, (20, 8)).astype(float)) for i in range(5)}
+    federation = fedfactor.Federation(owners, missing_values="unstored")
+    with pytest.raises(IncompatibleError, match="does not bear noise"):
+        fedfactor.run(
+            FedSPLIT(3, joint="sum"), federation, rounds=2, privacy=fedfactor.dp(1.0, unit="client", clip=1.0)
+        )

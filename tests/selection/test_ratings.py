@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from fedfactor import DataError
-from fedfactor.algorithms import FedSPLIT, PooledCF, PooledCNMF
+from fedfactor.algorithms import FedSPLIT, PooledCF, PooledCNMF, PooledEASE
 from fedfactor.selection import (
     choose_recommender,
     rating_folds,
@@ -99,3 +99,35 @@ def test_the_planted_rank_of_a_stack_is_found():
     assert errors[2] > errors[4]
     with pytest.raises(ValueError, match="None of the ranks"):
         tune_joint_rank(S[:1], (2, 4))
+
+
+def test_any_scale_is_told_from_the_ratings():
+    rng = np.random.default_rng(0)
+    R = sparse.random_array((60, 20), density=0.5, format="csr", rng=rng)
+    R.data[:] = 20 * np.rint(1 + 4 * R.data)  # 20 to 100
+    owners = {"a": R[:30], "b": R[30:]}
+    errors = choose_recommender([PooledCF(2)], owners)[1]
+    assert errors[0] < 1.2 * R.data.std()
+
+
+def test_signs_of_interest_are_judged_by_lists():
+    rng = np.random.default_rng(1)
+    taste, kind = rng.integers(0, 2, 120), np.arange(30) % 2
+    X = sparse.csr_array((rng.random((120, 30)) < np.where(taste[:, None] == kind, 0.5, 0.04)).astype(float))
+    owners = {"a": X[:60], "b": X[60:]}
+    good, bad = PooledCF(2, feedback="implicit"), PooledCF(2, feedback="implicit", ridge_floor=1e6)
+    best, errors = choose_recommender({"good": good, "bad": bad, "items": PooledEASE(ridge=5.0)}, owners)
+    assert best != "bad"
+    assert 0 < errors["good"] < errors["bad"] <= 1
+    with pytest.raises(DataError, match="cannot be compared"):
+        choose_recommender([good, PooledCF(2)], owners)
+
+
+def test_the_number_of_exchanges_can_be_tuned():
+    pytest.importorskip("optuna")
+    rng = np.random.default_rng(2)
+    U, V = rng.random((60, 2)), rng.random((2, 25))
+    R = sparse.csr_array(np.where(rng.random((60, 25)) < 0.6, 1 + 4 * U @ V / 2, 0))
+    owners = {"a": R[:30], "b": R[30:]}
+    found = tune_recommender(PooledCNMF(2), {"rounds": (2, 41)}, owners, trials=4, folds=1)
+    assert found.settings == {"rounds": 41}

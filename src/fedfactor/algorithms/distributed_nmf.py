@@ -12,7 +12,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score,
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import reconstruction, refit_rows
+from fedfactor.kernels.factors import odd_factor, reconstruction, refit_rows
 from fedfactor.kernels.nmf.pivoting import pivot_rows
 from fedfactor.kernels.nmf.steps import multiplicative_step, solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
@@ -137,6 +137,10 @@ class DistributedNMF(Algorithm):
         X, V = shard.X, as_like(down.V, shard.X)
         U = one_step(self.solver, state.U, gram_rows(V), cross(X, V))
         return Local(U, state.total), Sums(gram(U), sums(U, X), as_like(state.total, X))
+
+    def accepts(self, down: Factor, meta: Meta) -> str:
+        """Expect a V without negative cells."""
+        return odd_factor(down.V)
 
     def server_step(self, state: Server, up: Sums, at: Round) -> tuple[Server, Factor]:
         """Move V."""

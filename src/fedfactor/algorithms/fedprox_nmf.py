@@ -13,7 +13,7 @@ from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.drift import agreement
-from fedfactor.kernels.factors import RowNorm, reconstruction, refit_rows, rescale
+from fedfactor.kernels.factors import RowNorm, odd_factor, reconstruction, refit_rows, rescale
 from fedfactor.kernels.nmf.alternate import Solver, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
@@ -136,6 +136,10 @@ class Averaging(Algorithm):
         if self.hold.diagnostics:
             watched["agreement"] = as_like(np.array(agreement(V, average)), X)
         return Local(U, None, state.total), Weighted(weight * V, np.float64(weight), **watched)
+
+    def accepts(self, down: Factor, meta: Meta) -> str:
+        """Expect a V without negative cells."""
+        return odd_factor(down.V)
 
     def server_step(self, state: Server, up: Weighted, at: Round) -> tuple[Server, Factor]:
         """Average."""

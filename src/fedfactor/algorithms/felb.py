@@ -18,6 +18,7 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.elbmf import relaxed_steps
 from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
 from fedfactor.kernels.boolean.prox import Pull, elastic_prox, integrality_gap
+from fedfactor.kernels.factors import odd_factor
 from fedfactor.kernels.products import as_like, squared_norm
 
 logger = logging.getLogger(__name__)
@@ -165,6 +166,10 @@ class ProximalAveraging(Algorithm):
 
     def _time(self, index: int, step: int) -> int:
         return index * self.local_steps + step if self.schedule == "steps" else index
+
+    def accepts(self, down: Factor, meta: Meta) -> str:
+        """Expect a V whose cells lie between 0 and 1."""
+        return odd_factor(down.V, most=1.0)
 
     def server_step(self, state: Server, up: Weighted, at: Round) -> tuple[Server, Factor]:
         """Average, then draw the average to {0, 1} with the next step's weights, not scaled: no gradient was taken."""

@@ -13,7 +13,7 @@ from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.barycenter import Barycenter, barycenter
-from fedfactor.kernels.factors import reconstruction, refit_rows
+from fedfactor.kernels.factors import odd_factor, reconstruction, refit_rows
 from fedfactor.kernels.nmf.alternate import Solver, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
@@ -153,6 +153,10 @@ class OneShotNMF(Algorithm):
         if self.combine == "mean":
             return kept, Weighted(weight * V, np.float64(weight))
         return kept, Own(V, np.float64(weight))
+
+    def accepts(self, down: Factor, meta: Meta) -> str:
+        """Expect a V without negative cells."""
+        return odd_factor(down.V)
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Factor]:
         """Combine."""

@@ -13,7 +13,6 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score,
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import reconstruction
 from fedfactor.kernels.once import once
 from fedfactor.kernels.ratings.aside import only_cells
 from fedfactor.kernels.ratings.item_weights import (
@@ -27,6 +26,9 @@ from fedfactor.kernels.ratings.item_weights import (
 )
 from fedfactor.kernels.ratings.least_squares import half_size
 from fedfactor.kernels.ratings.model import observed
+
+BLOCK = 256
+"""Users whose scores of all items exist at one time."""
 
 
 @record
@@ -357,8 +359,12 @@ class PooledEASE(Algorithm):
     def score(self, shard: Shard, state: Local | LocalFactors, down: Any) -> Score:
         """Measure the squared error over touched cells, each of which wishes for what it stands for."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        R = units(self._touched(*shard.scored), self.counts)
-        return Score.of(*reconstruction(R, factors.U, factors.V, "stored"))
+        R, sse = units(self._touched(*shard.scored), self.counts), 0.0
+        for start in range(0, R.shape[0], BLOCK):  # scores of a few users at a time
+            part = R[start : start + BLOCK].tocoo()
+            fitted = (factors.U[start : start + BLOCK] @ factors.V)[part.row, part.col]
+            sse += float(np.square(part.data - fitted, dtype=np.float64).sum())
+        return Score.of(sse, R.nnz, float(np.square(R.data, dtype=np.float64).sum()))
 
 
 def _some(R: Any, columns: np.ndarray) -> Any:

@@ -7,6 +7,10 @@ from .membership import membership_figures as membership_figures
 from .membership import residual_scores as residual_scores
 from .others import factor_inference as factor_inference
 from .others import sketch_recovery as sketch_recovery
+from .pairs import gram_from_weights as gram_from_weights
+from .pairs import pair_exposure as pair_exposure
+from .ratings import rating_attack as rating_attack
+from .ratings import ratings_back as ratings_back
 from .reconstruction import binary_rows_in_span as binary_rows_in_span
 from .reconstruction import reconstruction_rate as reconstruction_rate
 from .report import AuditReport as AuditReport

@@ -12,15 +12,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedfactor.algorithms.pooled_ease import PooledEASE
 from fedfactor.algorithms.pooled_nmf.algorithm import PooledNMF
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.findings import Finding
 from fedfactor.audit.item_vectors import item_vector_membership
 from fedfactor.audit.membership import membership_figures, residual_scores
 from fedfactor.audit.others import factor_inference
+from fedfactor.audit.pairs import pair_exposure
+from fedfactor.audit.ratings import rating_attack
 from fedfactor.audit.reconstruction import binary_rows_in_span, reconstruction_rate
 from fedfactor.audit.report import AuditReport
 from fedfactor.audit.sums import differencing_error, singleton_exposure
+from fedfactor.core.errors import FedfactorError, IncompatibleError, ProtocolError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, Round, download_for
 from fedfactor.core.tree import leaves, to_numpy
@@ -29,7 +33,7 @@ from fedfactor.engines.run import run
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.listener import Listener
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, RefusedError
-from fedfactor.privacy.paper_noise import PaperNoise
+from fedfactor.privacy.plan import parts_of
 from fedfactor.privacy.secure_sum import SecureSum
 
 __all__ = ["audit"]
@@ -84,21 +88,26 @@ def audit(
         federation = Federation(federation)
     meta = federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
-    asked = next((part for part in parts if isinstance(part, DP)), None)
-    exact = asked is None and ("secure-sum" in parts or any(isinstance(part, SecureSum) for part in parts))
+    told = parts_of(parts)
+    asked, exact = told.dp, told.dp is None and any(link.hides for link in told.links)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         members, others = _halves(federation, seed)
         heard = Listener()
         result = run(algorithm, members, rounds=rounds, seed=seed, privacy=(heard, *parts))
-        if all(hasattr(kept, "known") for kept in result.factors.values()):  # item vectors, joined by a network
+        if all(hasattr(kept, "network") for kept in result.factors.values()):  # item vectors, joined by a network
             findings = [item_vector_membership(algorithm, federation, seed=seed)]
         else:
             findings = [_membership(result, members, others, asked)]
         gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
-        noisy = asked is not None or any(isinstance(part, PaperNoise) for part in parts)
+        noisy = asked is not None or any(link.noisy for link in told.links)
         if not noisy and (gathers or not exact):  # medians and trimmed means see every upload too
             findings += _clear_uploads(algorithm, federation, seed, all_kinds=not exact)
+            if gathers and meta.masked:
+                found = rating_attack(algorithm, federation, seed=seed)
+                findings += [] if found is None else [found]
+        if isinstance(algorithm, PooledEASE) and algorithm.low_rank is None and not noisy:
+            findings.append(pair_exposure(to_numpy(result.V), Federation(members)))
         if privacy is not None:
             findings.append(_sum_reconstruction(heard, members))
         if exact:
@@ -187,7 +196,10 @@ def _blocks_of(
     if blocks := _wide(up, m):
         return (blocks, _wide(down, m)) if all_kinds or up.uplink == "gather" else ([], [])
     heard = Listener()
-    run(algorithm, {name: federation.shard(name)}, seed=seed, privacy=(heard,))
+    try:
+        run(algorithm, {name: federation.shard(name)}, seed=seed, privacy=(heard,))
+    except FedfactorError:  # too few rows to run by itself
+        return [], []
     seen = [up for _, up, _ in heard.rounds if all_kinds or isinstance(up, Mapping)]  # not summed
     found = [blocks for up in seen if (blocks := _wide(up, m))]
     last = found[-1] if found else []
@@ -287,7 +299,7 @@ def _u_of(state: Any, algorithm: Algorithm) -> np.ndarray:
 def _differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[Any], seed: int) -> Finding:
     """Let one client stay away from a late round, between parties for whom minimums are not mere warnings."""
     gone, heard = federation.names[-1], Listener()
-    minimums = next((part for part in parts if isinstance(part, Minimums)), Minimums())
+    minimums = parts_of(parts).minimums
     allowed = tuple({*minimums.allow, "small-client", "few-clients", "rare-columns"})
     strict = replace(minimums, strict=True, allow=allowed)
     rest = [part for part in parts if not isinstance(part, Minimums)]
@@ -298,7 +310,7 @@ def _differencing(algorithm: Algorithm, federation: Federation, parts: Sequence[
             algorithm, federation, rounds=LATE + 1, seed=seed, privacy=(heard, *rest, strict),
             participation=lambda at, names: [n for n in names if at.index < LATE or n != gone],
         )  # fmt: skip
-    except RefusedError as refusal:
+    except (RefusedError, IncompatibleError, ProtocolError) as refusal:  # a sum of too few is refused
         return Finding("difference of two sums", SERVER, claim, "consistent", {"refused": True}, str(refusal))
     if len(heard.rounds) < 2:
         return Finding(

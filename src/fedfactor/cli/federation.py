@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from enum import StrEnum
@@ -14,6 +15,8 @@ import typer
 from fedfactor.cli.console import Debug, console, polite, size
 from fedfactor.cli.reading import reads
 from fedfactor.core.errors import DataError
+from fedfactor.core.files import write_atomic
+from fedfactor.core.text import printable
 from fedfactor.data.content import Reading
 
 federation = typer.Typer(help="Set up a federation across organisations.", no_args_is_help=True)
@@ -68,13 +71,16 @@ def add(
     file: Toml,
     name: Annotated[str, typer.Argument(help="The party's name.")],
     key: Annotated[Path, typer.Argument(help="Its public key, the .pub file.")],
+    vouched: Annotated[
+        list[Path] | None, typer.Option("--vouched", help="What a party wrote with fedfactor vouch; may be repeated.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Let a party in: write its public key into federation.toml."""
     from fedfactor.federation import setup
 
     with polite(debug):
-        terms = setup.admit(file, name, key)
+        terms = setup.admit(file, name, key, vouched or [])
     typer.echo(f"{name} is in; {len(terms.names)} parties: {', '.join(terms.names)}.")
 
 
@@ -98,12 +104,14 @@ def agree(
 
 @federation.command()
 def show(file: Toml, debug: Debug = False) -> None:
-    """Say what a federation.toml asks of you, and its fingerprint."""
-    from fedfactor.federation.setup import words
+    """Say what a federation.toml asks of you, and its fingerprint; with the words of each party's key."""
+    from fedfactor.federation.setup import keys_in_words, words
     from fedfactor.federation.terms import Terms
 
     with polite(debug):
-        typer.echo(words(Terms.read(file)))
+        terms = Terms.read(file)
+        typer.echo(words(terms))
+        typer.echo("Keys, as each party's keygen said them:\n" + keys_in_words(terms))
 
 
 @federation.command()
@@ -143,11 +151,60 @@ def keygen(
     debug: Debug = False,
 ) -> None:
     """Make your key: NAME.key stays with you, NAME.key.pub goes to the coordinator."""
+    from fedfactor.federation.fingerprint import key_words
     from fedfactor.federation.keys import make_key
+    from fedfactor.federation.vouching import read_public
 
     with polite(debug):
         path = make_key(out or Path(f"{name}.key"), name)
+        said = key_words(name, read_public(f"{path}.pub"))
     typer.echo(f"{path} is your private key: keep it. Send {path}.pub to the coordinator.")
+    typer.echo(f"In words, for a party that is to vouch for you: {said}")
+
+
+def vouch(
+    file: Toml,
+    name: Annotated[str, typer.Argument(help="The new party's name.")],
+    public: Annotated[Path, typer.Argument(help="Its public key, the .pub file.")],
+    key: Annotated[Path, typer.Option(help="Your own private key.", show_default=False)],
+    fingerprint: Annotated[
+        str, typer.Option("--fingerprint", help="The words that the new party told you itself.", show_default=False)
+    ] = "",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.vouched.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Vouch for a new party's key, so that those who know yours need not call it: sign its name and key with yours."""
+    from fedfactor.federation.fingerprint import key_words
+    from fedfactor.federation.terms import Terms
+    from fedfactor.federation.vouching import read_public
+    from fedfactor.federation.vouching import vouch as sign
+
+    with polite(debug):
+        right = key_words(name, read_public(public))
+        question = f"Did {name} itself, and not the coordinator, tell you these words?"
+        if not _compared(right, fingerprint, question):
+            raise typer.Exit(1)
+        line = sign(Terms.read(file), name, public, key)
+        path = write_atomic(out or Path(f"{name}.vouched"), (line + "\n").encode(), mode=0o644)
+    typer.echo(f"{path}: send it to the coordinator, for fedfactor federation add --vouched.")
+
+
+def _compared(right: str, given: str, question: str) -> bool:
+    """Tell whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
+    from fedfactor.federation.fingerprint import same_words
+    from fedfactor.federation.terms import TermsError
+
+    if given:
+        if not same_words(given, right):
+            raise TermsError(
+                f"The words that you were told are not those of this file ({right}). Somebody holds another one: send "
+                "nothing, and find out who."
+            )
+        return True
+    if not sys.stdin.isatty():
+        raise TermsError(f'This needs a person. Give the words that others told you: --fingerprint "WORDS". {question}')
+    typer.echo(f"\n  {right}\n")
+    return typer.confirm(question)
 
 
 @reads(prepares=False)
@@ -205,6 +262,14 @@ def join(
         Path | None, typer.Option(help="Your own folder; by default your name.", show_default=False)
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
+    fingerprint: Annotated[
+        str,
+        typer.Option(
+            "--fingerprint",
+            help="The words that the other parties read to you, not the coordinator.",
+            show_default=False,
+        ),
+    ] = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
@@ -222,7 +287,17 @@ def join(
         typer.echo(words(member.terms))
         if not yes and not typer.confirm(f"Take part as {member.name} on these terms?"):
             raise typer.Exit(1)
-        seat = member.sign_up(data, accept_changes=accept_changes, replace_data=replace_data, reading=reading())
+        unknown = member.unknown()
+        confirmed = bool(fingerprint or unknown) and _compared(
+            member.words,
+            fingerprint,
+            f"Have you compared these words with {', '.join(unknown)}, by telephone or face to face? (Without that, "
+            "the coordinator may hold keys of its own in their place, and read what you send alone.)",
+        )
+        seat = member.sign_up(
+            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading()
+        )
+        typer.echo(printable(seat.left()))
         stop = threading.Event()
         stop_on_signals(stop)
         address = member.terms.content["server"]["address"]
@@ -275,7 +350,7 @@ def status(
                 shown = ", ".join(map(str, shown))
             elif isinstance(shown, dict):
                 shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
-            screen.print(f"{key.replace('_', ' '):13} {shown}", markup=False)
+            screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
 
 
 def server_status(folder: Path) -> dict[str, Any]:
@@ -331,5 +406,5 @@ def results(
 def register(app: typer.Typer) -> None:
     """Add all of these to the command."""
     app.add_typer(federation, name="federation")
-    for command in (keygen, features, serve, join, start, status, stop, results):
+    for command in (keygen, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

@@ -15,6 +15,7 @@ from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.place import Place
 from fedfactor.cli.privacy import (
     Allow,
+    Budget,
     Cap,
     Clip,
     Delta,
@@ -120,6 +121,7 @@ def fit(
     cap: Cap = 1,
     known_to: KnownTo = 1,
     ledger: LedgerFile = None,
+    budget: Budget = None,
     allow: Allow = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -144,7 +146,7 @@ def fit(
             place.check(overwrite)
         words = privacy_of(
             privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
-            known_to=known_to, ledger=ledger, allow=allow,
+            known_to=known_to, ledger=ledger, budget=budget, allow=allow,
         )  # fmt: skip
         if words is not None and engine is Network.mpi:
             raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")

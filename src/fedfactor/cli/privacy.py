@@ -44,6 +44,14 @@ LedgerFile = Annotated[
     Path | None,
     typer.Option("--ledger", help="The books of this data set, across runs (.jsonl).", show_default=False),
 ]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        help="With --ledger: ε of this data set over all runs. A new ledger takes that of its first run.",
+        show_default=False,
+    ),
+]
 Allow = Annotated[
     list[str] | None,
     typer.Option("--allow", help="Override a minimum: small-client, few-clients, rare-columns, changed-cohort."),
@@ -62,6 +70,7 @@ def privacy_of(
     cap: int = 1,
     known_to: int = 1,
     ledger: Path | None = None,
+    budget: float | None = None,
     allow: list[str] | None = None,
 ) -> Any:
     """Build what ``fedfactor.run(privacy=...)`` takes.
@@ -77,7 +86,11 @@ def privacy_of(
     from fedfactor.privacy.ledger import Ledger
     from fedfactor.privacy.minimums import Minimums
 
+    _refuse_allow(word, allow or [])
+    if budget is not None and ledger is None:
+        raise ValueError("--budget is what a ledger holds a data set to. Name the ledger with --ledger.")
     if word != "dp":
+        _refuse_noise(word, cap=None if cap == 1 else cap, known_to=None if known_to == 1 else known_to)
         alone = delta if ledger is None else None  # a ledger tells its ε at a δ, whatever enters it
         _refuse_noise(word, epsilon=epsilon, delta=alone, unit=unit, clip=clip, row_bound=row_bound, subject=subject)
     if word == "none" and ledger is None:
@@ -85,13 +98,26 @@ def privacy_of(
     minimums = Minimums(allow=tuple(allow or ()))  # type: ignore[arg-type]
     epsilon, delta, unit = 1.0 if epsilon is None else epsilon, 1e-5 if delta is None else delta, unit or "row"
     if word == "dp":
+        held = None if budget is None else Ledger(ledger, epsilon=budget, delta=delta, unit=unit)  # type: ignore[arg-type]
         wanted = dp(
             epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,  # type: ignore[arg-type]
-            known_to=known_to, ledger=ledger,
+            known_to=known_to, ledger=ledger if held is None else held,
         )  # fmt: skip
         return wanted, minimums
-    books = () if ledger is None else (Ledger(ledger, delta=delta),)
+    books = () if ledger is None else (Ledger(ledger, epsilon=budget, delta=delta),)
     return minimums, *books, *(() if word == "none" else (word,))
+
+
+def _refuse_allow(word: str, allow: list[str]) -> None:
+    """Refuse to override what does not exist, or what nothing here asks about: no wish is dropped in silence."""
+    from fedfactor.privacy.minimums import MINIMUMS
+
+    asked = {"secure-sum": MINIMUMS, "none": (), "dp": ()}.get(word, ("small-client",))
+    for name in allow:
+        if name not in MINIMUMS:
+            raise ValueError(f"--allow {name} is not a minimum. The names are {', '.join(MINIMUMS)}.")
+        if name not in asked:
+            raise ValueError(f"--allow {name} overrides nothing with --privacy {word}. Leave it out.")
 
 
 def _refuse_noise(word: str, **given: Any) -> None:

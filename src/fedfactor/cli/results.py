@@ -17,6 +17,7 @@ from fedfactor.core.checks import check_features, check_values, split_missing
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json
 from fedfactor.core.protocol import LocalFactors
+from fedfactor.core.text import printable
 from fedfactor.data.content import Reading, Rows, write_rows
 from fedfactor.data.formats import endings, format_of
 from fedfactor.data.preprocess import Preprocess
@@ -46,16 +47,17 @@ def info(folder: Folder, debug: Debug = False) -> None:
         V, features = read_components(folder)
         record = read_record(folder)
         private = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
-    screen = console()
     ended = f", {record['status']}" if "status" in record else ""
-    screen.print(f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds{ended}", markup=False)
-    screen.print(
-        f"V: {V.shape[0]} components × {V.shape[1]} features, {V.dtype}, {'named' if features else 'without names'}"
-    )
-    for line in (_errors(record), _traffic(record)):
-        if line:
-            screen.print(line, markup=False)
-    screen.print(f"private U of {len(private)} owners: {', '.join(private) or 'none'}", markup=False)
+    lines = [
+        f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds{ended}",
+        f"V: {V.shape[0]} components × {V.shape[1]} features, {V.dtype}, {'named' if features else 'without names'}",
+        _errors(record),
+        _traffic(record),
+        f"private U of {len(private)} owners: {', '.join(private) or 'none'}",
+    ]
+    screen = console()
+    for line in filter(None, lines):
+        screen.print(printable(line), markup=False)  # a folder of others may hold anything
 
 
 def _errors(record: dict[str, Any]) -> str:

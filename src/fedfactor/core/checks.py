@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -27,6 +28,16 @@ def library(X: Any) -> str:
 def dtype_name(X: Any) -> str:
     """Name of the dtype without its namespace: ``float32`` for NumPy and torch alike."""
     return str(X.dtype).rsplit(".", 1)[-1]
+
+
+def wake_card(X: Any) -> None:
+    """Let torch load its linear algebra for a card here and now: loaded first by several threads at once, it fails."""
+    if getattr(X, "is_cuda", False):
+        torch = sys.modules["torch"]
+        two = torch.eye(2, device=X.device)
+        torch.linalg.eigvalsh(two)
+        torch.linalg.svd(two)
+        torch.linalg.qr(two)
 
 
 def as_matrix(data: Any) -> tuple[Any, tuple[str, ...] | None]:
@@ -165,6 +176,8 @@ def _as_floating(X: Any) -> Any:
     if kind in ("float32", "float64"):
         return as_real(X) if isinstance(X, np.ndarray) or is_sparse(X) else X
     if hasattr(X, "detach"):
+        if kind in ("bfloat16", "float16") and X.is_cuda:
+            return X  # stored at half the bytes; factors are in single precision
         small = kind in ("float16", "bfloat16", "uint8", "int8", "int16", "bool")
         return X.float() if small else X.double()
     if kind == "object" or kind.startswith(("str", "<U", "bytes")):

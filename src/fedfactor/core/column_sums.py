@@ -98,8 +98,8 @@ def column_sums(X: Any, mask: Any = None, *, bins: bool = False) -> ColumnSums:
         values, columns = np.asarray(X), None
     cells: Any = np.full(m, float(n)) if mask is None else stored if isinstance(mask, str) else mask.sum(0)
     sizes = _counted(values, columns, m) if bins else np.zeros((0, m))
-    support, squares, sums, cells = (np.asarray(part, np.float64) for part in (support, squares, sums, cells))
-    return ColumnSums(support, squares, sums, cells, sizes, np.float64(n))
+    leaves = (np.asarray(part, np.float64) for part in (support, squares, sums, cells, sizes))
+    return ColumnSums(*leaves, n=np.float64(n))
 
 
 def _counted(values: np.ndarray, columns: np.ndarray | None, m: int) -> np.ndarray:

@@ -20,12 +20,17 @@ from fedfactor.core.checks import (
     library,
     row_ids_of,
     split_missing,
+    wake_card,
 )
 from fedfactor.core.errors import DataError
 from fedfactor.core.protocol import Domain, Meta
 from fedfactor.core.tree import Array, is_numpy
 
 Missing = float | str | None
+
+
+HALVES = ("bfloat16", "float16")
+"""Types of torch in which rows may be stored at half the bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,6 +216,7 @@ class Federation:
         found = [self.facts(name) for name in self.names]
         meta = agree(found)
         check_scale(self.adopt(found[0], meta, domain), meta.dtype)
+        wake_card(self.shard(self.names[0]).X)
         return meta
 
     def facts(self, name: str) -> Facts:
@@ -269,7 +275,7 @@ def agree(found: Sequence[Facts]) -> Meta:
             )
         check_features(each.name, each.features, first.name, first.features)
     check_tiling([each.bounds for each in found], first.n_features)
-    dtype = "float32" if all(each.dtype == "float32" for each in found) else "float64"
+    dtype = "float32" if all(each.dtype == "float32" or each.dtype in HALVES for each in found) else "float64"
     names, masked = tuple(each.name for each in found), any(each.masked for each in found)
     return Meta(first.n_features, names, dtype, masked, sum(each.n_rows for each in found))
 
@@ -282,7 +288,8 @@ def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | Non
 
 
 def _cast(shard: Shard, dtype: str) -> Shard:
-    return shard if shard.dtype == dtype else shard.cast(dtype)
+    kept = shard.dtype in HALVES and dtype == "float32"  # how the rows are stored; factors are in single precision
+    return shard if shard.dtype == dtype or kept else shard.cast(dtype)
 
 
 Opener = Callable[[], Any]

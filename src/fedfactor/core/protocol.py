@@ -203,12 +203,26 @@ class Algorithm(ABC):
         """
         return None
 
+    @property
+    def against_noise(self) -> str:
+        """Say why uploads with noise on them cannot be used, and what to do; nothing when they can."""
+        return ""
+
     def neutral(self, down: Tree) -> Tree | None:
         """Return the upload that says nothing new, from which clipping of whole uploads measures; None means zero."""
         return None
 
     def doubt(self, up: Tree) -> str:
         """Say why an upload cannot be true, or nothing. Engines ask this of each upload that they see in clear."""
+        return ""
+
+    def accepts(self, down: Tree, meta: Meta) -> str:
+        """Say why no honest server would send such a download, or nothing. Asked before rows are touched.
+
+        Clients across a network ask this of every download, because a server that may send anything chooses which rows
+        speak: with negative entries in V, for example, only rows of one pattern answer. Form and finite values are
+        checked elsewhere. The answer must not depend on rows.
+        """
         return ""
 
     def rejected(self, state: Tree) -> tuple[str, ...]:

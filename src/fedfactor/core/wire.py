@@ -200,9 +200,21 @@ def check_message(message: Tree, expected: Mapping[type, Spec]) -> None:
     for name, child in children(message):
         if name in expected[cls] and not is_leaf(child):
             raise ProtocolError(f"{cls.__name__}.{name} holds no array but parts of its own. The message was rejected.")
+    _check_finite_on_card(cls, message)
     for path, leaf in leaves(message):
+        if getattr(leaf, "is_cuda", False):
+            continue
         if "float" in _dtype_name(leaf) and not math.isfinite(float(leaf.sum())) and not _all_finite(leaf):
             raise NotFiniteError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
+
+
+def _check_finite_on_card(cls: type, message: Tree) -> None:
+    """Ask a card once for all leaves: every answer waits until all that was asked of it before is done."""
+    sums = [leaf.double().sum() for _, leaf in leaves(message) if getattr(leaf, "is_cuda", False)]
+    if sums and not math.isfinite(float(sum(sums))):
+        for path, leaf in leaves(message):
+            if not _all_finite(leaf):
+                raise NotFiniteError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
 
 
 def _all_finite(leaf: Any) -> bool:

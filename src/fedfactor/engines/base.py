@@ -1,26 +1,26 @@
-"""What every engine shares: who takes part, who watches, and how uploads are combined."""
+"""The words that engines share: who takes part, who is told, and what an engine is."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from fedfactor.core.errors import IncompatibleError, NotFiniteError, ProtocolError
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.core.settings import check_settings
-from fedfactor.core.tree import Tree, kind_of, nbytes, tree_sum
-from fedfactor.core.wire import Spec, check_message
+from fedfactor.core.tree import Tree, nbytes
+from fedfactor.core.wire import Spec
 
 Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
 """A share of the clients drawn anew each round, or a rule that names those who take part."""
 
 
 class Callback:
-    """Watches a run. Override what you need; return True from :meth:`on_round` to stop the run."""
+    """Follows a run. Override what you need; return True from :meth:`on_round` to stop the run."""
 
     def on_start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
         """Follow the start: ``first`` is above 0 when a checkpoint was resumed."""
@@ -77,54 +77,6 @@ def rule_name(rule: Participation) -> str:
     return str(getattr(rule, "__qualname__", type(rule).__qualname__))
 
 
-class Inbox:
-    """Combines the uploads of one round as they come, in name order: a running sum, or a mapping for ``gather``.
-
-    An upload that holds NaN or infinity, or that `doubt` finds impossible, is left out as if its sender had not come,
-    and the sender is named in ``rejected``: here each upload is seen before it is added, so one bad client need not
-    cost all others their run. An upload of another form than announced is a fault of the code, and raises.
-    """
-
-    def __init__(self, expected: dict[type, Spec], doubt: Callable[[Tree], str] = lambda up: "") -> None:
-        self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
-        self._doubt = doubt
-        self.present: list[str] = []
-        self.rejected: dict[str, str] = {}
-        self.bytes_up = 0
-        self._kind: type | None = None
-        self._sum: Tree = None
-        self._gathered: dict[str, Tree] = {}
-
-    def add(self, name: str, up: Tree) -> None:
-        """Check one upload and take it in, or leave it out and say so."""
-        try:
-            check_message(up, self._expected)
-            wrong = self._doubt(up)
-        except NotFiniteError as error:
-            wrong = str(error)
-        except ProtocolError as error:
-            raise ProtocolError(f"Client {name!r}: {error}") from None
-        if wrong:
-            self.rejected[name] = wrong
-            return
-        if self._kind not in (None, type(up)):
-            raise ProtocolError(f"Client {name!r} sent {type(up).__name__} in a round of {self._kind.__name__}.")
-        self._kind = kind_of(up)
-        self.present.append(name)
-        self.bytes_up += nbytes(up)
-        if up.uplink == "gather":
-            self._gathered[name] = up
-        else:
-            self._sum = up if self._sum is None else tree_sum((self._sum, up))
-
-    @property
-    def combined(self) -> Tree:
-        """What the server step takes: the sum, or the mapping."""
-        if self.rejected and not self.present:
-            raise ProtocolError("No upload could be used. " + " ".join(f"{n}: {w}" for n, w in self.rejected.items()))
-        return self._gathered or self._sum
-
-
 def downloads(down: Tree, names: Iterable[str]) -> int:
     """Count the bytes that a broadcast or a scatter sends to these clients."""
     if isinstance(down, Scatter):
@@ -142,3 +94,20 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
     check_settings(algorithm)
     algorithm.check(meta)
     return algorithm.messages(meta)
+
+
+def rounds_of(algorithm: Algorithm, rounds: int | None) -> int:
+    """Return the number of rounds asked for, or the algorithm's own."""
+    rounds = algorithm.default_rounds if rounds is None else rounds
+    if rounds < 1:
+        raise ValueError(f"rounds={rounds} must be at least 1.")
+    return rounds
+
+
+def judge_small(algorithm: Algorithm, rows: Mapping[str, int], *, simulation: bool) -> None:
+    """Warn of (or refuse) clients whose rows could be read from one upload in the clear."""
+    k = getattr(algorithm, "n_components", 0)
+    if len(rows) > 1 and min(rows.values()) <= k:
+        from fedfactor.privacy.minimums import judge_rows  # late: most runs in the clear need none of it
+
+        judge_rows(k, rows, simulation=simulation)

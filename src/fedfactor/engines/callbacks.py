@@ -1,14 +1,15 @@
-"""Watching a run: a progress bar on a terminal, lines in a log elsewhere."""
+"""Following a run: all callbacks as one, a progress bar on a terminal, lines in a log elsewhere."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.run import RoundRecord, Run
-from fedfactor.engines.base import Callback
+from fedfactor.engines.base import AnyCallback, Callback
 
 logger = logging.getLogger("fedfactor")
 
@@ -16,6 +17,30 @@ logger = logging.getLogger("fedfactor")
 def figures(record: RoundRecord) -> str:
     """Write the metrics of a round in one short line."""
     return ", ".join(f"{name.replace('_', ' ')} {value:.5g}" for name, value in record.metrics.items())
+
+
+class Callbacks:
+    """All callbacks of a run, whether objects or plain functions, behind one call."""
+
+    def __init__(self, callbacks: Sequence[AnyCallback]) -> None:
+        self._all = callbacks
+
+    def start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
+        """Tell the start."""
+        for callback in self._all:
+            if isinstance(callback, Callback):
+                callback.on_start(algorithm, meta, rounds, first)
+
+    def round(self, record: RoundRecord) -> bool:
+        """Tell one round; True when one of them asks to stop."""
+        answers = [c.on_round(record) if isinstance(c, Callback) else c(record) for c in self._all]
+        return any(answer is True for answer in answers)
+
+    def end(self, run: Run | None) -> None:
+        """Tell the end."""
+        for callback in self._all:
+            if isinstance(callback, Callback):
+                callback.on_end(run)
 
 
 class Log(Callback):

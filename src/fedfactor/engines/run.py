@@ -14,9 +14,8 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Score
 from fedfactor.core.run import Run
 from fedfactor.core.tree import kind_of
-from fedfactor.engines.base import AnyCallback, Engine, Participation
+from fedfactor.engines.base import AnyCallback, Engine, Participation, judge_small
 from fedfactor.engines.checkpoint import Checkpoint
-from fedfactor.privacy.plan import judge_clear, make_plan
 
 
 def engine_of(engine: str | Engine) -> Engine:
@@ -98,26 +97,27 @@ def run(
         "callbacks": callbacks,
     }
     simulation = bool(getattr(chosen, "simulation", False))
-    if getattr(chosen, "apart", False):  # opening all owners here would defeat such an engine; it judges by itself
-        if privacy is not None:
-            raise IncompatibleError(
-                f"privacy={privacy!r} is not offered where each process holds its own owners only "
-                f"({type(chosen).__name__}): plain sums travel. Use the local engine to simulate it, or None."
-            )
-        return chosen.run(algorithm, federation, rounds=rounds, **settings)
-    if privacy is None:
-        if simulation:  # elsewhere no party may open the rows of another to look
-            judge_clear(algorithm, federation, simulation=True)
-        return chosen.run(algorithm, federation, rounds=rounds, **settings)
-    if not getattr(chosen, "channels", False):
+    carrier: Any = chosen
+    if privacy is not None and not getattr(chosen, "channels", False):
         raise IncompatibleError(
             f"{type(chosen).__name__} carries uploads in the clear: it has no place for privacy={privacy!r}. Use "
             "engine='local', or leave privacy out."
         )
+    if privacy is not None and getattr(chosen, "apart", False):  # opening all owners here would defeat such an engine
+        from fedfactor.privacy.plan import spread_plan
+
+        algorithm, settings["channel"] = spread_plan(privacy, algorithm)
+        return carrier.run(algorithm, federation, rounds=rounds, **settings)
+    if privacy is None:
+        if simulation:  # elsewhere no party may open the rows of another to look
+            rows = {name: federation.shard(name).n_rows for name in federation.names}
+            judge_small(algorithm, rows, simulation=True)
+        return chosen.run(algorithm, federation, rounds=rounds, **settings)
+    from fedfactor.privacy.plan import make_plan  # late: a run in the clear needs none of it
+
     kept = Checkpoint.of(checkpoint)
     folder = None if kept is None else Path(kept.folder)
     plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
-    carrier: Any = chosen
     result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
     return result if plan.federation is federation else _at_home(result, plan.original)
 

@@ -15,6 +15,8 @@ from .distributed import AsynSSD as AsynSSD
 from .distributed import DistributedNMF as DistributedNMF
 from .distributed import SynSD as SynSD
 from .distributed import SynSSD as SynSSD
+from .evaluate import Evaluation as Evaluation
+from .evaluate import evaluate as evaluate
 from .nmf import FNMF as FNMF
 from .nmf import FedAvgNMF as FedAvgNMF
 from .nmf import FedProxNMF as FedProxNMF

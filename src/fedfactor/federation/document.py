@@ -19,8 +19,11 @@ NOTES = {
     "policy": "minimum: parties that a round needs (0: all). dropouts: continue, or wait. Times are in seconds.",
     "privacy": (
         "protect = none: the server sees each party's sums; secure-sum: only their total. minimum_rows: who has fewer "
-        "may not take part.\n# With secure-sum, a column that fewer rows or parties fill is left out."
+        "may not take part (0: ten for each component, and at least 100).\n"
+        "# With secure-sum, a column that fewer rows or parties fill is left out."
+        "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
     ),
+    "limits": "How much every party answers, counted by itself: runs, rounds in all (0: those of the runs), last day.",
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
     "preprocess": "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].",
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",
@@ -60,6 +63,8 @@ def _value(value: Any) -> str:
         if sum(map(len, items)) < 90:
             return f"[{', '.join(items)}]"
         return "[\n" + "".join(f"  {item},\n" for item in items) + "]"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_value(part)}" for key, part in value.items()) + " }"
     if value is None:
         raise ValueError("TOML has no null: leave the entry out.")
     return json.dumps(value, ensure_ascii=False)

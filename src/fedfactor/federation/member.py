@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedfactor.core.checked import file_digest
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.data.content import Reading
@@ -23,9 +24,11 @@ from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
+from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.keys import identity_secret, line_of_private
-from fedfactor.federation.rows import digest_of, prepare_rows
+from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
+from fedfactor.federation.vouching import registry, strangers
 from fedfactor.privacy.primitives import Identity
 
 ROW_IDS = "rows.json"
@@ -73,20 +76,63 @@ class Member:
         """What the SuperNode says."""
         return self.folder / "supernode.log"
 
+    def _signed(self) -> dict[str, Any] | None:
+        """Read what this folder signed up for; None when it is new."""
+        file = self.folder / "signed.json"
+        return json.loads(file.read_bytes()) if file.exists() else None
+
+    @property
+    def words(self) -> str:
+        """What parties read to each other: made of all names, keys and terms."""
+        return terms_words(self.terms.fingerprint)
+
+    def unknown(self) -> list[str]:
+        """Name the parties whose keys are known from nobody but whoever wrote the file; empty where it does not matter.
+
+        Keys count as known when this party confirmed them before, or when one that it knows vouches for them. Without
+        a secure sum they protect nothing between the parties.
+        """
+        if not self.terms.guarded:
+            return []
+        kept = self._signed() or {}
+        known: dict[str, Any] = kept.get("known") or {}
+        return strangers(self.terms, known or {self.name: registry(self.terms)[self.name]})
+
     def sign_up(
         self,
         data: str | Path,
         *,
         accept_changes: bool = False,
         replace_data: bool = False,
+        confirmed: bool = False,
         reading: Reading | None = None,
     ) -> ClientFolder:
-        """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused."""
-        signed, source = self.folder / "signed.json", digest_of(data) if Path(data).is_file() else ""
+        """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused.
+
+        Parameters
+        ----------
+        data : path
+            The rows.
+        accept_changes, replace_data : bool
+            Agree to terms that changed; begin anew with other rows.
+        confirmed : bool
+            Whether :attr:`words` were compared with the other parties, by another way than through the coordinator.
+        reading : Reading, optional
+            How the file is read.
+        """
+        unknown = [] if confirmed else self.unknown()
+        if unknown:
+            raise TermsError(
+                f"Nobody but the coordinator says that these are the keys of {', '.join(unknown)}. With keys of its "
+                "own in their place it would read what you send alone. Compare the words with the other parties by "
+                f'telephone, or face to face, and join with --fingerprint "WORDS". The words here are: {self.words}'
+            )
+        signed, source = self.folder / "signed.json", file_digest(data) if Path(data).is_file() else ""
         if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
             source += f" {reading}"
-        if signed.exists():
-            kept: dict[str, Any] = json.loads(signed.read_bytes())
+        kept = self._signed()
+        known = registry(self.terms) if confirmed or self.terms.guarded else (kept or {}).get("known")
+        if kept is not None:
             changes = self.terms.differences(Terms.of(kept["terms"]))
             if changes and not accept_changes:
                 raise TermsError(
@@ -99,6 +145,8 @@ class Member:
                     "with other rows."
                 )
             if not changes and kept["source"] == source:
+                if kept.get("known") != known:
+                    write_atomic(signed, json.dumps({**kept, "known": known}).encode())
                 return ClientFolder(self.folder)
         shard = prepare_rows(data, self.terms, self.name, reading)
         private_folder(self.folder)
@@ -112,7 +160,7 @@ class Member:
             write_atomic(self.folder / "identity.key", secret)
         seat = ClientFolder.make(self.folder, agreement, shard)
         write_atomic(self.folder / ROW_IDS, json.dumps(shard.row_ids).encode())
-        write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source}).encode())
+        write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source, "known": known}).encode())
         return seat
 
     def join(

@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json
-from fedfactor.core.tree import leaves
+from fedfactor.core.protocol import Algorithm
+from fedfactor.core.tree import leaves, type_tag
 from fedfactor.core.wire import from_bytes, read_header
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import write_factors
@@ -51,6 +53,7 @@ def client_status(folder: Path) -> dict[str, Any]:
         "asked_again": sum(line["again"] for line in sent),
         "refused": len(refused),
         "last_refusal": refused[-1].get("reason", "") if refused else "",
+        "left": seat.left().removeprefix("Left").strip(),
         "result": (folder / "result" / "factors.safetensors").exists(),
     }
 
@@ -63,8 +66,21 @@ def is_server(folder: Path) -> bool:
 def write_result(folder: Path, out: str | os.PathLike[str]) -> Path:
     """Write what this party may have, in the layout of ``fedfactor fit``."""
     agreement = Agreement.of((folder / "agreement.json").read_bytes())
-    agreement.make()  # bytes never cause an import, so the algorithm that wrote them must be known
+    known_algorithm(agreement)  # bytes never cause an import, so the algorithm that wrote them must be known
     return _server_result(folder, out) if is_server(folder) else _client_result(folder, agreement, out)
+
+
+def known_algorithm(agreement: Agreement) -> type[Algorithm]:
+    """Find the agreed algorithm among the public ones; a folder may come from anywhere, and must not name code."""
+    try:
+        found = algorithm_class(agreement.algorithm.rpartition(":")[2])
+    except ValueError:
+        found = None
+    if found is None or type_tag(found) != agreement.algorithm:
+        raise DataError(
+            f"{agreement.algorithm!r} is not an algorithm of fedfactor. The folder was changed by somebody."
+        )
+    return found
 
 
 def _client_result(folder: Path, agreement: Agreement, out: str | os.PathLike[str]) -> Path:

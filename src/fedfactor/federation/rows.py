@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -45,11 +43,10 @@ def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading:
         said = uneven(terms.features, column_sums(X, mask))
         if said:
             warnings.warn(said, ScaleWarning, stacklevel=2)
-    least = max(int(terms.content["privacy"]["minimum_rows"]), getattr(terms.algorithm(), "n_components", 0) + 1)
-    if X.shape[0] < least:
+    if X.shape[0] < terms.least_rows:
         raise DataError(
-            f"{path} has {X.shape[0]} rows, but at least {least} are needed: of so few, single rows could be read from "
-            "what is sent. ([privacy] minimum_rows, and never fewer than components + 1.)"
+            f"{path} has {X.shape[0]} rows, but at least {terms.least_rows} are needed: of so few, single rows could "
+            "be read from what is sent. ([privacy] minimum_rows, and never fewer than components + 1.)"
         )
     return Shard(X, mask, terms.features, row_ids=table.row_ids, id_name=table.id_name)
 
@@ -57,12 +54,3 @@ def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading:
 def _order(names: tuple[str, ...], agreed: tuple[str, ...]) -> np.ndarray:
     position = {name: j for j, name in enumerate(names)}
     return np.array([max(position.get(name, 0), 0) for name in agreed], np.int64)
-
-
-def digest_of(path: str | os.PathLike[str]) -> str:
-    """Name a file by its content."""
-    digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

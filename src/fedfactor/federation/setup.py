@@ -16,8 +16,10 @@ import numpy as np
 from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.federation import certificates, document, keys
+from fedfactor.core.text import printable
+from fedfactor.federation import certificates, document, keys, vouching
 from fedfactor.federation.features import How, agree, read_names
+from fedfactor.federation.fingerprint import key_words, terms_words
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
 from fedfactor.privacy.minimums import Minimums
@@ -63,15 +65,20 @@ def found(
     return file
 
 
-def admit(file: Path, name: str, key: Path) -> Terms:
-    """Add a party, or give it a new key."""
+def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Terms:
+    """Add a party, or give it a new key, with what others wrote to vouch for it."""
     content = copy.deepcopy(dict(Terms.read(file).content))
     line = keys.public_line(key)
     twice = [other for other, party in content["parties"].items() if party["key"] == line and other != name]
     if twice:
         raise DataError(f"{key} is the key of {twice[0]!r} already. Every party needs its own.")
-    sign = keys.signing_key(key)
-    content["parties"][name] = {"key": line, **({"sign": sign} if sign else {})}
+    content["parties"][name] = vouching.read_public(key)
+    if vouched:
+        content["parties"][name]["vouched"] = [path.read_text().strip() for path in vouched]
+        terms = Terms.of(content)
+        known = {other: party for other, party in content["parties"].items() if other != name}
+        if len(vouching.vouchers(terms, name, known)) < len(vouched):
+            raise DataError(f"Not all of what vouches for {name!r} is signed, for this name and key, by a party here.")
     return document.save(file, content)
 
 
@@ -101,29 +108,54 @@ def _sent(terms: Terms) -> list[str]:
 
 
 def words(terms: Terms) -> str:
-    """Say what a party agrees to."""
+    """Say what a party agrees to: all that decides what is computed of its rows, and what leaves it."""
     c = terms.content
-    policy = terms.policy()
-    rows = max(int(c["privacy"]["minimum_rows"]), c["algorithm"].get("n_components", 0) + 1)
+    policy, privacy = terms.policy(), c["privacy"]
+    runs, rounds, until = terms.limits
     steps = ", ".join(c["preprocess"]["steps"]) or "none"
-    error = "; your error at the end" if c["privacy"]["report_error"] else ""
+    error = "; your error at the end" if privacy["report_error"] else ""
     seen = "The server sees only what all parties' add up to" if terms.secure else f"The server sees yours{error}"
     settings = ", ".join(f"{k} = {v}" for k, v in c["algorithm"].items() if k != "name")
+    run = f"{c['run']['rounds']} rounds, {c['run']['payload']}, {c['run']['dtype']}"
+    below = " (below the usual rule, as agreed)" if privacy["allow"] else ""
+    last = f", until {until}" if until else ""
     lines = [
         f"Federation   {c['federation']['name']}: {c['federation']['purpose'] or 'no purpose given'}",
         f"Contact      {c['federation']['contact'] or 'none given'}",
         f"Server       {c['server']['address']}",
         f"Parties      {', '.join(terms.names) or 'none yet'}",
-        f"Computes     {c['algorithm']['name']} ({settings}), {c['run']['rounds']} rounds, {c['run']['payload']}",
-        f"Columns      {len(terms.features)} ({c['features']['how']}), fingerprint {c['features']['sha256'][:16]}",
+        f"Computes     {c['algorithm']['name']} ({settings}), {run}, seed {c['run']['seed']}",
+        f"Columns      {len(terms.features)} ({_columns(c['features'])}), fingerprint {c['features']['sha256'][:16]}",
         f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
         *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
-        f"Refused      who has fewer than {rows} rows",
+        *_rare(terms),
+        f"Refused      who has fewer than {terms.least_rows} rows{below}",
+        f"Limits       you answer at most {runs} runs and {rounds} rounds{last}, and count them yourself",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
         f"Fingerprint  {terms.fingerprint}",
+        f"In words     {terms_words(terms.fingerprint)}",
     ]
-    # Whoever wrote the file must not be able to move the reader's cursor and write over what it says.
-    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines)
+    return "\n".join(map(printable, lines))
+
+
+def _columns(features: Any) -> str:
+    return f"union; absent ones are {features['absent']}" if features["how"] == "union" else str(features["how"])
+
+
+def _rare(terms: Terms) -> list[str]:
+    """Say which columns are left out of secure sums, and what it means when none is."""
+    if not terms.secure:
+        return []
+    rows, parties = (terms.content["privacy"][entry] for entry in ("column_rows", "column_parties"))
+    if rows < 2:
+        said = f"only a column of fewer than {parties} parties" if parties > 1 else "NO COLUMN"
+        return [f"Rare columns {said} is left out: where one row fills a column, the sum shows that row's part"]
+    return [f"Rare columns those that fewer than {rows} rows, or {parties} parties, fill are left out of the sums"]
+
+
+def keys_in_words(terms: Terms) -> str:
+    """Say each party's name and keys in words, one line each."""
+    return "\n".join(printable(f"{name}: {key_words(name, p)}") for name, p in terms.content["parties"].items())
 
 
 def invent(folder: Path, parties: Sequence[str] = ("north", "south", "west"), seed: int = 0) -> dict[str, Path]:

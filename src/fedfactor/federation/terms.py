@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
 from fedfactor.engines.remote.secure_sum import LEAST, uploads
+from fedfactor.privacy.minimums import Minimums
 
 FORMAT = 1
 
@@ -31,14 +34,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60},
     "privacy": {
         "protect": "none",
-        "minimum_rows": 100,
+        "minimum_rows": 0,
+        "allow": [],
         "column_rows": 5,
         "column_parties": 2,
         "report_error": True,
+        "links": [],
     },
+    "limits": {"runs": 10, "rounds": 0, "until": ""},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
     "preprocess": {"missing_values": "none", "steps": []},
 }
+
+
+_VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
 
 
 class TermsError(FedfactorError, ValueError):
@@ -97,6 +106,8 @@ class Terms:
                 strange = sorted(set(given) - set(known))[0]
                 raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
             content[section] = {**known, **given}
+        if not content["privacy"]["links"]:  # so that terms without links keep the fingerprint they always had
+            del content["privacy"]["links"]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -128,6 +139,7 @@ class Terms:
             raise TermsError("[features] names must be different texts.")
         self._check_numbers()
         self._check_parties()
+        _ = self.links
         _ = self.address
         self.preprocess()
         self.algorithm()
@@ -145,21 +157,39 @@ class Terms:
         for entry in ("minimum_rows", "column_rows", "column_parties"):
             if type(privacy[entry]) is not int or privacy[entry] < 0:
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be a whole number of at least 0.")
+        if not isinstance(privacy["allow"], list) or set(privacy["allow"]) - {"small-client"}:
+            raise TermsError(f"[privacy] allow = {privacy['allow']!r} can hold 'small-client', and nothing else.")
+        self._check_limits()
         if not isinstance(privacy["report_error"], bool):  # the text "false" would count as yes
             raise TermsError(f"[privacy] report_error = {privacy['report_error']!r} must be true or false.")
 
+    def _check_limits(self) -> None:
+        limits = self.content["limits"]
+        for entry, least in (("runs", 1), ("rounds", 0)):
+            if type(limits[entry]) is not int or limits[entry] < least:
+                raise TermsError(f"[limits] {entry} = {limits[entry]!r} must be a whole number of at least {least}.")
+        try:
+            _ = limits["until"] == "" or date.fromisoformat(limits["until"])
+        except (TypeError, ValueError):
+            raise TermsError(f"[limits] until = {limits['until']!r} must be a day such as '2030-12-31'.") from None
+
     def _check_parties(self) -> None:
         for name, party in self.content["parties"].items():
-            if set(party) - {"sign"} != {"key"}:
+            if set(party) - {"sign", "vouched"} != {"key"}:
                 raise TermsError(f"[parties.{name}] needs the entry key, and for a secure sum the entry sign.")
             # The name becomes a folder at the party: it must not lead anywhere else.
             if not 1 <= len(name) <= 64 or "/" in name or "\\" in name or name[0] in ".~" or not name.isprintable():
                 raise TermsError(f"{name!r} cannot be a party's name: letters, digits and spaces, at most 64.")
+            signed = party.get("vouched", [])
+            if not isinstance(signed, list) or not all(isinstance(s, str) and _VOUCHED.fullmatch(s) for s in signed):
+                raise TermsError(f"[parties.{name}] vouched is not what fedfactor vouch writes. Add the party again.")
         for entry in ("key", "sign"):
             owner: dict[str, str] = {}
             for name, party in self.content["parties"].items():
                 if not isinstance(party.get(entry, ""), str):
                     raise TermsError(f"[parties.{name}] {entry} must be a text. Add the party with its .pub file.")
+                if entry == "sign" and not re.fullmatch("([0-9a-f]{64})?", party.get(entry, "")):
+                    raise TermsError(f"[parties.{name}] sign is no signing key. Add the party with its .pub file.")
                 if party.get(entry) and (other := owner.setdefault(party[entry], name)) != name:
                     raise TermsError(f"{other!r} and {name!r} have the same {entry}. Every party needs its own.")
 
@@ -231,8 +261,62 @@ class Terms:
         """Whether the server sees only sums."""
         return self.content["privacy"]["protect"] == "secure-sum"
 
+    @property
+    def guarded(self) -> bool:
+        """Whether parties protect their uploads in a way that rests on who the others are, or that they pay for."""
+        return self.secure or bool(self.content["privacy"].get("links"))
+
+    @property
+    def least_rows(self) -> int:
+        """Fewest rows with which a party may take part: as agreed, or by the rule that simulations keep to as well."""
+        k = int(self.content["algorithm"].get("n_components", 0))
+        return max(int(self.content["privacy"]["minimum_rows"]) or Minimums().rows_for(k), k + 1)
+
+    @property
+    def limits(self) -> tuple[int, int, str]:
+        """Runs, rounds in all of them, and the last day."""
+        limits, run = self.content["limits"], self.content["run"]
+        shared = len(self.names) if getattr(type(self.algorithm()), "asynchronous", False) else 1
+        return limits["runs"], limits["rounds"] or limits["runs"] * run["rounds"] * shared, limits["until"]
+
+    @property
+    def links(self) -> tuple[dict[str, Any], ...]:
+        """What becomes of an upload at its party, in order: links by name, each with its settings."""
+        given: Any = self.content["privacy"].get("links", [])
+        if not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
+            raise TermsError("[privacy] links must be a list such as [{ link = 'Clip', norm = 1.0 }].")
+        if not given:
+            return ()
+        from fedfactor.privacy.links import link_of
+
+        try:
+            noisy = [link.noisy for link in map(link_of, given)]
+        except (ValueError, TypeError) as error:
+            raise TermsError(f"[privacy] links: {error}") from None
+        if any(noisy) and self.content["privacy"]["report_error"]:
+            raise TermsError("[privacy] report_error would tell an exact error beside the noise: set it to false.")
+        if any(noisy) and self.preprocess().survey:
+            raise TermsError(f"{self.preprocess().survey} would show each party's column sums without noise.")
+        return tuple(dict(entry) for entry in given)
+
+    def _check_links(self, agreement: Agreement) -> Agreement:
+        """Refuse links that cannot protect this algorithm's uploads."""
+        if agreement.links and agreement.asynchronous:
+            raise TermsError("links protect uploads that are summed in rounds; this algorithm merges them one by one.")
+        try:
+            agreement.channel()
+        except ValueError as error:
+            raise TermsError(f"[privacy] links: {error}") from None
+        return agreement
+
     def _check_secure(self, algorithm: Algorithm, meta: Meta) -> None:
         """Refuse what a secure sum cannot be made of."""
+        rule = Minimums().rows_for(getattr(algorithm, "n_components", 0))
+        if self.least_rows < rule and "small-client" not in self.content["privacy"]["allow"]:
+            raise TermsError(
+                f"[privacy] minimum_rows = {self.least_rows} is below {rule}, the rule for a secure sum at this rank: "
+                'sums of few rows say much about each. Raise it, or write allow = ["small-client"].'
+            )
         if len(self.names) < LEAST:
             raise TermsError(f"a secure sum needs {LEAST} parties: of two, each can read the other's part.")
         unsigned = [name for name in self.names if not self.content["parties"][name].get("sign")]
@@ -260,12 +344,15 @@ class Terms:
         if self.secure:
             self._check_secure(algorithm, meta)
         registry = {n: self.content["parties"][n]["sign"] for n in self.names} if self.secure else {}
-        return Agreement(
+        made = Agreement(
             name=name, terms=self.fingerprint, algorithm=type_tag(type(algorithm)), settings=settings_of(algorithm),
             meta=meta, seed=run["seed"], rounds=run["rounds"], payload=run["payload"], threads=run["threads"],
             survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
             protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
+            limits=self.limits,
+            links=self.links,
         )  # fmt: skip
+        return self._check_links(made)
 
     def differences(self, other: Terms) -> list[str]:
         """List what differs from other terms, entry by entry."""

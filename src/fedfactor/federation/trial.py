@@ -15,6 +15,7 @@ from typing import Any
 from fedfactor.core.files import private_folder
 from fedfactor.federation import certificates, children, document, keys
 from fedfactor.federation.features import agree, column_names
+from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import DEFAULTS, features_hash
 
@@ -66,7 +67,8 @@ class Trial:
         """Start one party's ``fedfactor join`` in a process of its own."""
         command = [
             sys.executable, "-m", "fedfactor", "join", str(self.toml), "--data", str(self.files[name]),
-            "--key", str(self.root / f"{name}.key"), "--folder", str(self.folder(name)), "--yes", *more,
+            "--key", str(self.root / f"{name}.key"), "--folder", str(self.folder(name)), "--yes",
+            "--fingerprint", terms_words(self.terms.fingerprint), *more,
         ]  # fmt: skip
         private_folder(self.folder(name))
         child = children.start(command, self.folder(name) / "join.log", {"PYTHONPATH": os.pathsep.join(_path())})

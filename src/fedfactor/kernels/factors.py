@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = [
     "extrapolate",
     "fit_rows",
     "match_common",
+    "odd_factor",
     "reconstruction",
     "refit_rows",
     "rescale",
@@ -82,6 +84,40 @@ def row_sums(V: Array) -> Array:
     xp = array_namespace(V)
     sums = xp.sum(V, axis=1, keepdims=True)
     return xp.where(sums > 0, sums, xp.ones_like(sums))
+
+
+SCALE_SLACK = 0.01
+"""How far the length of a sent row may be from 1: room for payloads in half precision."""
+
+
+def odd_factor(V: Array, *, lengths: Callable[[Array], Array] | None = None, most: float | None = None) -> str:
+    """Say why V cannot be what an honest server sends: negative or too large cells, rows of another length; or nothing.
+
+    Parameters
+    ----------
+    V : array, shape (k, m)
+    lengths : callable, optional
+        Measures the length of each row, which must be 1; of a row of zeros it gives 1. Then no cell exceeds 1 either.
+    most : float, optional
+        Largest cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> odd_factor(np.array([[0.6, 0.8]]), lengths=row_norms), odd_factor(np.array([[3.0, -4.0]]))
+    ('', 'V holds a negative cell')
+    """
+    cells = np.asarray(V, np.float64)
+    if not np.isfinite(cells).all():
+        return "V holds a cell that is no number"
+    if (cells < 0).any():
+        return "V holds a negative cell"
+    most = 1.0 if lengths is not None and most is None else most
+    if most is not None and (cells > most * (1 + SCALE_SLACK)).any():
+        return f"V holds a cell above {most:g}"
+    if lengths is not None and (np.abs(np.asarray(lengths(cells)) - 1) > SCALE_SLACK).any():
+        return "a row of V has another length than 1"
+    return ""
 
 
 def stacked(V: Array, more: Array | None) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
+from fedfactor.kernels import cuda
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.once import once
 from fedfactor.threads import for_blocks
@@ -67,7 +68,9 @@ def as_like(A: Array, X: Array) -> Array:
     if is_torch_array(X):
         import torch
 
-        return torch.as_tensor(_writable(A), dtype=X.dtype, device=X.device)
+        # Rows in half precision are multiplied with factors in single.
+        real = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
+        return torch.as_tensor(_writable(A), dtype=real, device=X.device)
     return array_namespace(X).asarray(A, dtype=X.dtype, device=X.device)
 
 
@@ -100,6 +103,8 @@ def cross(X: Array, V: Array) -> Array:
         if X.format == "csc":
             return np.ascontiguousarray(_scatter(X.T, V.T).T)
         return _gather(X, once(_transposed, V))
+    if cuda.ready(X, V.shape[0]):
+        return cuda.cross(X, V).T.contiguous()
     return (X @ V.T).contiguous() if is_torch_array(X) else X @ V.T
 
 
@@ -138,6 +143,8 @@ def sums(U: Array, X: Array) -> Array:
         if X.format == "csc":
             return np.ascontiguousarray(_gather(X.T, U).T)
         return _scatter(X, U)
+    if cuda.ready(X, U.shape[1]):
+        return cuda.sums(U.T.contiguous(), X).to(U.dtype)
     if is_sparse(X):
         return (X.t() @ U).t().contiguous()
     return (U.T @ X).contiguous() if is_torch_array(X) else U.T @ X
@@ -161,7 +168,7 @@ def gram_rows(V: Array) -> Array:
 
 
 def _gram_rows(V: Array) -> Array:
-    return V @ V.T
+    return cuda.sums(V.contiguous(), V.T).to(V.dtype) if cuda.ready(V, V.shape[0]) else V @ V.T
 
 
 def _transposed(V: np.ndarray) -> np.ndarray:
@@ -177,7 +184,7 @@ def gram(U: Array) -> Array:
     >>> gram(np.array([[1.0], [2.0]]))
     array([[5.]])
     """
-    return U.T @ U
+    return cuda.sums(U.T.contiguous(), U).to(U.dtype) if cuda.ready(U, U.shape[1]) else U.T @ U
 
 
 def squared_norm(X: Array) -> float:

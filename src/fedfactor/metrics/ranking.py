@@ -12,12 +12,19 @@ Array = Any
 
 
 class RankingScores(NamedTuple):
-    """Means over users who liked something: precision, recall and NDCG of lists of n, and how many users."""
+    """Means over users who liked something, of lists of n, and how many users.
+
+    Precision, recall, NDCG; ``hit_rate``: lists with at least one liked item; ``mrr``: one over the place of the first
+    one, 0 where there is none; ``coverage``: share of all items that are on some list.
+    """
 
     precision: float
     recall: float
     ndcg: float
     n_users: int
+    hit_rate: float = 0.0
+    mrr: float = 0.0
+    coverage: float = 0.0
 
 
 def ranking_scores(recommended: Array, liked: Any, n: int | None = None) -> RankingScores:
@@ -42,7 +49,7 @@ def ranking_scores(recommended: Array, liked: Any, n: int | None = None) -> Rank
     --------
     >>> from scipy.sparse import csr_array
     >>> ranking_scores(np.array([[2, 0]]), csr_array(np.array([[0, 0, 1.0]])))
-    RankingScores(precision=0.5, recall=1.0, ndcg=1.0, n_users=1)
+    RankingScores(precision=0.5, recall=1.0, ndcg=1.0, n_users=1, hit_rate=1.0, mrr=1.0, coverage=0.666...)
     """
     recommended = np.asarray(recommended)
     n = recommended.shape[1] if n is None else n
@@ -57,7 +64,12 @@ def ranking_scores(recommended: Array, liked: Any, n: int | None = None) -> Rank
         wanted = liked.indices[liked.indptr[row] : liked.indptr[row + 1]]
         if len(wanted):
             hits = np.isin(recommended[row, :n], wanted)
-            found.append((hits.sum() / n, hits.sum() / len(wanted), hits @ gains / best[min(n, len(wanted))]))
+            first = 1 / (1 + int(hits.argmax())) if hits.any() else 0.0
+            ndcg = hits @ gains / best[min(n, len(wanted))]
+            found.append((hits.sum() / n, hits.sum() / len(wanted), ndcg, float(hits.any()), first))
     if not found:
         raise ValueError("No user liked anything, so there is nothing to compare with.")
-    return RankingScores(*np.mean(found, axis=0).tolist(), len(found))
+    precision, recall, ndcg, hit_rate, mrr = np.mean(found, axis=0).tolist()
+    listed = np.unique(recommended[:, :n])
+    coverage = float((listed >= 0).sum() / max(1, liked.shape[1]))
+    return RankingScores(precision, recall, ndcg, len(found), hit_rate, mrr, coverage)

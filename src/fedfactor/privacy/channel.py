@@ -1,4 +1,4 @@
-"""The way of an upload: transforms around it, read from left to right, and one way of combining what arrives."""
+"""The way of an upload: links around it, read from left to right, and one way of combining what arrives."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from fedfactor.core.errors import IncompatibleError, NotFiniteError, ProtocolError
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
-from fedfactor.core.wire import Spec, check_message
+from fedfactor.core.wire import Spec
 from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.flat_upload import Parcel, flatten, restore
+from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
 
 if TYPE_CHECKING:
+    from fedfactor.privacy.ledger import Entry
     from fedfactor.privacy.outbox import Outbox
+    from fedfactor.privacy.session import Channel
 
-__all__ = ["Reducer", "Site", "Transform", "check_order"]
+__all__ = ["Reducer", "Sender", "Site", "Transform", "check_order"]
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a transform works: which client, which round, how many take part, and the client's own entropy."""
+    """Where a link works: which client, which round, how many take part, and the client's own entropy."""
 
     name: str
     at: Round
@@ -41,8 +43,15 @@ class Site:
 class Reducer(Protocol):
     """Combines the parcels of one round."""
 
-    present: list[str]
-    bytes_up: int
+    @property
+    def present(self) -> list[str]:
+        """Those whose parcels are in."""
+        ...
+
+    @property
+    def bytes_up(self) -> int:
+        """What they sent."""
+        ...
 
     def take(self, name: str, parcel: Parcel) -> None:
         """Take in one client's parcel, from that client's side."""
@@ -54,15 +63,38 @@ class Reducer(Protocol):
 
 
 class Transform:
-    """One link of a channel. Override what the link does; a link that combines uploads itself offers :meth:`open`."""
+    """One link of a channel. Override what the link does; a link that combines uploads itself says so in :meth:`open`.
+
+    A link says itself what it bounds, what it puts into the ledger, what the server sees behind it and what it does
+    not cover: nothing else in the library knows one link from another.
+    """
 
     place: ClassVar[int] = 0
     """Order in a channel: 1 bounds, 2 adds noise, 3 combines; 0 may stand anywhere."""
 
     noisy: ClassVar[bool] = False
+    """Whether it adds noise."""
+
+    hides: ClassVar[bool] = False
+    """Whether the server is handed a sum that it cannot take apart."""
+
+    mode: ClassVar[str] = ""
+    """What a run with this link is called in its report, if the link decides that."""
+
+    equal_weights: ClassVar[bool] = False
+    """Whether clients must count alike for the link to do what it says."""
+
+    forgiving: ClassVar[bool] = False
+    """Whether uploads of another form than announced are left out, where they would otherwise end the run."""
+
+    label: ClassVar[str] = "exact values are released"
+    """Why no guarantee holds, where none is proven."""
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
         """Refuse, before round 0, what cannot work."""
+
+    def check_beside(self, links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
+        """Refuse, before round 0, a channel in which this link would not do what it says."""
 
     def admit(self, parcel: Parcel, kind: str) -> None:
         """Refuse, at its client, an upload that this link cannot protect."""
@@ -78,22 +110,119 @@ class Transform:
     def heard(self, total: Tree, at: Round, down: Tree) -> None:
         """Notice what the server learns in a round (for audits)."""
 
-    open: ClassVar[Callable[..., Reducer] | None] = None
-    """``open(self, names, at, size, side, run, seed) -> Reducer``, for links that combine."""
+    def open(
+        self,
+        names: Sequence[str],
+        at: Round,
+        size: tuple[int, int],
+        run: bytes,
+        seed: int | None,
+        down: Any,
+        layout: Any,
+    ) -> Reducer | None:
+        """Begin to combine the parcels of one round; None for links that do not combine."""
+        return None
+
+    # ------------------------------------------------------------------------------------ what it says of itself
+    def bound(self) -> float | None:
+        """Return the largest Euclidean norm that it leaves of a whole upload; None: any."""
+        return None
+
+    def grid(self, size: int) -> float | None:
+        """Return the width of the integer grid on which it lays an upload of so many numbers; None: it lays none."""
+        return None
+
+    def needed(self, n_clients: int) -> int:
+        """Count the clients that must be in what the server is handed."""
+        return 1
+
+    def combines_only(self) -> bool:
+        """Tell whether it cannot carry uploads that the server must see one by one."""
+        return self.place == 3
+
+    def fixes_cohort(self) -> bool:
+        """Tell whether two combinations without noise must be of the same clients, lest they show one upload."""
+        return False
+
+    def event(self, links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> Entry | None:
+        """Return what a round costs in the ledger, given the other links; None when it releases nothing of its own."""
+        return None
+
+    def sees(self, what: str) -> str:
+        """Say what the server sees, given what it would see without this link."""
+        return what
+
+    def not_covered(self, channel: Channel) -> list[str]:
+        """List what this link does not protect in such a channel."""
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a report should say besides."""
+        return {}
+
+
+class Sender:
+    """A channel at its clients: what becomes of an upload before anybody else sees it.
+
+    Parameters
+    ----------
+    links : sequence of Transform
+        In order.
+    algorithm : Algorithm
+        Whose uploads they are.
+    noise_seed : int, optional
+        For simulations only.
+    outbox : Outbox, optional
+        Keeps noised parcels before anybody sees them: after a crash the same ones go out again.
+    """
+
+    def __init__(
+        self,
+        links: Sequence[Transform],
+        algorithm: Algorithm,
+        noise_seed: int | None = None,
+        outbox: Outbox | None = None,
+    ) -> None:
+        self.links, self._algorithm, self._seed, self._outbox = tuple(links), algorithm, noise_seed, outbox
+        self.noisy = any(link.noisy for link in links)
+
+    def neutral(self, down: Tree) -> np.ndarray | None:
+        """Lay out the upload that says nothing new; None when that is zero."""
+        neutral = self._algorithm.neutral(down)
+        return None if neutral is None else flatten(neutral, noisy=self.noisy)[0].values
+
+    def encode(self, name: str, up: Tree, at: Round, down: Tree) -> tuple[Parcel, Layout]:
+        """Take an upload of one client through all links."""
+        parcel, layout = flatten(up, noisy=self.noisy)
+        for link in self.links:
+            link.admit(parcel, type(up).__name__)
+        site = Site(name, at, len(at.participants), self.neutral(down), self._seed)
+        kept = self._outbox.find(site) if self._outbox else None
+        if kept is not None:
+            return kept, layout
+        for link in self.links:
+            parcel = link.encode(parcel, site)
+        if self._outbox:
+            self._outbox.keep(site, parcel)
+        return parcel, layout
+
+    def sent(self, name: str, up: Tree, at: Round, down: Tree) -> Tree:
+        """Encode, and write the result as a message of the upload's own kind, for the way to another process."""
+        return restore(*self.encode(name, up, at, down))
 
 
 class PlainSum:
-    """The server adds what each client sends in the clear."""
+    """The server adds what each client sends in the clear; or takes a sum that was formed elsewhere."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.present: list[str] = []
-        self.bytes_up = 0
-        self._total: Parcel | None = None
+    def __init__(self, names: Sequence[str] = (), total: Parcel | None = None) -> None:
+        self.present = list(names)
+        self.bytes_up = 0 if total is None else total.nbytes
+        self._total = total
 
     def take(self, name: str, parcel: Parcel) -> None:
         """Add one parcel."""
         self.present.append(name)
-        self.bytes_up += parcel.values.nbytes + 8 * len(parcel.side)
+        self.bytes_up += parcel.nbytes
         if self._total is None:
             self._total = parcel
             return
@@ -118,7 +247,7 @@ class Gathered:
     def take(self, name: str, parcel: Parcel) -> None:
         """Keep one upload."""
         self.present.append(name)
-        self.bytes_up += parcel.values.nbytes + 8 * len(parcel.side)
+        self.bytes_up += parcel.nbytes
         self._found[name] = self._read(parcel)
 
     def total(self) -> dict[str, Tree]:
@@ -126,116 +255,13 @@ class Gathered:
         return self._found
 
 
-def check_order(transforms: Sequence[Transform]) -> None:
+def check_order(links: Sequence[Transform]) -> None:
     """Refuse a channel whose links stand in an order that protects nothing."""
-    places = [t.place for t in transforms if t.place]
-    names = " → ".join(type(t).__name__ for t in transforms)
+    places = [link.place for link in links if link.place]
+    names = " → ".join(type(link).__name__ for link in links)
     if places != sorted(places):
         raise IncompatibleError(
             f"The channel ({names}) is in the wrong order: first what bounds an upload, then noise, then what combines."
         )
     if places.count(2) > 1 or places.count(3) > 1:
         raise IncompatibleError(f"The channel ({names}) has two links that do the same. Keep one of them.")
-
-
-class ChannelInbox:
-    """Combines the uploads of one round through a channel; stands where an engine's plain inbox stands."""
-
-    def __init__(
-        self,
-        transforms: Sequence[Transform],
-        expected: dict[type, Spec],
-        names: Sequence[str],
-        at: Round,
-        *,
-        algorithm: Algorithm,
-        down: Tree,
-        run: bytes,
-        noise_seed: int | None,
-        outbox: Outbox | None,
-    ) -> None:
-        self._transforms, self._at, self._down, self._names = transforms, at, down, tuple(names)
-        self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
-        self._algorithm, self._run, self._seed, self._outbox = algorithm, run, noise_seed, outbox
-        self._noisy = any(t.noisy for t in transforms)
-        self._reducer: Any = None
-        self._layout: Any = None
-        self._neutral: np.ndarray | None = None
-        self.rejected: list[str] = []
-
-    def add(self, name: str, up: Tree) -> None:
-        """Take one upload from its client through the channel."""
-        try:
-            check_message(up, self._expected)
-        except ProtocolError as error:
-            seen = isinstance(error, NotFiniteError) and up.uplink == "gather"
-            if not seen and not any(getattr(t, "forgiving", False) for t in self._transforms):
-                raise
-            self.rejected.append(name)
-            return
-        parcel, layout = flatten(up, noisy=self._noisy)
-        for transform in self._transforms:
-            transform.admit(parcel, type(up).__name__)
-        if self._reducer is None:
-            self._open(parcel, layout, up.uplink)
-        elif type(up) is not type(self._layout.like):
-            raise ProtocolError(
-                f"Client {name!r} sent {type(up).__name__} in a round of {type(self._layout.like).__name__}."
-            )
-        elif self.gathered:
-            self._layout = layout  # what is not added need not have one shape
-        site = Site(name, self._at, len(self._names), self._neutral, self._seed)
-        self._reducer.take(name, self._encoded(parcel, site))
-
-    def _open(self, parcel: Parcel, layout: Any, uplink: str) -> None:
-        self._layout = layout
-        neutral = self._algorithm.neutral(self._down)
-        self._neutral = None if neutral is None else flatten(neutral, noisy=self._noisy)[0].values
-        openers = [t for t in self._transforms if t.open is not None]
-        size = (parcel.values.size, len(parcel.side))
-        if uplink == "gather":
-            self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), self._layout))
-        elif openers:
-            self._reducer = openers[-1].open(self._names, self._at, size, self._run, self._seed, self._down, layout)
-        else:
-            self._reducer = PlainSum(self._names)
-
-    def _encoded(self, parcel: Parcel, site: Site) -> Parcel:
-        """Encode, keeping noised bytes before anybody sees them: after a crash the same bytes go out again."""
-        kept = self._outbox.find(site) if self._outbox else None
-        if kept is not None:
-            return kept
-        for transform in self._transforms:
-            parcel = transform.encode(parcel, site)
-        if self._outbox:
-            self._outbox.keep(site, parcel)
-        return parcel
-
-    def _decoded(self, parcel: Parcel, present: Sequence[str]) -> Parcel:
-        for transform in reversed(self._transforms):
-            parcel = transform.decode(parcel, present, self._neutral)
-        return parcel
-
-    @property
-    def present(self) -> list[str]:
-        """Those whose uploads are in."""
-        return [] if self._reducer is None else self._reducer.present
-
-    @property
-    def gathered(self) -> bool:
-        """Whether the server sees the uploads of this round one by one."""
-        return isinstance(self._reducer, Gathered)
-
-    @property
-    def bytes_up(self) -> int:
-        """What travelled up, protocol and all."""
-        return 0 if self._reducer is None else self._reducer.bytes_up
-
-    @property
-    def combined(self) -> Tree:
-        """What the server step takes."""
-        found = self._reducer.total()
-        total = found if isinstance(found, dict) else restore(self._decoded(found, self.present), self._layout)
-        for transform in self._transforms:
-            transform.heard(total, self._at, self._down)
-        return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.tree import Tree, kind_of, leaves, to_numpy, visibility
 
-__all__ = ["Parcel", "flatten", "restore"]
+__all__ = ["Layout", "Parcel", "flatten", "restore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,22 @@ class Parcel:
     def floats(self) -> np.ndarray:
         """The values as numbers."""
         return self.values if self.grid is None else self.values * self.grid
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes on its way."""
+        return self.values.nbytes + 8 * len(self.side)
+
+    def tree(self) -> dict[str, Any]:
+        """Lay it out as arrays, to be kept as it is: noise in it is never drawn again."""
+        tree: dict[str, Any] = {"values": self.values, "side": np.array(self.side, np.float64)}
+        return tree if self.grid is None else {**tree, "grid": np.float64(self.grid)}
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Parcel:
+        """Read what :meth:`tree` laid out."""
+        grid = tree.get("grid")
+        return cls(tree["values"], tuple(tree["side"].tolist()), None if grid is None else float(grid))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,36 @@
-"""What has been spent on a data set, over all runs, written down before anything is released."""
+"""What has been spent on a data set, over all runs, written down before anything is released.
+
+A ledger on the disk is a chain of lines (:class:`~fedfactor.core.chain.Chain`): if one changes or vanishes, it is
+noticed. Its first line holds the budget, and whom it protects; later ones say to which rows it belongs, and what was
+released.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from fedfactor.core.chain import Chain
+from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import FedfactorError
+from fedfactor.core.federation import Federation
+from fedfactor.core.tree import to_numpy
 from fedfactor.privacy.accounting import Accountant, Release, epsilon_of
 
-__all__ = ["BudgetError", "Entry", "Ledger", "Unit"]
+__all__ = ["BudgetError", "Entry", "Ledger", "Unit", "rows_fingerprint"]
+
+FORMAT = 2
+"""Of the file: 1 had no chain, no budget and no rows."""
 
 Unit = Literal["row", "subject", "client"]
 # What protects a whole client, or a subject, also protects each of its rows. A subject may have rows at several
@@ -59,12 +74,14 @@ class Ledger:
     Parameters
     ----------
     path : path, optional
-        A file of JSON lines, shared by all runs on this data: rank curves, restarts, tuning and later versions all
-        spend from it. None keeps the books in memory, for this object only.
+        A file shared by all runs on this data: rank curves, restarts, tuning and later versions all spend from it. None
+        keeps the books in memory, for this object only.
     epsilon, delta : float, optional
-        The budget of the data set. A release that would break it is refused.
-    unit : {"row", "subject", "client"}
-        Whom the budget protects.
+        The budget of the data set. A release that would break it is refused. A file holds its budget: one that is
+        there already keeps to it, and `epsilon` can only ask for less (:meth:`raise_budget` is for more). A new file
+        without `epsilon`, and books in memory, have no limit; `delta` is 1e-5 unless given.
+    unit : {"row", "subject", "client"}, optional
+        Whom the budget protects; rows unless given, or as the file says.
     accountant : {"rdp", "pld"}
         Which books decide.
 
@@ -72,6 +89,9 @@ class Ledger:
     -----
     An entry is on the disk before the release it stands for, so a crash can only lead to an entry without a release.
     The same release, sent again after a crash, is counted once.
+
+    Noise from a seed protects nobody who may know the seed. Such runs and real ones never share books, and what seeded
+    runs cost is infinite; ``as_if=True`` tells what it would be.
 
     Examples
     --------
@@ -89,30 +109,81 @@ class Ledger:
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        epsilon: float = math.inf,
-        delta: float = 1e-5,
-        unit: Unit = "row",
+        epsilon: float | None = None,
+        delta: float | None = None,
+        unit: Unit | None = None,
         accountant: Accountant = "rdp",
     ) -> None:
-        if not (epsilon > 0 and 0 < delta < 1):
+        asked = math.inf if epsilon is None else epsilon
+        if not (asked > 0 and (delta is None or 0 < delta < 1)):
             raise ValueError(f"A ledger needs epsilon > 0 and 0 < delta < 1, got {epsilon}, {delta}.")
-        if unit not in _COVERED_BY or accountant not in ("rdp", "pld"):
+        if unit not in (None, *_COVERED_BY) or accountant not in ("rdp", "pld"):
             raise ValueError(f"unit={unit!r} must be row, subject or client, and accountant={accountant!r} rdp or pld.")
         self.path = None if path is None else Path(path)
-        self.budget, self.delta, self.unit, self.accountant = epsilon, delta, unit, accountant
+        self._chain = None if self.path is None else Chain(self.path)
+        self.accountant: Accountant = accountant
+        self._limit, self._delta, self._unit = asked, 1e-5 if delta is None else delta, unit or "row"
         self._entries: dict[tuple[str, int, str], Entry] = {}
+        kept = self._about()
+        if kept is not None and epsilon is not None and epsilon > kept["epsilon"] * (1 + 1e-12):
+            raise BudgetError(
+                f"{self.path} holds a budget of ε = {kept['epsilon']:g}, and ε = {epsilon:g} is more. Decide on it "
+                f"with Ledger({str(self.path)!r}).raise_budget({epsilon:g}), which the ledger keeps a line of."
+            )
+
+    @property
+    def budget(self) -> float:
+        """ε that the data set may cost: the file's, or less where less was asked for."""
+        kept = self._about()
+        return self._limit if kept is None else min(self._limit, kept["epsilon"])
+
+    @property
+    def delta(self) -> float:
+        """δ of the budget."""
+        kept = self._about()
+        return self._delta if kept is None else float(kept["delta"])
+
+    @property
+    def unit(self) -> Unit:
+        """Whom the budget protects."""
+        kept = self._about()
+        return self._unit if kept is None else kept["unit"]
+
+    @property
+    def rows(self) -> str:
+        """Fingerprint of the rows that these are the books of; empty when they have none yet."""
+        return str((self._about() or {}).get("rows", ""))
 
     def entries(self) -> list[Entry]:
         """All releases, oldest first."""
-        if self.path is not None and self.path.exists():
-            self._entries = {e.key: e for e in _read(self.path)}
+        if self._chain is not None:
+            self._entries = {entry.key: entry for entry in self._written()}
         return list(self._entries.values())
 
     def epsilon(
-        self, delta: float | None = None, accountant: Accountant | None = None, run: str | None = None
+        self,
+        delta: float | None = None,
+        accountant: Accountant | None = None,
+        run: str | None = None,
+        *,
+        as_if: bool = False,
     ) -> float:
-        """Return the ε of everything so far (or of one run); infinite if anything was released without proven noise."""
+        """Return the ε of everything so far (or of one run); infinite if anything was released without proven noise.
+
+        Parameters
+        ----------
+        delta : float, optional
+            The ledger's own unless given.
+        accountant : {"rdp", "pld"}, optional
+            The ledger's own unless given.
+        run : str, optional
+            Of one run only.
+        as_if : bool
+            Count noise from a seed as if nobody knew the seed.
+        """
         entries = [e for e in self.entries() if run in (None, e.run)]
+        if not as_if and any(e.simulation for e in entries):
+            return math.inf
         return self._cost(entries, delta or self.delta, accountant or self.accountant)
 
     def _cost(self, entries: list[Entry], delta: float, accountant: Accountant) -> float:
@@ -123,9 +194,45 @@ class Ledger:
     def affords(self, entry: Entry) -> bool:
         """Tell whether a release fits the budget; one that is already written down always does."""
         entries = self.entries()
+        if any(known.simulation != entry.simulation for known in entries):
+            raise BudgetError(
+                "Noise from a seed protects nobody who may know the seed: it is not paid for from the books of real "
+                "runs, nor the other way round. Use a ledger of its own for simulations."
+            )
         if math.isinf(self.budget) or entry.key in self._entries:
             return True
         return self._cost([*entries, entry], self.delta, self.accountant) <= self.budget * (1 + 1e-9)
+
+    def belong(self, rows: str) -> None:
+        """Tie the books to the rows with this fingerprint, or refuse other rows than those that they are tied to."""
+        with self._alone():
+            if self._chain is None:
+                return
+            self._open()
+            if self.rows not in ("", rows):
+                raise BudgetError(
+                    f"{self.path} holds the books of other rows: what was spent on them says nothing about these. Use "
+                    f"the ledger of these rows; where the same people's rows changed, Ledger({str(self.path)!r})"
+                    ".take_over(federation) goes on with what they have spent."
+                )
+            if not self.rows:
+                self._chain.append({"rows": rows, "date": _now()})
+
+    def take_over(self, federation: Any) -> None:
+        """Go on with these books for rows that changed: what was spent stays spent."""
+        if self._chain is not None:
+            with self._alone():
+                self._open()
+                whole = federation if isinstance(federation, Federation) else Federation(federation)
+                self._chain.append({"rows": rows_fingerprint(whole), "date": _now()})
+
+    def raise_budget(self, epsilon: float) -> None:
+        """Decide on a larger budget for the data set; the decision is a line of its own."""
+        self._limit = epsilon
+        if self._chain is not None:
+            with self._alone():
+                self._open()
+                self._chain.append({"budget": epsilon, "date": _now()})
 
     def debit(self, entry: Entry) -> None:
         """Write a release down, on the disk, before it happens; refuse it when the budget does not allow it."""
@@ -134,7 +241,7 @@ class Ledger:
                 raise BudgetError(
                     f"Round {entry.round} of {entry.algorithm or 'PooledNMF'} would bring this data set to more than "
                     f"ε = {self.budget:g} at δ = {self.delta:g} (unit: {self.unit}). Stop here, or decide on a larger "
-                    "budget for the data set."
+                    "budget for the data set (raise_budget)."
                 )
             known = self._entries.get(entry.key)
             if known is not None:
@@ -147,37 +254,107 @@ class Ledger:
                     )
                 return
             self._entries[entry.key] = entry
-            if self.path is not None:
-                _append(self.path, {**asdict(entry), "date": datetime.now(UTC).isoformat(timespec="seconds")})
+            if self._chain is not None:
+                self._open()
+                self._chain.append({**asdict(entry), "date": _now()})
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other runs on the same books waiting, where the system has file locks."""
-        if self.path is None:
-            yield
+    # ------------------------------------------------------------------------------------------------------- the file
+    def _open(self) -> None:
+        """Write the first line of a new file; take over one of the older format."""
+        assert self._chain is not None
+        old = self._older()
+        if old is None and self._chain.lines():
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path.with_name(self.path.name + ".lock"), "w") as lock:
-            with contextlib.suppress(ImportError):
-                import fcntl
+        about = {"ledger": FORMAT, "epsilon": _text(self._limit), "delta": self._delta, "unit": self._unit}
+        if old is not None:
+            _adopt(self._chain.path, [{**about, "date": _now()}, *map(asdict, old)])
+        else:
+            self._chain.append({**about, "date": _now()})
 
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def _about(self) -> dict[str, Any] | None:
+        """Return what the file says of itself, the latest budget and rows among it; None when it says nothing."""
+        if self._chain is None or self._older() is not None:
+            return None
+        lines = self._chain.lines()
+        if not lines:
+            return None
+        if lines[0].get("ledger") != FORMAT:
+            raise FedfactorError(f"{self.path} is a ledger of another version. Read it with the one that wrote it.")
+        about = dict(lines[0])
+        for line in lines[1:]:
+            if "budget" in line:
+                about["epsilon"] = line["budget"]
+            elif "rows" in line:
+                about["rows"] = line["rows"]
+        return {**about, "epsilon": float(about["epsilon"])}
+
+    def _written(self) -> Iterator[Entry]:
+        assert self._chain is not None
+        old = self._older()
+        if old is not None:
+            yield from old
+            return
+        known = {field.name for field in fields(Entry)}
+        for line in self._chain.lines():
+            if "run" in line:
+                yield Entry(**{name: value for name, value in line.items() if name in known})
+
+    def _older(self) -> list[Entry] | None:
+        """Read a file of format 1, plain lines; None when there is none."""
+        if self.path is None or not self.path.exists():
+            return None
+        with self.path.open("rb") as file:
+            if not file.read(8).startswith(b'{"run"'):
+                return None
+        return list(_read_older(self.path))
+
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
+        """Keep other runs on the same books waiting."""
+        return contextlib.nullcontext() if self._chain is None else self._chain.alone()
 
 
-def _append(path: Path, line: dict[str, Any]) -> None:
-    with open(path, "ab+") as file:
-        file.seek(0, os.SEEK_END)
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a line that a power cut tore: its release never happened
-                file.write(b"\n")
-        file.write(json.dumps(line).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+def rows_fingerprint(federation: Federation) -> str:
+    """Name the rows of a federation by their content: what books of a data set are tied to.
+
+    Examples
+    --------
+    >>> one, two = ({"a": np.eye(2)}, {"a": 2 * np.eye(2)})
+    >>> rows_fingerprint(Federation(one)) == rows_fingerprint(Federation(two))
+    False
+    """
+    digest = hashlib.sha256()
+    for name in federation.names:
+        shard = federation.shard(name)
+        X: Any = shard.X
+        parts = [X.data, X.indices, X.indptr] if is_sparse(X) else [X]
+        if shard.mask is not None:
+            parts.append(np.frombuffer(shard.mask.encode(), np.uint8) if isinstance(shard.mask, str) else shard.mask)
+        for part in parts:
+            array = np.ascontiguousarray(to_numpy(part))
+            digest.update(repr((name, array.dtype.str, array.shape)).encode())
+            digest.update(array)
+    return digest.hexdigest()
 
 
-def _read(path: Path) -> Iterator[Entry]:
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _text(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number)
+
+
+def _adopt(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Put a chain in the place of a plain file, which is kept beside it."""
+    draft = Chain(path.with_name(path.name + ".draft"))
+    for line in lines:
+        draft.append(line)
+    path.replace(path.with_name(path.name + ".format-1"))
+    draft.path.replace(path)
+    draft.path.with_name(draft.path.name + ".head").replace(path.with_name(path.name + ".head"))
+
+
+def _read_older(path: Path) -> Iterator[Entry]:
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines):
         if not line:
@@ -185,7 +362,7 @@ def _read(path: Path) -> Iterator[Entry]:
         try:
             yield Entry(**json.loads(line))
         except (ValueError, TypeError):
-            if number == len(lines) - 1 or not line.endswith(b"}"):
+            if number == len(lines) - 1:
                 continue  # torn by a crash before it counted
             raise FedfactorError(
                 f"Line {number + 1} of the ledger {path} cannot be read. Restore it from a copy: without it nobody "

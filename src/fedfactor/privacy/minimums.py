@@ -9,7 +9,7 @@ from typing import Literal
 
 from fedfactor.core.errors import FedfactorError
 
-__all__ = ["MINIMUMS", "Minimums", "PrivacyWarning", "RefusedError"]
+__all__ = ["MINIMUMS", "Minimums", "PrivacyWarning", "RefusedError", "judge_rows"]
 
 Named = Literal["small-client", "few-clients", "rare-columns", "changed-cohort"]
 MINIMUMS = ("small-client", "few-clients", "rare-columns", "changed-cohort")
@@ -105,3 +105,14 @@ class Minimums:
                 f"the rank is {n_components}): sums of few rows say much about each"
             )
             self.judge("small-client", finding, simulation=simulation)
+
+
+def judge_rows(k: int, rows: Mapping[str, int], minimums: Minimums | None = None, *, simulation: bool) -> None:
+    """Warn of (or refuse) clients that send uploads in the clear with no more rows than components."""
+    small = [name for name, count in rows.items() if count <= k] if len(rows) > 1 else []
+    if small:
+        finding = (
+            f"{len(small)} of {len(rows)} clients have no more rows than components (the first is {small[0]!r}) "
+            "and send their uploads in the clear: their rows can be read from one of them"
+        )
+        (minimums or Minimums()).judge("small-client", finding, simulation=simulation)

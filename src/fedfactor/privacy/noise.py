@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from fedfactor.core.wire import Spec
 from fedfactor.privacy.channel import Site, Transform
 from fedfactor.privacy.discrete_gaussian import discrete_gaussian
 from fedfactor.privacy.flat_upload import Parcel
+from fedfactor.privacy.ledger import Entry
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel
 
 __all__ = ["Clip", "Gaussian"]
 
@@ -38,6 +42,10 @@ class Clip(Transform):
         """Refuse a norm that bounds nothing."""
         if not 0 < self.norm < math.inf:
             raise ValueError(f"Clip({self.norm}) must have a positive, finite norm.")
+
+    def bound(self) -> float:
+        """Return the norm."""
+        return self.norm
 
     def encode(self, parcel: Parcel, site: Site) -> Parcel:
         """Subtract the neutral upload and cut; an upload that is not finite says nothing."""
@@ -117,12 +125,63 @@ class Gaussian(Transform):
     bits: int = 22
     place: ClassVar[int] = 2
     noisy: ClassVar[bool] = True
+    equal_weights: ClassVar[bool] = True
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
         """Refuse noise that the grid cannot carry."""
         if not 0 < self.noise_multiplier < math.inf or not 0 < self.sensitivity < math.inf:
             raise ValueError("noise_multiplier and sensitivity must be positive and finite.")
         self.grid(sum(math.prod(leaf.shape) for leaf in spec.values()))
+
+    def check_beside(self, links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
+        """Refuse shares of noise where the server sees more than their sum."""
+        if self.share != "distributed":
+            return
+        if not any(link.hides for link in links):
+            raise IncompatibleError(
+                "Distributed noise protects only a sum that nobody can take apart: add SecureSum, or share='local'."
+            )
+        seen = [kind.__name__ for kind in algorithm.messages(meta) if getattr(kind, "uplink", "") == "gather"]
+        if seen:
+            raise IncompatibleError(
+                f"Of distributed noise each upload holds a share only, but the server sees each {seen[0]} of "
+                f"{type(algorithm).__name__}. Use noise='local', or a method whose uploads are summed."
+            )
+
+    def event(self, links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> Entry:
+        """Noise counts if what it hides is bounded, and if all of it comes."""
+        stated = algorithm.sensitivity(meta)
+        bounds = [link.bound() for link in links] if self.whole else [stated[1]] if stated else []
+        # Of a sum that fewer may be in than share the noise, a part of the noise may be missing.
+        sums = [link.needed(meta.n_clients) for link in links if link.hides]
+        there = self.share == "local" or any(self.honest <= needed for needed in sums)
+        proven = there and any(bound is not None and bound <= self.sensitivity for bound in bounds)
+        unit = "client" if self.whole else "row"
+        return Entry("", 0, self.noise_multiplier, unit, self.sampling, proven=proven)
+
+    def sees(self, what: str) -> str:
+        """Noise lies on every upload."""
+        return what.replace("upload", "noisy upload")
+
+    def not_covered(self, channel: Channel) -> list[str]:
+        """Say whom the unit leaves out, and whose noise must be believed."""
+        unit, asked, found = channel.books.entry.unit, channel.asked, list[str]()
+        if unit == "row":
+            found += ["a person with several rows, unless each has one", "properties of a whole client"]
+        if unit == "subject":
+            found.append(f"a subject with rows at more than {asked.known_to if asked else 1} clients")
+        if self.share == "distributed":
+            found.append(f"more than {asked.colluding if asked else 0} clients who tell the server their noise")
+            if asked is not None and not asked.colluding:
+                found.append("a client that takes its own share of the noise off what it sees (colluding=1 covers it)")
+        found.append(
+            "choices made by looking at the data: rank, bounds, number of rounds, unless the ledger paid for them"
+        )
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """Say whose noise it is."""
+        return {"noise_is": self.share}
 
     def admit(self, parcel: Parcel, kind: str) -> None:
         """Refuse numbers that would be summed without noise, unless they say no more than that a client is there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -13,6 +14,7 @@ from fedfactor.core.wire import Spec
 from fedfactor.privacy.accounting import analytic_epsilon
 from fedfactor.privacy.channel import Site, Transform
 from fedfactor.privacy.flat_upload import Parcel
+from fedfactor.privacy.ledger import Entry
 
 __all__ = ["PaperNoise"]
 
@@ -45,6 +47,7 @@ class PaperNoise(Transform):
     clip: tuple[float, float] | None = None
     place: ClassVar[int] = 2
     noisy: ClassVar[bool] = True
+    equal_weights: ClassVar[bool] = True
     label: ClassVar[str] = "paper calibration: no proven guarantee"
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
@@ -53,6 +56,14 @@ class PaperNoise(Transform):
             raise ValueError(f"mechanism={self.mechanism!r} is not known. Use 'gaussian', 'laplace' or 'xor'.")
         if not (self.epsilon > 0 and self.sensitivity > 0 and 0 < self.delta < 1):
             raise ValueError("epsilon and sensitivity must be positive, delta must lie in (0, 1).")
+
+    def event(self, links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> Entry:
+        """Cost without a bound: nothing is proven."""
+        return Entry("", 0, 0.0, "client", what=self.label, proven=False)
+
+    def sees(self, what: str) -> str:
+        """Noise lies on every upload."""
+        return what.replace("upload", "noisy upload")
 
     @property
     def scale(self) -> float:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,16 @@ import numpy as np
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
-from fedfactor.core.wire import Spec
 from fedfactor.privacy.accounting import calibrate
 from fedfactor.privacy.channel import Transform, check_order
 from fedfactor.privacy.dp import DP
-from fedfactor.privacy.ledger import Entry, Ledger
-from fedfactor.privacy.minimums import Minimums, PrivacyWarning
+from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
+from fedfactor.privacy.minimums import Minimums, PrivacyWarning, judge_rows
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.noise_shares import secure_for_noise
-from fedfactor.privacy.outbox import Outbox
-from fedfactor.privacy.paper_noise import PaperNoise
+from fedfactor.privacy.outbox import Outbox, run_name
 from fedfactor.privacy.rare_columns import rare_columns
 from fedfactor.privacy.robust import Robust
 from fedfactor.privacy.row_survey import SENSITIVITY, row_survey
@@ -34,7 +31,7 @@ from fedfactor.privacy.secure_sum import SecureSum
 from fedfactor.privacy.session import Books, Channel
 from fedfactor.privacy.subjects import cap_subjects
 
-__all__ = ["Plan", "judge_clear", "make_plan"]
+__all__ = ["Plan", "for_links", "make_plan", "parts_of", "plain_channel", "spread_plan"]
 
 SURVEY_SHARE = 0.05
 """Share of the budget that pays for what must be known before round 0."""
@@ -62,16 +59,18 @@ class Plan:
 
 
 @dataclass(slots=True)
-class _Parts:
+class Parts:
+    """A user's words, told apart."""
+
     dp: DP | None
-    transforms: list[Transform]
+    links: list[Transform]
     minimums: Minimums
     ledger: Ledger | None
 
 
-def _sort(privacy: Any) -> _Parts:
+def parts_of(privacy: Any) -> Parts:
     """Tell the parts of a user's words apart."""
-    found = _Parts(None, [], Minimums(), None)
+    found = Parts(None, [], Minimums(), None)
     given = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
     for kind in (DP, Minimums, Ledger):
         if sum(isinstance(part, kind) for part in given) > 1:
@@ -80,11 +79,11 @@ def _sort(privacy: Any) -> _Parts:
         if isinstance(part, str):
             if part not in WORDS:
                 raise ValueError(f"privacy={part!r} is not known. Use {', '.join(map(repr, WORDS))}, or dp(...).")
-            found.transforms.append(WORDS[part])
+            found.links.append(WORDS[part])
         elif isinstance(part, DP):
             found.dp = part
         elif isinstance(part, Transform):
-            found.transforms.append(part)
+            found.links.append(part)
         elif isinstance(part, Minimums):
             found.minimums = part
         elif isinstance(part, Ledger):
@@ -95,23 +94,6 @@ def _sort(privacy: Any) -> _Parts:
             )
     found.minimums.check()
     return found
-
-
-def judge_clear(algorithm: Algorithm, federation: Federation, *, simulation: bool) -> None:
-    """Warn of (or refuse) clients that send uploads in the clear with no more rows than components."""
-    rows = {name: federation.shard(name).n_rows for name in federation.names}
-    judge_rows(getattr(algorithm, "n_components", 0), rows, simulation=simulation)
-
-
-def judge_rows(k: int, rows: Mapping[str, int], minimums: Minimums | None = None, *, simulation: bool) -> None:
-    """Judge as :func:`judge_clear` does, from the number of rows of each client alone."""
-    small = [name for name, count in rows.items() if count <= k] if len(rows) > 1 else []
-    if small:
-        finding = (
-            f"{len(small)} of {len(rows)} clients have no more rows than components (the first is {small[0]!r}) "
-            "and send their uploads in the clear: their rows can be read from one of them"
-        )
-        (minimums or Minimums()).judge("small-client", finding, simulation=simulation)
 
 
 def make_plan(
@@ -136,38 +118,56 @@ def make_plan(
     folder : Path, optional
         Where the run is kept: its name, its books and its noised uploads then outlive a crash.
     """
-    parts = _sort(privacy)
+    parts = parts_of(privacy)
     meta = federation.prepare(algorithm.domain)
-    run = _run_name(folder)
-    secure = next((t for t in parts.transforms if isinstance(t, SecureSum)), None)
+    run = run_name(folder)
+    secure: Any = next((link for link in parts.links if link.hides), None)
     if parts.dp is not None:
         return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
     work, withheld = federation, np.zeros(0, np.int64)
-    if any(isinstance(t, Robust | PaperNoise | Gaussian) for t in parts.transforms):
-        algorithm = _equal_weights(algorithm)
-    spec = _upload_spec(algorithm, meta, parts.transforms)
-    _check_all(parts.transforms, algorithm, meta, spec)
-    entry = _entry(parts.transforms, algorithm, meta, run)
-    if not entry.protects:
-        rows, k = (
-            {name: federation.shard(name).n_rows for name in federation.names},
-            getattr(algorithm, "n_components", 1),
-        )
+    algorithm = for_links(parts.links, algorithm)
+    more = {"minimums": parts.minimums, "simulation": simulation, "folder": folder}
+    channel = plain_channel(parts.links, algorithm, meta, run, _ledgers(parts.ledger), **more)
+    if not channel.books.entry.protects:
+        rows, k = {n: federation.shard(n).n_rows for n in federation.names}, getattr(algorithm, "n_components", 1)
         if secure is None:
             judge_rows(k, rows, parts.minimums, simulation=simulation)
         else:
             parts.minimums.judge_clients(rows, k, simulation=simulation)
             work, withheld = rare_columns(federation, parts.minimums, secure, run.encode(), simulation=simulation)
-    books = Books(_ledgers(parts.ledger), entry)
-    about = {"withheld_columns": int(withheld.size)}
-    channel = Channel(
-        tuple(parts.transforms), parts.minimums, books, run, None, algorithm, meta, about, simulation, folder
-    )
+    channel.about["withheld_columns"] = int(withheld.size)
     return Plan(algorithm, work, rounds or algorithm.default_rounds, channel, federation)
 
 
+def for_links(links: Sequence[Transform], algorithm: Algorithm) -> Algorithm:
+    """Set the algorithm as the links need it."""
+    return _equal_weights(algorithm) if any(link.equal_weights for link in links) else algorithm
+
+
+def plain_channel(
+    links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: str, ledgers: Sequence[Ledger] = (), **more: Any
+) -> Channel:
+    """Make a channel of links as they are, or refuse those that cannot protect this algorithm's uploads."""
+    check_links(links, algorithm, meta)
+    return Channel(tuple(links), algorithm, meta, Books(ledgers, entry_of(links, algorithm, meta, run)), run, **more)
+
+
+def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable[[Meta], Channel]]:
+    """Plan for an engine whose processes hold their own owners only, so that nobody here may look at any rows."""
+    parts = parts_of(privacy)
+    if parts.dp is not None or parts.ledger is not None or any(link.hides for link in parts.links):
+        raise IncompatibleError(
+            f"privacy={privacy!r} is not offered where each process holds its own owners only: a budget and a secure "
+            "sum need to know all of them. Use the local engine to simulate it, links such as Clip, or None."
+        )
+    algorithm, run = for_links(parts.links, algorithm), run_name(None)
+    return algorithm, lambda meta: plain_channel(
+        parts.links, algorithm, meta, run, minimums=parts.minimums, simulation=False
+    )
+
+
 def _private_plan(
-    parts: _Parts,
+    parts: Parts,
     asked: DP,
     secure: SecureSum | None,
     algorithm: Algorithm,
@@ -179,9 +179,11 @@ def _private_plan(
     folder: Path | None,
 ) -> Plan:
     """Set the noise for a whole run, paying first for what must be known."""
-    others = [t for t in parts.transforms if not isinstance(t, SecureSum)]
-    if any(t.place for t in others):
+    others = [link for link in parts.links if not link.hides]
+    if any(link.place for link in others):
         raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
+    if algorithm.against_noise:
+        raise IncompatibleError(f"{type(algorithm).__name__} does not bear noise: {algorithm.against_noise}")
     secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
@@ -190,7 +192,7 @@ def _private_plan(
         asked.epsilon, asked.delta, rounds / (1 - share), sampling=asked.sampling, accountant=asked.accountant
     )
     own = None if folder is None else folder / "ledger.jsonl"
-    ledgers = [Ledger(own, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)]
+    ledgers = [_opened(own, asked)]
     ledgers += _ledgers(parts.ledger, asked)
     entry = Entry(
         run,
@@ -202,10 +204,14 @@ def _private_plan(
         simulation=asked.noise_seed is not None,
     )
     books = Books(ledgers, entry)
+    for ledger in ledgers:
+        if ledger.path is not None:
+            ledger.belong(rows_fingerprint(federation))
     books.check_first()
     work, sensitivity, about = federation, 0.0, {"survey_share": share}
     if asked.unit == "client":
         algorithm = _random_start(_equal_weights(algorithm))
+        algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
         bounds: list[Transform] = [Clip(float(asked.clip or 0))]
         sensitivity = float(asked.clip or 0)
     else:
@@ -222,9 +228,9 @@ def _private_plan(
     gaussian = Gaussian(
         z, sensitivity, whole, asked.noise, honest, asked.sampling, touched=min(asked.known_to, meta.n_clients)
     )
-    transforms = (*others, *bounds, gaussian, *(() if secure is None else (secure,)))
-    _check_all(transforms, algorithm, meta, _upload_spec(algorithm, meta, transforms))
-    channel = Channel(transforms, parts.minimums, books, run, asked, algorithm, meta, about, simulation, folder)
+    links = (*others, *bounds, gaussian, *(() if secure is None else (secure,)))
+    check_links(links, algorithm, meta)
+    channel = Channel(links, algorithm, meta, books, run, parts.minimums, asked, about, simulation, folder)
     return Plan(algorithm, work, rounds, channel, federation)
 
 
@@ -287,21 +293,16 @@ def _bounded(
     return algorithm, found[1]
 
 
-def _run_name(folder: Path | None) -> str:
-    """Name a run; one that is kept in a folder finds its name there again."""
-    if folder is None:
-        return secrets.token_hex(8)
-    mark = private_folder(folder) / "run-id"
-    if not mark.exists():
-        write_atomic(mark, secrets.token_hex(8).encode())
-    return mark.read_text().strip()
-
-
 def _equal_weights(algorithm: Algorithm) -> Algorithm:
-    """Let clients count alike: a weight by rows would let one client count for more than its bound."""
-    if getattr(algorithm, "weights", None) == "rows":
-        return replace(algorithm, weights="equal")  # type: ignore[type-var]
-    return algorithm
+    """Let clients count alike: a weight by rows would let one client count for more than its bound.
+
+    Where the method weighs by rows of all clients together, one client's number of rows would move the uploads of all
+    others, which no bound on single uploads covers: each then goes by its own rows alone.
+    """
+    given = getattr(algorithm, "weights", None)
+    if given in ("rows", "equal") and getattr(type(algorithm), "weighs_means", False):
+        return replace(algorithm, weights="mean")  # type: ignore[type-var]
+    return replace(algorithm, weights="equal") if given == "rows" else algorithm  # type: ignore[type-var]
 
 
 def _random_start(algorithm: Algorithm) -> Algorithm:
@@ -312,40 +313,33 @@ def _random_start(algorithm: Algorithm) -> Algorithm:
     return replace(algorithm, start="random") if start == "auto" else algorithm  # type: ignore[type-var]
 
 
+def _opened(path: Any, asked: DP) -> Ledger:
+    """Open books by their path: a new file gets the budget of its first run, and holds later ones to it."""
+    if path is not None and Path(path).exists():
+        return Ledger(path, accountant=asked.accountant)
+    return Ledger(path, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)
+
+
 def _ledgers(own: Ledger | None, asked: DP | None = None) -> list[Ledger]:
     found = [own] if own is not None else []
     if asked is not None and asked.ledger is not None:
         given = asked.ledger
-        unit = asked.unit
-        found.append(given if isinstance(given, Ledger) else Ledger(given, delta=asked.delta, unit=unit))
+        found.append(given if isinstance(given, Ledger) else _opened(given, asked))
     return found
 
 
-def _entry(transforms: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: str) -> Entry:
-    """Describe a round of a channel the user built: noise counts if its sensitivity is bounded and all of it comes."""
-    about: dict[str, Any] = {"run": run, "round": 0, "algorithm": type(algorithm).__name__}
-    noise = next((t for t in transforms if t.noisy), None)
-    if isinstance(noise, Gaussian):
-        unit = "client" if noise.whole else "row"
-        stated = algorithm.sensitivity(meta)
-        bounds = [t.norm for t in transforms if isinstance(t, Clip)] if noise.whole else [stated[1]] if stated else []
-        # Of a sum that fewer may be in than share the noise, a part of the noise may be missing.
-        sums = [t.needed(meta.n_clients) for t in transforms if isinstance(t, SecureSum)]
-        there = noise.share == "local" or any(noise.honest <= needed for needed in sums)
-        proven = there and any(bound <= noise.sensitivity for bound in bounds)
-        return Entry(
-            noise_multiplier=noise.noise_multiplier, unit=unit, sampling=noise.sampling, proven=proven, **about
-        )
-    if isinstance(noise, PaperNoise):
-        return Entry(noise_multiplier=0.0, unit="client", proven=False, what=noise.label, **about)
-    return Entry(noise_multiplier=0.0, unit="client", proven=True, **about)
+def entry_of(links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: str) -> Entry:
+    """Describe a round of a channel in the words of a ledger; without noise it costs without a bound."""
+    events = (link.event(links, algorithm, meta) for link in links)
+    found = next((event for event in events if event is not None), Entry("", 0, 0.0, "client"))
+    return replace(found, run=run, algorithm=type(algorithm).__name__)
 
 
-def _upload_spec(algorithm: Algorithm, meta: Meta, transforms: Sequence[Transform]) -> Spec:
-    """Find the one upload that the channel will carry, and refuse uploads that it cannot."""
+def check_links(links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
+    """Refuse, before round 0, a channel that cannot carry this algorithm's uploads, or would not protect them."""
     uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
     gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
-    combining = [t for t in transforms if t.place == 3 and getattr(t, "gathered", "refuse") == "refuse"]
+    combining = [link for link in links if link.combines_only()]
     if gathered and combining:
         link = type(combining[0]).__name__
         raise IncompatibleError(
@@ -353,22 +347,8 @@ def _upload_spec(algorithm: Algorithm, meta: Meta, transforms: Sequence[Transfor
             f"({gathered[0]}, uplink='gather'). Use a method whose uploads are summed, such as PooledNMF, or leave "
             "privacy out. SecureSum(gathered='clear') sums what is summed, and lets the server see the rest."
         )
-    return next(iter(uploads.values()))
-
-
-def _check_all(transforms: Sequence[Transform], algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
-    check_order(transforms)
-    for transform in transforms:
-        transform.check(algorithm, meta, spec)
-    for noise in transforms:
-        if isinstance(noise, Gaussian) and noise.share == "distributed":
-            if not any(isinstance(t, SecureSum) for t in transforms):
-                raise IncompatibleError(
-                    "Distributed noise protects only a sum that nobody can take apart: add SecureSum, or share='local'."
-                )
-            seen = [kind.__name__ for kind in algorithm.messages(meta) if getattr(kind, "uplink", "") == "gather"]
-            if seen:
-                raise IncompatibleError(
-                    f"Of distributed noise each upload holds a share only, but the server sees each {seen[0]} of "
-                    f"{type(algorithm).__name__}. Use noise='local', or a method whose uploads are summed."
-                )
+    check_order(links)
+    for link in links:
+        link.check(algorithm, meta, next(iter(uploads.values())))
+    for link in links:
+        link.check_beside(links, algorithm, meta)

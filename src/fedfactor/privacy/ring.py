@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 
@@ -13,6 +14,11 @@ __all__ = ["WIDE_FRACTION", "add", "from_wide", "join", "quantise", "subtract", 
 
 WIDE_FRACTION = 64
 """Fractional bits of a wide number."""
+
+_WIDE_MOST = 2.0**56
+"""Largest wide number: larger ones are cut, so that sums of up to a hundred do not wrap around."""
+
+logger = logging.getLogger("fedfactor")
 
 
 def add(a: np.ndarray, b: np.ndarray, wide: int) -> np.ndarray:
@@ -33,23 +39,47 @@ def subtract(a: np.ndarray, b: np.ndarray, wide: int) -> np.ndarray:
     return c
 
 
-def quantise(values: np.ndarray, fraction: int, terms: int) -> np.ndarray:
-    """Round to multiples of ``2^-fraction`` as int64, or refuse what could wrap around in a sum of so many terms."""
-    scaled = np.rint(np.ldexp(values, fraction))
-    most = float(np.abs(scaled).max(initial=0.0))
-    if not most * terms < 2.0**62:
-        fits = int(62 - math.ceil(math.log2(max(terms, 1))) - math.ceil(math.log2(max(most, 1.0)))) + fraction
-        raise ProtocolError(
-            f"A value of {math.ldexp(most, -fraction):.3g} summed over {terms} clients could leave the 64-bit ring of "
-            f"the secure sum at {fraction} fractional bits. Scale the data down, or use SecureSum(fractional_bits="
-            f"{max(fits - 2, 1)}) with some room."
+def quantise(values: np.ndarray, fraction: int, terms: int, *, cut: bool = False) -> np.ndarray:
+    """Round to multiples of ``2^-fraction`` as int64, where no sum of so many terms wraps around.
+
+    Parameters
+    ----------
+    values : array
+    fraction : int
+        Fractional bits.
+    terms : int
+        How many such vectors will be added.
+    cut : bool
+        What happens to values that are too large. False, in a simulation: an error that says what to do. True, between
+        parties: they are cut, because whether one was refused would tell of its rows; the owner's own log says so.
+
+    Examples
+    --------
+    >>> quantise(np.array([1.5, -1e30]), 1, 2, cut=True)
+    array([                   3, -2305843009213693952])
+    """
+    most = float(2**62 // max(terms, 1))
+    known, room = np.nan_to_num(values), math.ldexp(most, -fraction)
+    largest = float(np.abs(known).max(initial=0.0))
+    if largest > room:
+        told = (
+            f"Values too large for a secure sum of {terms} clients at {fraction} fractional bits (at most {room:.3g}). "
+            f"Scale the data down, or use SecureSum(fractional_bits={max(fraction - _excess(largest / room), 1)})."
         )
-    return scaled.astype(np.int64)
+        if not cut:
+            raise ProtocolError(told)
+        logger.warning("%s They were cut, and the result is wrong where they count.", told)
+    return np.rint(np.ldexp(np.clip(known, -room, room), fraction)).astype(np.int64)
+
+
+def _excess(ratio: float) -> int:
+    """Count the bits that values are too long, with two to spare."""
+    return math.ceil(math.log2(ratio)) + 2
 
 
 def to_wide(numbers: Sequence[float]) -> np.ndarray:
     """Write single numbers as 128-bit integers: low words, then high words."""
-    whole = [int(math.ldexp(float(x), WIDE_FRACTION)) % (1 << 128) for x in numbers]
+    whole = [int(math.ldexp(max(-_WIDE_MOST, min(_WIDE_MOST, float(x))), WIDE_FRACTION)) % (1 << 128) for x in numbers]
     halves = [w & ((1 << 64) - 1) for w in whole] + [w >> 64 for w in whole]
     return np.array(halves, dtype=np.uint64)
 

@@ -29,24 +29,30 @@ class Robust(Transform):
         `groups` random groups.
     trim : float
         Share cut at either end by the trimmed mean.
-    groups : int
-        Number of groups.
+    groups : int, optional
+        Number of groups; by default as many, and an odd number, as leave at least two clients in each.
+    hostile : int, optional
+        Clients that shall not decide. Refused where the rule does not withstand so many (:meth:`withstands`).
     align : bool
         Before combining, match the rows of a factor to the factor that was sent down, by cosine.
 
     Notes
     -----
     The server sees every upload (each group's sum, for ``"group-median"``). Uploads that are not finite or not of the
-    announced shape are left out. Clients count alike, whatever their rows. Fewer than half of the clients (of the
-    groups) may be hostile, fewer than `trim` for the trimmed mean. Meant for methods that average factors (FedAvgNMF,
-    FELB): the sums of PooledNMF differ from client to client for good reasons, and a median of them is biased.
+    announced shape are left out. Clients count alike, whatever their rows. One hostile client spoils its whole group:
+    groups withstand under a quarter of the clients, where the median of single uploads withstands under a half
+    (:meth:`withstands`). Meant for methods that average factors (FedAvgNMF, FELB): the sums of PooledNMF differ from
+    client to client for good reasons, and a median of them is biased.
     """
 
     rule: Literal["median", "trimmed-mean", "group-median"] = "median"
     trim: float = 0.25
-    groups: int = 7
+    groups: int | None = None
     align: bool = True
+    hostile: int | None = None
     place: ClassVar[int] = 3
+    mode: ClassVar[str] = "robust"
+    equal_weights: ClassVar[bool] = True
     forgiving: ClassVar[bool] = True
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
@@ -55,9 +61,42 @@ class Robust(Transform):
             raise ValueError(f"rule={self.rule!r} is not known. Use 'median', 'trimmed-mean' or 'group-median'.")
         if not 0 <= self.trim < 0.5:
             raise ValueError(f"trim={self.trim} must lie in [0, 0.5).")
-        least = 2 * self.groups if self.rule == "group-median" else 3
+        least = 2 * (3 if self.groups is None else self.groups) if self.rule == "group-median" else 3
         if meta.n_clients < least:
             raise IncompatibleError(f"{self.rule} needs at least {least} clients, there are {meta.n_clients}.")
+        self._check_hostile(meta.n_clients)
+
+    def _check_hostile(self, n_clients: int) -> None:
+        most = self.withstands(n_clients)
+        if self.hostile is not None and not 0 <= self.hostile <= most:
+            raise IncompatibleError(
+                f"{self.rule} withstands {most} hostile clients of {n_clients}, not {self.hostile}. Use rule='median', "
+                "more groups, or more clients."
+            )
+
+    def groups_of(self, n_clients: int) -> int:
+        """Count the groups that so many clients are dealt to."""
+        if self.groups is not None:
+            return min(self.groups, n_clients)
+        pairs = max(n_clients // 2, 1)
+        return pairs - (pairs % 2 == 0)  # of an even number one would be of no help
+
+    def withstands(self, n_clients: int) -> int:
+        """Count the hostile clients, of so many, that cannot move a number beyond what honest ones say.
+
+        Examples
+        --------
+        >>> [Robust(rule).withstands(20) for rule in ("median", "trimmed-mean", "group-median")]
+        [9, 5, 4]
+        >>> Robust("group-median", groups=7).withstands(20)
+        3
+        """
+        if self.rule == "trimmed-mean":
+            return self._cut(n_clients)
+        return ((n_clients if self.rule == "median" else self.groups_of(n_clients)) - 1) // 2
+
+    def _cut(self, n_clients: int) -> int:
+        return min(int(np.ceil(self.trim * n_clients)), (n_clients - 1) // 2)
 
     def open(
         self,
@@ -86,7 +125,7 @@ class RobustSum:
     def take(self, name: str, parcel: Parcel) -> None:
         """Keep one upload, its factor's rows in the order of the factor sent down."""
         self.present.append(name)
-        self.bytes_up += parcel.values.nbytes + 8 * len(parcel.side)
+        self.bytes_up += parcel.nbytes
         values = parcel.floats
         for start, stop, reference in self._anchors:
             values = values.copy()
@@ -96,6 +135,7 @@ class RobustSum:
     def total(self) -> Parcel:
         """Return N times the centre."""
         n = len(self._parcels)
+        self._settings._check_hostile(n)  # some may have stayed away
         stacked = np.stack([np.concatenate([p.values, p.side]) for p in self._parcels])
         centre = n * self._centre(stacked)
         split = self._parcels[0].values.size
@@ -106,10 +146,10 @@ class RobustSum:
         if settings.rule == "median":
             return np.median(stacked, axis=0)
         if settings.rule == "trimmed-mean":
-            cut = min(int(np.ceil(settings.trim * n)), (n - 1) // 2)
+            cut = settings._cut(n)
             return np.sort(stacked, axis=0)[cut : n - cut].mean(axis=0)
         order = self._at.shared_rng("groups").permutation(n)
-        means = [stacked[part].mean(axis=0) for part in np.array_split(order, min(settings.groups, n))]
+        means = [stacked[part].mean(axis=0) for part in np.array_split(order, settings.groups_of(n))]
         return np.median(means, axis=0)
 
 

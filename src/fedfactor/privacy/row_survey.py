@@ -35,7 +35,7 @@ def noisy_sum(
     """Sum vectors of all clients with noise, outside any round; what was sent before a crash is sent again."""
     names, at = sorted(vectors), Round(0, -1)
     size = (next(iter(vectors.values())).size, 0)
-    box = PlainSum(names) if secure is None else secure.open(names, at, size, run, seed, None, None)
+    box = PlainSum() if secure is None else secure.open(names, at, size, run, seed, None, None)
     for name in names:
         site = Site(name, at, len(names), None, seed)
         parcel = outbox.find(site) if outbox else None
@@ -44,6 +44,8 @@ def noisy_sum(
             if outbox:
                 outbox.keep(site, parcel)
         box.take(name, parcel)
+    if outbox:
+        outbox.release(at, names)
     return noise.decode(box.total(), names, None).floats
 
 

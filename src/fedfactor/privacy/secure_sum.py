@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -17,8 +17,11 @@ from fedfactor.privacy.channel import Transform
 from fedfactor.privacy.entropy import Entropy
 from fedfactor.privacy.flat_upload import Layout, Parcel
 from fedfactor.privacy.primitives import Identity
-from fedfactor.privacy.ring import from_wide, join, quantise
-from fedfactor.privacy.secagg import SecureClient, SecureServer, least_threshold
+from fedfactor.privacy.secagg import SecureClient, least_threshold
+from fedfactor.privacy.sum_phases import SumClient, SumServer, read_words, size_of, words_of
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel
 
 __all__ = ["SecureSum", "sum_securely"]
 
@@ -65,6 +68,8 @@ class SecureSum(Transform):
     allow_dropouts: bool = False
     gathered: Literal["refuse", "clear"] = "refuse"
     place: ClassVar[int] = 3
+    hides: ClassVar[bool] = True
+    mode: ClassVar[str] = "secure-sum"
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
         """Refuse thresholds that protect nothing."""
@@ -86,6 +91,33 @@ class SecureSum(Transform):
         wanted = math.ceil(self.threshold * n_clients - 1e-9)
         return min(n_clients, max(wanted, least_threshold(n_clients), self.min_clients))
 
+    def combines_only(self) -> bool:
+        """Tell whether uploads that the server must see are refused."""
+        return self.gathered == "refuse"
+
+    def fixes_cohort(self) -> bool:
+        """Tell whether everybody must stay."""
+        return not self.allow_dropouts
+
+    def sees(self, what: str) -> str:
+        """Only sums are shown."""
+        each = what.removeprefix("every client's ").replace("upload", "uploads")
+        return f"the sum of all {each}, and no single one"
+
+    def not_covered(self, channel: Channel) -> list[str]:
+        """Say what sums tell by themselves."""
+        found: list[str] = []
+        if not channel.sender.noisy:
+            found += [
+                "rows: without noise, sums of many rounds can reveal them",
+                "the counts per column, which the server sees as sums over clients",
+                "rows or clients that come or go between two runs: the sums of the runs differ by their parts",
+                "a server that lies: it can choose V so that few rows speak",
+            ]
+        if any(getattr(kind, "uplink", "") == "gather" for kind in channel.algorithm.messages(channel.meta)):
+            found.append("uploads that the server sees one by one (in_clear): no sum hides them")
+        return found
+
     def open(
         self,
         names: Sequence[str],
@@ -94,7 +126,7 @@ class SecureSum(Transform):
         run: bytes,
         seed: int | None,
         down: Tree,
-        layout: Layout,
+        layout: Layout | None,
     ) -> MaskedSum:
         """Begin one round among these clients."""
         return MaskedSum(self, names, at, size, run, seed)
@@ -112,47 +144,39 @@ class MaskedSum:
         run: bytes,
         seed: int | None,
     ) -> None:
-        self._settings, self._names = settings, tuple(names)
-        self._shape = (size[0] + 2 * size[1], size[1])
-        self.bytes_up, self.bytes_down = 0, 0
+        self._settings, self._names, self._side = settings, tuple(names), size[1]
         self._grid: float | None = None
-        needed = settings.needed(len(names))
-        self._clients = _clients(self._names, settings.min_clients, seed, at.index)
-        about = (run, at.index, self._names, needed, self._shape)
-        adverts = {name: client.advertise(*about) for name, client in self._clients.items()}
-        sealed = {name: client.share(adverts) for name, client in self._clients.items()}
-        self._sealed = {to: {by: sealed[by][to] for by in names if by != to} for to in names}
-        self._server = SecureServer(*about)
-        self._server.register(adverts, sealed)
-        self.bytes_up += len(names) * 128 + sum(len(part) for parts in sealed.values() for part in parts.values())
+        about = (run, at.index, self._names, settings.needed(len(names)), size_of(*size))
+        clients = _clients(self._names, settings.min_clients, seed, at.index)
+        self._parts = {name: SumClient(client, about) for name, client in clients.items()}
+        self._server = SumServer(*about)
+        self._questions = self._server.open(self._ask)
+
+    def _ask(self, questions: Mapping[str, Tree]) -> dict[str, Tree]:
+        return {name: self._parts[name].answer(question) for name, question in questions.items()}
 
     @property
     def present(self) -> list[str]:
         """Those whose masked parts arrived."""
         return self._server.survivors
 
+    @property
+    def bytes_up(self) -> int:
+        """All that clients sent for this sum."""
+        return self._server.bytes_up
+
     def take(self, name: str, parcel: Parcel) -> None:
         """Let a client mask its integers, and the server add them."""
-        values = parcel.values
-        if parcel.grid is None:
-            values = quantise(values, self._settings.fractional_bits, len(self._names))
-        self._grid = parcel.grid
-        masked = self._clients[name].mask(self._sealed[name], join(values, parcel.side))
-        self.bytes_up += masked.nbytes
-        self._server.take(name, masked)
+        self._grid, part = parcel.grid, self._parts[name]
+        part.words = words_of(parcel, self._settings.fractional_bits, len(self._names))
+        self._server.take(name, part.answer(self._questions[name]))
+        part.words = None  # what was sent under masks need not be held
 
     def total(self) -> Parcel:
         """Unmask the sum with the help of those who are still there."""
-        listed = self._server.listed()
-        dropped = self._server.dropped
-        signatures = {name: self._clients[name].agree(listed) for name in listed}
-        answers = {name: self._clients[name].unmask(listed, dropped, signatures) for name in listed}
-        self.bytes_up += sum(64 + 66 * (len(a.seeds) + len(a.keys)) for a in answers.values())
-        words = self._server.total(answers)
-        split = words.size - 2 * self._shape[1]
-        values, side = words[:split].view(np.int64), tuple(from_wide(words[split:]))
+        words = self._server.close(self._ask)
         grid = self._grid if self._grid is not None else math.ldexp(1.0, -self._settings.fractional_bits)
-        return Parcel(values, side, grid)
+        return read_words(words, self._side, grid)
 
 
 def _clients(names: Sequence[str], least: int, seed: int | None, index: int) -> dict[str, SecureClient]:

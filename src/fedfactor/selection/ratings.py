@@ -18,6 +18,8 @@ from fedfactor.engines.run import run
 from fedfactor.kernels.ratings.cnmf import RatingPenalty, cnmf, starting_factors
 from fedfactor.kernels.ratings.model import predict_cells
 from fedfactor.kernels.ratings.statistics import hold_out
+from fedfactor.kernels.ratings.top_items import best_by_blocks
+from fedfactor.metrics.ranking import ranking_scores
 
 __all__ = ["RANGES", "Tuned", "choose_recommender", "rating_folds", "tune_cnmf", "tune_owners", "tune_recommender"]
 
@@ -30,6 +32,10 @@ RANGES = {
     "eta_item": (0.002, 0.009),
 }
 """Where settings are looked for, on a logarithmic scale; those of the FedSPLIT paper."""
+
+
+LIST = 10
+"""Length of the lists by which methods for signs of interest are compared."""
 
 
 class Tuned(NamedTuple):
@@ -184,8 +190,9 @@ def choose_recommender(
     owners: Mapping[str, Any],
     *,
     folds: int = 1,
-    scale: tuple[float, float] = (1, 5),
+    scale: tuple[float, float] | None = None,
     seed: int = 0,
+    rounds: Mapping[Any, int] | int | None = None,
 ) -> tuple[Any, dict[Any, float]]:
     """Run each candidate on four fifths of every owner's ratings and keep the one that predicts the rest best.
 
@@ -196,22 +203,30 @@ def choose_recommender(
         Training ratings.
     folds : int
         How often a random fifth is held out.
-    scale : (low, high)
-        Predictions are clipped to it.
+    scale : (low, high), optional
+        Predictions of ratings are clipped to it; by default to the smallest and the largest rating.
     seed : int
+    rounds : int, or mapping of label to int, optional
+        Exchanges; by default as many as each method makes by itself.
 
     Returns
     -------
     best : label
         Of the best candidate (its position in a sequence).
     errors : dict of label to float
-        Root mean square errors, mean over owners and folds.
+        Means over owners and folds: root mean square errors of ratings; for signs of interest 1 − NDCG@10 of lists.
 
     Notes
     -----
     In a real federation each owner holds out its own fifth and sends one number, its error; these add up.
     """
     named = dict(candidates) if isinstance(candidates, Mapping) else dict(enumerate(candidates))
+    kinds = {_of_interest(algorithm) for algorithm in named.values()}
+    if len(kinds) > 1:
+        raise DataError("Some candidates predict ratings, others make lists: their errors cannot be compared.")
+    if scale is None:
+        values = np.concatenate([R.data for R in owners.values()])
+        scale = (float(values.min()), float(values.max()))
     errors: dict[Any, list[float]] = {label: [] for label in named}
     for fold in range(folds):
         # A stream of its own for each owner, by its place in name order: all candidates see the same split.
@@ -221,10 +236,14 @@ def choose_recommender(
         }
         for label, algorithm in named.items():
             federation = Federation({name: kept for name, (kept, _) in parts.items()}, missing_values="unstored")
-            result = run(algorithm, federation, seed=seed)
-            errors[label].append(
-                _owners_error(result.factors, {name: held for name, (_, held) in parts.items()}, scale)
+            exchanges = rounds.get(label) if isinstance(rounds, Mapping) else rounds
+            result = run(algorithm, federation, seed=seed, rounds=exchanges)
+            error = (
+                _lists_error(result.factors, parts)
+                if kinds == {True}
+                else _owners_error(result.factors, {name: held for name, (_, held) in parts.items()}, scale)
             )
+            errors[label].append(error)
     means = {label: float(np.mean(values)) for label, values in errors.items()}
     return min(means, key=lambda label: means[label]), means
 
@@ -237,7 +256,7 @@ def tune_recommender(
     trials: int = 20,
     folds: int = 2,
     seconds: float | None = None,
-    scale: tuple[float, float] = (1, 5),
+    scale: tuple[float, float] | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> Tuned:
@@ -248,7 +267,8 @@ def tune_recommender(
     algorithm : Algorithm
         Has the settings that are not tuned.
     choices : mapping of str to sequence
-        Values to choose from, by setting. When there are no more combinations than trials, all are tried.
+        Values to choose from, by setting; ``rounds`` stands for the number of exchanges. When there are no more
+        combinations than trials, all are tried.
     owners : mapping of name to CSR matrix
         Training ratings.
     trials : int
@@ -280,8 +300,10 @@ def tune_recommender(
 
     def objective(trial: Any) -> float:
         found = {name: trial.suggest_categorical(name, list(values)) for name, values in choices.items()}
+        rounds = found.pop("rounds", None)
+        options = {"folds": folds, "scale": scale, "seed": seed, "rounds": rounds}
         try:
-            error = choose_recommender([replace(algorithm, **found)], owners, folds=folds, scale=scale, seed=seed)[1][0]
+            error = choose_recommender([replace(algorithm, **found)], owners, **options)[1][0]
         except FedfactorError:  # a run that diverged: the worst there is, not the end of the search
             return math.inf
         return error if math.isfinite(error) else math.inf
@@ -292,6 +314,25 @@ def tune_recommender(
     study = optuna.create_study(sampler=sampler)
     study.optimize(objective, n_trials=trials, timeout=seconds, show_progress_bar=progress)
     return Tuned(dict(study.best_params), float(study.best_value), len(study.trials))
+
+
+def _of_interest(algorithm: Algorithm) -> bool:
+    """Tell methods that make lists from signs of interest from those that predict ratings."""
+    return getattr(algorithm, "feedback", "explicit") == "implicit" or (
+        not hasattr(algorithm, "feedback") and hasattr(algorithm, "counts")
+    )
+
+
+def _lists_error(factors: Mapping[str, Any], parts: Mapping[str, tuple[Any, Any]]) -> float:
+    """Return one minus the NDCG of lists of ten, mean over owners who have something held out."""
+    found = []
+    for name, kept in factors.items():
+        train, held = parts[name]
+        if held.nnz:
+            n = min(LIST, train.shape[1])
+            best, scores = best_by_blocks(lambda some, kept=kept: np.asarray(kept.U[some] @ kept.V), train, n)
+            found.append(ranking_scores(np.where(np.isfinite(scores), best, -1), held).ndcg)
+    return 1 - float(np.mean(found)) if found else math.nan
 
 
 def _owners_error(factors: Mapping[str, Any], held: Mapping[str, Any], scale: tuple[float, float]) -> float:

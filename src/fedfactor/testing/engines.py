@@ -1,4 +1,4 @@
-"""The contract of an engine: it returns what the reference engine returns, and tells those who watch."""
+"""The contract of an engine: it returns what the reference engine returns, and tells the callbacks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from fedfactor.core.protocol import Algorithm, Round
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.engines.base import Callback, Engine
 from fedfactor.engines.local.engine import LocalEngine
+from fedfactor.privacy.noise import Clip, Gaussian
+from fedfactor.privacy.plan import make_plan
 from fedfactor.testing.data import small_data, variants
 from fedfactor.testing.drive import apart, differences
 from fedfactor.testing.probe import Probe
@@ -48,22 +50,22 @@ def check_engine_drop_outs(make_engine: MakeEngine, tolerance: float = 0.0) -> N
 
 
 def check_engine_callbacks(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """Watchers hear the start, every round in order (the last one too), and the end with the run."""
+    """Callbacks hear the start, every round in order (the last one too), and the end with the run."""
     for algorithm, rounds in ((PooledNMF(2, tol=0.0), 3), (PooledNMF(2, tol=1e9), 20)):
-        watcher, plain = Watcher(), list[RoundRecord]()
+        recorder, plain = Recorder(), list[RoundRecord]()
         run = make_engine().run(
-            algorithm, Federation(small_data()), rounds=rounds, seed=1, callbacks=(watcher, plain.append)
+            algorithm, Federation(small_data()), rounds=rounds, seed=1, callbacks=(recorder, plain.append)
         )
-        assert watcher.started == [(rounds, 0)], f"on_start was called with {watcher.started}"
-        heard = [record.index for record in watcher.records]
+        assert recorder.started == [(rounds, 0)], f"on_start was called with {recorder.started}"
+        heard = [record.index for record in recorder.records]
         assert heard == list(range(run.rounds)), f"on_round heard rounds {heard} of a run of {run.rounds}"
         assert [record.index for record in plain] == heard, "a plain function heard other rounds than a Callback"
-        assert len(watcher.ended) == 1, f"on_end was called {len(watcher.ended)} times"
-        assert watcher.ended[0] is not None, "on_end was told that the run failed"
+        assert len(recorder.ended) == 1, f"on_end was called {len(recorder.ended)} times"
+        assert recorder.ended[0] is not None, "on_end was told that the run failed"
 
 
 def check_engine_stop(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """A watcher that returns True ends the run after that round, and the status says so."""
+    """A callback that returns True ends the run after that round, and the status says so."""
     run = make_engine().run(
         PooledNMF(2, tol=0.0), Federation(small_data()), rounds=9, seed=1, callbacks=(lambda record: record.index == 2,)
     )
@@ -79,14 +81,45 @@ def check_engine_converged(make_engine: MakeEngine, tolerance: float = 0.0) -> N
 
 
 def check_engine_error(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
-    """A run that cannot start raises before anything is sent, and watchers hear of no round."""
-    watcher = Watcher()
+    """A run that cannot start raises before anything is sent, and callbacks hear of no round."""
+    recorder = Recorder()
     try:
-        make_engine().run(PooledNMF(99), Federation(small_data()), rounds=2, seed=1, callbacks=(watcher,))
+        make_engine().run(PooledNMF(99), Federation(small_data()), rounds=2, seed=1, callbacks=(recorder,))
     except ValueError:
-        assert not watcher.records, "rounds were run"
+        assert not recorder.records, "rounds were run"
         return
     raise AssertionError("a rank of 99 for 13 features was accepted")
+
+
+def check_engine_rejects(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """An upload of NaN, and one that cannot be true, are left out, named in the record, and change nothing else."""
+    for gathers in (False, True):  # sums in every round, and sums and single uploads in turn
+        east, south, west = sorted(small_data("real"))
+        bad = (f"0 {south} NaN", f"1 {east} lie", f"2 {east} lie", f"2 {west} NaN", f"3 {west} NaN")
+        run, reference = _both(make_engine, Probe(bad=bad, gathers=gathers), rounds=5)
+        rejected = [record.rejected for record in run.history]
+        assert rejected == [(south,), (east,), (east, west), (west,), ()], f"left out and named are {rejected}"
+        came = [record.participants for record in run.history]
+        assert came == [(east, west), (south, west), (south,), (east, south), (east, south, west)], f"{came} are in"
+        _assert_near(run, reference, tolerance, "bad uploads")
+
+
+def check_engine_channel(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """Links act at the clients and are undone at the server as in the reference; the report says the same of them."""
+    plain, _ = _both(make_engine, Probe(gathers=False))
+    for links in ((Clip(0.5),), (Clip(0.5), Gaussian(1e-9, 0.5, whole=True, share="local"))):
+        run, reference = _both(make_engine, Probe(gathers=False), links)
+        # Noise of a billionth is no more than rounding, and its place in the channel the same as that of any other.
+        _assert_near(run, reference, max(tolerance, 1e-6 if len(links) > 1 else 0.0), f"{len(links)} links")
+        assert run.privacy is not None, "the run says nothing of its privacy"
+        assert reference.privacy is not None
+        for entry in ("mode", "channel", "sees", "in_clear", "not_covered", "guarantee", "unit"):
+            ours, theirs = run.privacy[entry], reference.privacy[entry]
+            assert ours == theirs, f"{entry} of the report is {ours}, not {theirs}"
+        assert apart(run.V, plain.V) > 1e-3, "the clip changed nothing"
+    loud, _ = _both(make_engine, Probe(gathers=False), (Clip(0.5), Gaussian(10.0, 0.5, whole=True, share="local")))
+    assert apart(loud.V, plain.V) > 1e-2, "the noise changed nothing"
+    assert all(record.participants == run.history[0].participants for record in loud.history)
 
 
 CHECKS: tuple[Callable[[MakeEngine, float], None], ...] = (
@@ -97,11 +130,13 @@ CHECKS: tuple[Callable[[MakeEngine, float], None], ...] = (
     check_engine_stop,
     check_engine_converged,
     check_engine_error,
+    check_engine_rejects,
+    check_engine_channel,
 )
 
 
 @dataclass
-class Watcher(Callback):
+class Recorder(Callback):
     """Writes down all that it hears."""
 
     started: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -152,6 +187,30 @@ def check_engine(make_engine: MakeEngine, *, tolerance: float = 0.0) -> None:
         check(make_engine, tolerance)
 
 
+def _both(
+    make_engine: MakeEngine, algorithm: Algorithm, links: tuple[Any, ...] = (), rounds: int = 4
+) -> tuple[Run, Run]:
+    """Run on an engine and on the reference, through a channel where links are given."""
+    found: list[Run] = []
+    for engine in (make_engine(), LocalEngine()):
+        federation = Federation(small_data("real"))
+        more = {}
+        if links:
+            plan = make_plan(links, algorithm, federation, rounds, simulation=True)
+            more = {"channel": plan.channel}
+        made: Any = engine
+        found.append(made.run(algorithm, federation, rounds=rounds, seed=6, **more))
+    return found[0], found[1]
+
+
+def _assert_near(found: Run, reference: Run, tolerance: float, what: str) -> None:
+    """Compare what owners keep; an engine of several processes has only its own here."""
+    for name, kept in found.factors.items():
+        theirs = reference.factors[name]
+        distance = max(apart(kept.U, theirs.U), apart(kept.V, theirs.V))
+        assert distance <= tolerance, f"{what}: factors of {name!r} lie {distance:.1e} apart"
+
+
 def _compare(
     make_engine: MakeEngine,
     algorithm: Algorithm,
@@ -168,7 +227,7 @@ def _compare(
     )
     assert found.status == reference.status, f"{what}: status is {found.status!r}, not {reference.status!r}"
     for ours, theirs in zip(reference.history, found.history, strict=True):
-        for name in ("index", "participants", "bytes_up", "bytes_down"):
+        for name in ("index", "participants", "bytes_up", "bytes_down", "rejected"):
             a, b = getattr(ours, name), getattr(theirs, name)
             assert a == b, f"{what}: {name} of round {ours.index} is {b}, not {a}"
     assert list(found.factors) == list(reference.factors), f"{what}: factors of {list(found.factors)}"

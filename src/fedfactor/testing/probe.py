@@ -13,6 +13,9 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatte
 from fedfactor.core.tree import Array, Tree, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 
+IMPOSSIBLE = 1e30
+"""What no sum over rows reaches."""
+
 
 @record
 class Ask:
@@ -87,6 +90,11 @@ class Probe(Algorithm):
         Of a weight that clients carry along; here so that an engine must bring a tuple across.
     absent : tuple of str
         Who drops out when, such as ``"2 north"``; ``"2 *"`` for everybody.
+    bad : tuple of str
+        Who sends what nobody should take when, such as ``"2 north NaN"``, or ``"2 north lie"`` for sums that no rows
+        can give.
+    gathers : bool
+        False asks for sums only, in every round.
     tol : float
         Converged when V moves less than this.
 
@@ -101,6 +109,8 @@ class Probe(Algorithm):
     n_components: int = 2
     shape: tuple[int, ...] = (2, 3)
     absent: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+    gathers: bool = True
     tol: float = 0.0
 
     domain: ClassVar = "real"
@@ -109,12 +119,13 @@ class Probe(Algorithm):
         """Two downloads, two uploads, one leaf whose shape is only bounded."""
         V, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
         seen = Leaf("int64", (1000,), exact=False)
-        return {
+        summed: dict[type, Spec] = {
             Ask: {"V": V},
-            Own: {"V": V, "weight": number},
             Total: {"sums": Leaf(meta.dtype, (meta.n_features,)), "loss": number},
-            Each: {"V": V, "seen": seen},
         }
+        if not self.gathers:
+            return summed
+        return {**summed, Own: {"V": V, "weight": number}, Each: {"V": V, "seen": seen}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Ask]:
         """Draw V."""
@@ -138,9 +149,20 @@ class Probe(Algorithm):
         new = Memory(Moments(state.moments.mean, state.moments.mean), state.weights, state.steps + 1)
         if isinstance(down, Ask):
             sums = (state.moments.mean * shard.n_rows + noise[0]).astype(shard.X.dtype)
-            return new, Total(sums, np.float64(shared))
+            return new, Total(self._spoiled(sums, at), np.float64(shared))
         V = (0.5 * down.V + noise * state.moments.mean).astype(shard.X.dtype)
-        return new, Each(V, np.arange(int(state.steps), dtype=np.int64))
+        return new, Each(self._spoiled(V, at), np.arange(int(state.steps), dtype=np.int64))
+
+    def _spoiled(self, values: Array, at: Round) -> Array:
+        for word, value in (("NaN", np.nan), ("lie", -IMPOSSIBLE)):
+            if f"{at.index} {at.client} {word}" in self.bad:
+                return np.full_like(values, value)
+        return values
+
+    def doubt(self, up: Tree) -> str:
+        """Find numbers beyond anything that rows can give."""
+        values = up.sums if isinstance(up, Total) else up.V
+        return "Numbers beyond any rows." if float(np.abs(values).max(initial=0.0)) >= IMPOSSIBLE else ""
 
     def server_step(self, state: Server, up: Tree, at: Round) -> tuple[Server, Tree]:
         """Alternate: after a sum ask each client for its V, after a gathering ask all for their sums."""
@@ -148,6 +170,8 @@ class Probe(Algorithm):
             V = (state.V + up.sums / (1 + len(at.participants))).astype(state.V.dtype)
             moved = np.float64(np.abs(V - state.V).max())
             server = Server(V, state.own, moved)
+            if not self.gathers:
+                return server, Ask(V)
             parts = {name: Own(V + own, np.float64(len(name))) for name, own in state.own.items()}
             return server, Scatter(parts)
         own = {**state.own, **{name: each.V for name, each in up.items()}}

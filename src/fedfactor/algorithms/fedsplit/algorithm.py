@@ -164,6 +164,14 @@ class FedSPLIT(RatingParts):
         """Tell whether item biases take an exchange of their own: they must be summed, and V must not."""
         return int(self.item_bias == "count" or (self.item_bias == "mean" and self.joint == "sum"))
 
+    @property
+    def against_noise(self) -> str:
+        """Explain that the server tells false sums from true ones by their bounds."""
+        return (
+            "its server refuses sums that no ratings can give, and sums with noise are such. Use PooledCF without "
+            "noise under a secure sum, or PooledNMF with noise."
+        )
+
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)

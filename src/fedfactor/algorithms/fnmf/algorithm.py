@@ -16,12 +16,9 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.barycenter import Barycenter, barycenter
 from fedfactor.kernels.align.drift import agreement, mean_similarity
 from fedfactor.kernels.align.plans import Method, is_partial, permutation, plan
-from fedfactor.kernels.factors import RowNorm, fit_rows, reconstruction, refit_rows, rescale, stacked
+from fedfactor.kernels.factors import RowNorm, fit_rows, odd_factor, reconstruction, refit_rows, rescale, stacked
 from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
-
-PATIENCE = 3
-"""Rounds in a row in which V hardly moves before the run counts as converged."""
 
 REFIT = 10
 """Sweeps over U after a synchronisation with a soft plan, which no reordering of U can follow."""
@@ -118,10 +115,16 @@ class FNMF(Algorithm):
         formerly="scale",
     )
     tol: float = setting(
-        "Converged when the middle moves by less than this share of its norm in three rounds in a row; 0 uses all "
-        "rounds.",
+        "Converged when the middle moves by less than this share of its norm in ``patience`` rounds in a row; 0 uses "
+        "all rounds.",
         default=1e-4,
         at_least=0,
+    )
+    patience: int = setting(
+        "Rounds in a row in which the middle must hardly move. With a small ``gamma`` it creeps: more rounds then keep "
+        "a run from ending on a plateau.",
+        default=3,
+        at_least=1,
     )
     diagnostics: bool = setting(
         "Report in each round how far owners have drifted from the middle they received, with and without alignment, "
@@ -202,6 +205,10 @@ class FNMF(Algorithm):
         sent, sent_mass = (up.V, up.mass) if is_partial(self.alignment) else (None, None)
         return Local(U, V, state.total, private, sent, sent_mass, now), up
 
+    def accepts(self, down: Middle, meta: Meta) -> str:
+        """Expect a V without negative cells."""
+        return odd_factor(down.V)
+
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Middle]:
         """Find the middle: a barycenter of the uploads, or their mean row by row."""
         if isinstance(up, Aligned):
@@ -244,7 +251,7 @@ class FNMF(Algorithm):
 
     def converged(self, state: Server) -> bool:
         """Tell whether the middle stands still."""
-        return self.tol > 0 and int(state.flat) >= PATIENCE
+        return self.tol > 0 and int(state.flat) >= self.patience
 
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error of the middle that clients received, and the drift when it is watched."""

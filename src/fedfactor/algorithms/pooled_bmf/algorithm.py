@@ -20,6 +20,7 @@ from fedfactor.kernels.boolean import bits
 from fedfactor.kernels.boolean.home import choose, observed
 from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
 from fedfactor.kernels.clipping import ROW_CLIP, split_rows, summation_error
+from fedfactor.kernels.factors import odd_factor
 from fedfactor.kernels.products import as_like
 
 
@@ -219,6 +220,10 @@ class PooledBMF(Algorithm):
         if not self._counts:
             return proximal.step_rows(self, shard, state, down, at)
         return home.answer(tuple(self.penalties), shard, state, down)
+
+    def accepts(self, down: Any, meta: Meta) -> str:
+        """Expect a V whose cells lie between 0 and 1, where one is sent."""
+        return odd_factor(down.V, most=1.0) if isinstance(down, Factor) else ""
 
     def server_step(self, state: Any, up: Any, at: Round) -> tuple[Any, Any]:
         """Take in the sums and ask the next question; or step on V with the sums fixed."""

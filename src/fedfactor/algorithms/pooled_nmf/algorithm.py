@@ -23,7 +23,7 @@ from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, leaves, record, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
-from fedfactor.kernels.factors import balance, stacked, unit_rows
+from fedfactor.kernels.factors import balance, odd_factor, row_norms, stacked, unit_rows
 from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
 from fedfactor.kernels.products import as_like
 
@@ -95,8 +95,8 @@ class PooledNMF(Algorithm):
     -----
     Federated = pooled: U starts at zero, so every row of U is a function of its own row of X and of the V's so far, and
     any split of the same rows gives the same V up to rounding whenever every client takes part (not with
-    ``start="stacked"``, ``n_private`` or ``weights="equal"``, which depend on who owns what). When the participants
-    change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
+    ``start="stacked"``, ``n_private``, ``weights="equal"`` or ``"mean"``, which depend on who owns what). When the
+    participants change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
 
     Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for Kullback-Leibler, 2 k m for
     other divergences; 3k(3k + m) in the two rounds of a wide start); down: k m. Time per round: two products with X.
@@ -165,8 +165,10 @@ class PooledNMF(Algorithm):
     private_penalty: float = setting(
         "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V.", default=0.1, at_least=0
     )
-    weights: Literal["rows", "equal"] | Mapping[str, float] = setting(
-        "What a row of each owner counts: 1; so that all owners count alike; or as given.",
+    weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = setting(
+        "What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which makes "
+        "them count alike too, but needs nobody else's number of rows (:func:`fedfactor.dp` sets it for privacy of "
+        "whole owners); or as given.",
         default="rows",
         check=False,
     )
@@ -189,6 +191,7 @@ class PooledNMF(Algorithm):
     )
 
     handles_missing: ClassVar[bool] = True
+    weighs_means: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:
         """Refuse a rank that the data cannot carry, and settings that do not go together."""
@@ -274,6 +277,13 @@ class PooledNMF(Algorithm):
         if self._balanced:
             told["lengths"] = column_lengths(U[:, : self.n_components])
         return replace(state, U=U, Q=Q), _times(weight, replace(up, **told))
+
+    def accepts(self, down: Factor | Wide | Alone, meta: Meta) -> str:
+        """Expect non-negative rows of the length that the loss gives them, unless penalties set it."""
+        if self._balanced and isinstance(down, Factor):
+            return odd_factor(down.V)
+        whole = find_loss(self.loss, masked=meta.masked).lengths if isinstance(down, Factor) else row_norms
+        return odd_factor(down.V, lengths=whole)
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Factor | Wide]:
         """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""

@@ -77,4 +77,6 @@ def weight_of(weights: Any, name: str | None, n_rows: int, meta: Meta) -> float:
         return float(weights[str(name)])
     if weights == "rows":
         return 1.0
+    if weights == "mean":  # nobody else's number of rows is in it
+        return 1.0 / max(1, n_rows)
     return (1.0 if meta.n_rows is None else meta.n_rows / meta.n_clients) / max(1, n_rows)

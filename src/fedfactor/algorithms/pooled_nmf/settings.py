@@ -28,8 +28,10 @@ def _check_number(name: str, value: Any) -> None:
 
 def _check_weights(weights: Any, meta: Meta) -> None:
     if isinstance(weights, str):
-        if weights not in ("rows", "equal"):
-            raise ValueError(f"weights={weights!r} is not known. Use 'rows', 'equal', or a mapping of owner to weight.")
+        if weights not in ("rows", "equal", "mean"):
+            raise ValueError(
+                f"weights={weights!r} is not known. Use 'rows', 'equal', 'mean', or a mapping of owner to weight."
+            )
         return
     if not isinstance(weights, Mapping):
         raise ValueError(f"weights={weights!r} must be 'rows', 'equal', or a mapping of owner to weight.")
@@ -82,6 +84,11 @@ def _check_pairs(algorithm: Any, meta: Meta) -> None:
     if paid_V and not algorithm.alpha_U:
         raise ValueError(
             f"alpha_V={paid_V} without alpha_U would only make V short and U long. Set alpha_U too, or alpha_V=0."
+        )
+    if paid_V and algorithm.weights == "mean":
+        raise IncompatibleError(
+            "alpha_V counts for each row, but with weights='mean' (as privacy of whole owners sets it) nobody is told "
+            "how many rows there are. Set alpha_V=0."
         )
     if paid_V and meta.n_rows is None:
         raise IncompatibleError("alpha_V counts for each row, but the number of rows is not known here. Set alpha_V=0.")

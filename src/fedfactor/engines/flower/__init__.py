@@ -1,1 +1,1 @@
-"""Letters over Flower: a ServerApp that runs rounds, a ClientApp that answers, and the processes that carry them."""
+"""Messages over Flower: a ServerApp that runs rounds, a ClientApp that answers, and the processes that carry them."""

@@ -45,7 +45,7 @@ def _serve(grid: Any, context: Context) -> None:
 
 @client_app.query()
 def _answer(message: Message, context: Context) -> Message:
-    """Answer one letter."""
+    """Answer one message."""
     folder = context.node_config.get(CLIENT_FOLDER)
     if not isinstance(folder, str):
         raise DataError("This SuperNode names no client's folder. Start it with fedfactor join.")
@@ -58,10 +58,10 @@ def client_of(folder: str) -> RemoteClient:
     return RemoteClient(ClientFolder(folder))
 
 
-def answer(clerk: RemoteClient, message: Message) -> Message:
-    """Let a clerk answer a Flower message."""
+def answer(client: RemoteClient, message: Message) -> Message:
+    """Let a client answer a Flower message."""
     try:
         data = from_record(message.content) if message.has_content() else b""
     except ProtocolError:
-        data = b""  # the clerk refuses it in words; without an answer a SuperNode would wait for ever
-    return Message(to_record(clerk.answer(data)), reply_to=message)
+        data = b""  # the client refuses it in words; without an answer a SuperNode would wait for ever
+    return Message(to_record(client.answer(data)), reply_to=message)

@@ -33,11 +33,11 @@ logger = logging.getLogger("fedfactor")
 
 
 class ClientProcess:
-    """Carries messages between a SuperNode on this machine and a clerk.
+    """Carries messages between a SuperNode on this machine and a client.
 
     Parameters
     ----------
-    clerk : RemoteClient
+    remote : RemoteClient
         Who answers.
     address : str
         Address of the SuperNode's runtime API.
@@ -47,8 +47,8 @@ class ClientProcess:
         Most seconds between two looks.
     """
 
-    def __init__(self, clerk: RemoteClient, address: str, secret: bytes, poll: float = 0.5) -> None:
-        self._clerk, self._address, self._pace = clerk, address, Backoff(poll)
+    def __init__(self, remote: RemoteClient, address: str, secret: bytes, poll: float = 0.5) -> None:
+        self._remote, self._address, self._wait = remote, address, Backoff(poll)
         wait_for_pieces()
         guard = SuperExecAuthHttpInterceptor(
             master_secret=secret, protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"})
@@ -77,9 +77,9 @@ class ClientProcess:
             if task.HasField("task") and task.token:
                 if not self._one(task.token):
                     return False
-                self._pace.hurry()
+                self._wait.hurry()
             else:
-                time.sleep(self._pace.next())
+                time.sleep(self._wait.next())
         return True
 
     def _one(self, token: str) -> bool:
@@ -90,7 +90,7 @@ class ClientProcess:
         try:
             heart.start()
             message, context, _, _ = pull_task_input(client)
-            push_message(client, answer(self._clerk, message), context)
+            push_message(client, answer(self._remote, message), context)
             status, details = SubStatus.COMPLETED, ""
         except Exception:
             logger.exception("A message could not be answered.")

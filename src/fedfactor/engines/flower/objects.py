@@ -19,7 +19,7 @@ def wait_for_pieces(patience: float | None = None) -> None:
     ----------
     patience : float, optional
         Seconds after which a piece that is still on its way is given up; Flower's own two hours when not set, of which
-        it waits three minutes for a dead sender, with everybody else's mail behind it.
+        it waits three minutes for a dead sender, with everybody else's messages behind it.
     """
     module: Any = importlib.import_module("flwr.supercore.inflatable.inflatable_utils")
     for name in ("pull_objects", "pull_and_inflate_object_from_tree"):

@@ -1,4 +1,4 @@
-"""Letters inside Flower's records: one array of bytes, never decoded by anything but our own reader."""
+"""Messages inside Flower's records: one array of bytes, never decoded by anything but our own reader."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 from fedfactor.core.errors import ProtocolError
 
-LETTER = "letter"
+MESSAGE = "letter"
 STYPE = "safetensors"
 
 
 def to_record(data: bytes) -> RecordDict:
-    """Put a letter into a record."""
+    """Put a message into a record."""
     array = Array(dtype="uint8", shape=(len(data),), stype=STYPE, data=data)
-    return RecordDict({LETTER: ArrayRecord({LETTER: array})})
+    return RecordDict({MESSAGE: ArrayRecord({MESSAGE: array})})
 
 
 def from_record(content: Any, limit: int | None = None) -> bytes:
-    """Take a letter out of a record; its bytes are not looked at, least of all as a NumPy file."""
+    """Take a message out of a record; its bytes are not looked at, least of all as a NumPy file."""
     try:
         records = list(content.items())
         (name, record), (key, array) = records[0], next(iter(records[0][1].items()))
         data: Any = array.data
-        right = len(records) == 1 and len(record) == 1 and name == key == LETTER and array.stype == STYPE
+        right = len(records) == 1 and len(record) == 1 and name == key == MESSAGE and array.stype == STYPE
     except (AttributeError, IndexError, StopIteration, TypeError, ValueError):
         raise ProtocolError("A Flower message came without a letter in it. It was rejected.") from None
     if not right or not isinstance(data, bytes):

@@ -2,24 +2,37 @@
 
 One port carries three things: letters of nodes (signed with registered keys), control (start a run, register a key) and
 the server app's own traffic. Only the first is for other machines; the gate lets the others in from this machine alone,
-because Flower asks nobody who they are before it runs what they submit.
+because Flower asks nobody who they are before it runs what they submit. Letters of nodes are let in when a registered
+key has signed them, which the gate finds out from the head of a request: of what others send, no body is read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import ipaddress
+import json
 import os
+from binascii import Error as Base64Error
+from collections.abc import Callable, Collection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-OPEN = ("/v1/fleet/", "/health")
-"""Paths that other machines may use."""
+from fedfactor.engines.flower.door import Door
 
+FLEET, HEALTH = "/v1/fleet/", "/health"
+"""Paths that other machines may use: the first with a key, the second to hear that the server lives."""
 
 BODY = 32 << 20
 """Most bytes of one request: Flower cuts arrays into pieces of 5 MiB, so nobody honest sends more."""
+
+LOCAL = 32 << 20
+"""Most bytes in all requests of this machine that are being read: they need no key."""
+
+HEAD = 16 << 10
+"""Most bytes of the head of a request."""
 
 
 class TooLong(Exception):
@@ -27,43 +40,144 @@ class TooLong(Exception):
 
 
 class Gate:
-    """Answers 403 to other machines, except on the paths that nodes need, and 413 to requests that are too long."""
+    """Decides from the head of a request whether it is let in, and how much of it is read.
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    Parameters
+    ----------
+    app : ASGI application
+        What stands behind.
+    keys : callable, optional
+        Returns the registered public keys, as PEM; None lets in who speaks for nodes without a look at keys.
+    door : Door, optional
+        Is told whose connections may stay.
+    """
+
+    def __init__(self, app: Any, keys: Callable[[], Collection[bytes]] | None = None, door: Door | None = None) -> None:
+        self._app, self._keys, self._door = app, keys, door
+        self._room = _Room(LOCAL)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Let through, or refuse."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        size = _declared(scope)
+        if scope["path"] == HEALTH:
+            await self._app(scope, _nothing, send)
         elif not self._admits(scope):
             await _refuse(send, 403, b"Only nodes may speak to this server from elsewhere.")
-        elif _declared(scope) > BODY:
+        elif size > BODY:
             await _refuse(send, 413, b"Too long.")
-        else:
+        elif scope["path"].startswith(FLEET):
+            if self._keys is not None and not signed(scope["headers"], self._keys()):
+                await _refuse(send, 401, b"Invalid SuperNode authentication")
+                return
+            self._stays(scope)
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
+        else:
+            async with self._room.of(size if size >= 0 else BODY):
+                with contextlib.suppress(TooLong):
+                    await self._app(scope, _counted(receive, size), self._watched(scope, send))
+
+    def _watched(self, scope: dict[str, Any], send: Any) -> Any:
+        """Let connections of this machine stay once something was done for them."""
+
+        async def told(part: dict[str, Any]) -> None:
+            if part.get("status", 500) < 400:
+                self._stays(scope)
+            await send(part)
+
+        return told
+
+    def _stays(self, scope: dict[str, Any]) -> None:
+        if self._door is not None and scope.get("client"):
+            self._door.prove(scope["client"])
 
     @staticmethod
     def _admits(scope: dict[str, Any]) -> bool:
-        if scope["path"].startswith(OPEN):
+        if scope["path"].startswith(FLEET) or scope["path"] == HEALTH:
             return True
         try:
-            peer = ipaddress.ip_address(scope["client"][0])
-            # A connection of this machine to its own outer address comes from that very address.
-            return peer.is_loopback or peer == ipaddress.ip_address(scope["server"][0])
+            # A connection of this machine to any of its own addresses comes from that very address.
+            return ipaddress.ip_address(scope["client"][0]) == ipaddress.ip_address(scope["server"][0])
         except (ValueError, TypeError, KeyError):
             return False
 
 
+class _Room:
+    """Room for so many bytes: who finds too little waits until others are done."""
+
+    def __init__(self, most: int) -> None:
+        self._left, self._freed = most, asyncio.Condition()
+
+    @contextlib.asynccontextmanager
+    async def of(self, size: int) -> Any:
+        async with self._freed:
+            await self._freed.wait_for(lambda: self._left >= size)
+            self._left -= size
+        try:
+            yield
+        finally:
+            async with self._freed:
+                self._left += size
+                self._freed.notify_all()
+
+
+def signed(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -> bool:
+    """Tell whether the head of a request is signed, just now, with one of these keys: the test that Flower makes later.
+
+    Flower makes it after it has read the body, however long, of whoever sent it.
+    """
+    import datetime
+    from base64 import b64decode
+
+    from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+    from flwr.supercore.date import now
+    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+    found = {name.lower(): value for name, value in headers}
+    try:
+        key = b64decode(found[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
+        if key.strip() not in keys:
+            return False
+        moment = found[TIMESTAMP_HEADER.encode()]
+        age = (now() - datetime.datetime.fromisoformat(moment.decode("ascii"))).total_seconds()
+        signature = b64decode(found[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
+        recent = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
+        return recent and verify_signature(bytes_to_public_key(key), moment, signature)
+    except (KeyError, ValueError, TypeError, Base64Error):
+        return False
+
+
+class Registered:
+    """The parties' keys from ``server.json``, read again when the file changes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._seen, self._keys = file, -1, frozenset[bytes]()
+
+    def __call__(self) -> Collection[bytes]:
+        """Return the keys."""
+        changed = self._file.stat().st_mtime_ns
+        if changed != self._seen:
+            keys: dict[str, str] = json.loads(self._file.read_bytes())["keys"]
+            self._keys, self._seen = frozenset(key.encode().strip() for key in keys.values()), changed
+        return self._keys
+
+
 def _declared(scope: dict[str, Any]) -> int:
+    """Return the length that a request states; -1 when it states none, and sends until it has enough."""
     sizes = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
-    return int(sizes[0]) if sizes and sizes[0].isdigit() else 0
+    if sizes:
+        return int(sizes[0]) if sizes[0].isdigit() and len(sizes[0]) < 16 else BODY + 1
+    return -1 if any(name.lower() == b"transfer-encoding" for name, _ in scope["headers"]) else 0
 
 
-def _counted(receive: Any) -> Any:
+def _counted(receive: Any, most: int = -1) -> Any:
     """Stop reading a request when it has become too long, before anybody has put it together."""
-    left = BODY
+    left = BODY if most < 0 else most
 
     async def take() -> Any:
         nonlocal left
@@ -76,17 +190,56 @@ def _counted(receive: Any) -> Any:
     return take
 
 
+async def _nothing() -> dict[str, Any]:
+    """Stand for the body of a request of which none is read."""
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
 async def _refuse(send: Any, status: int, why: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+    # Closed after that: what is still on its way is not read.
+    head = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": why + b"\n"})
 
 
+def gated(app: Any, keys: Callable[[], Collection[bytes]] | None = None, **options: Any) -> tuple[Any, Door]:
+    """Make the configuration of a gated server, and its door.
+
+    The gate must see who really speaks: no header may name somebody else. Strangers must not be able to fill a log.
+    """
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    door = Door(options.get("host") or "127.0.0.1", int(options.get("port") or 0))
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            door.attach(transport.get_extra_info("peername"), transport)
+
+    fixed = {
+        "proxy_headers": False, "access_log": False, "http": Protocol, "ws": "none", "loop": "asyncio", "workers": 1,
+        "h11_max_incomplete_event_size": HEAD,
+    }  # fmt: skip
+    return uvicorn.Config(Gate(app, keys, door), **{**options, **fixed}), door
+
+
 def serve_gated(app: Any, **options: Any) -> None:
-    """Serve behind the gate, which must see who really speaks: no header may name somebody else."""
+    """Serve behind the gate until told to end."""
     import uvicorn
 
-    options["proxy_headers"] = False
-    uvicorn.run(app=Gate(app), **options)
+    folder = os.environ.get("FEDFACTOR_SERVER")
+    config, door = gated(app, None if folder is None else Registered(Path(folder) / "server.json"), **options)
+
+    class Server(uvicorn.Server):
+        async def on_tick(self, counter: int) -> bool:
+            door.sweep()  # ten times a second
+            return await super().on_tick(counter)
+
+    server = Server(config)
+    server.run(sockets=[door])
+    if not server.started:
+        raise SystemExit(3)
 
 
 def main() -> None:

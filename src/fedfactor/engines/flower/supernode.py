@@ -1,4 +1,4 @@
-"""Run Flower's SuperNode as a child: it ends when its parent does, looks for mail often, and comes back at once."""
+"""Run Flower's SuperNode as a child: it ends when its parent does, looks for messages often, and comes back at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.remote.backoff import Backoff
 
 POLL = "FEDFACTOR_NODE_POLL"
-"""Environment variable: most seconds between two looks for mail; Flower's own 3 s when it is not set."""
+"""Environment variable: most seconds between two looks for messages; Flower's own 3 s when it is not set."""
 
 IDLE = 3
-"""Seconds that Flower's SuperNode waits when there was no mail; its other waits are for the answer to some."""
+"""Seconds that Flower's SuperNode waits when there was no message; its other waits are for the answer to some."""
 
 NODE = "FEDFACTOR_NODE_FILE"
 """Environment variable: the file that keeps the number under which the server knows this node."""
@@ -26,7 +26,7 @@ HEARTBEAT = 10
 """Seconds between two signs of life, at most: a server gives a silent node up after twice as long."""
 
 PIECES = 15.0
-"""Seconds to wait for a piece of a letter: the server has all of them beside it, unless it died."""
+"""Seconds to wait for a piece of a message: the server has all of them beside it, unless it died."""
 
 RETRY = 3
 """Most seconds between two tries to reach a server that is away."""
@@ -39,7 +39,7 @@ class _Clock:
         self._idle, self._poll = Backoff(poll), poll
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not longer than agreed, and shortly while mail comes and goes."""
+        """Sleep, but not longer than agreed, and shortly while messages come and go."""
         if seconds < IDLE:
             self._idle.hurry()
             time.sleep(min(seconds, self._poll, 0.05))

@@ -1,4 +1,4 @@
-"""Flower's grid as a post: names are tied to registered keys, and replies are pulled as often as we like."""
+"""Flower's grid as a transport: names are tied to registered keys, and replies are pulled as often as we like."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = 4
 
 
 class FlowerTransport:
-    """Carries letters over a Flower grid.
+    """Carries messages over a Flower grid.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ class FlowerTransport:
                 found[name] = f"{node.node_id} {node.last_activated_at}"
         return found
 
-    def send(self, letters: Iterable[tuple[str, bytes]]) -> None:
-        """Push letters, one message each."""
-        batch = [(name, data) for name, data in letters if name in self._nodes]
-        messages = [
+    def send(self, messages: Iterable[tuple[str, bytes]]) -> None:
+        """Push each as a Flower message."""
+        batch = [(name, data) for name, data in messages if name in self._nodes]
+        wrapped = [
             Message(to_record(data), self._nodes[name], MessageType.QUERY, ttl=self._ttl) for name, data in batch
         ]
-        for (name, _), ticket in zip(batch, self._grid.push_messages(messages), strict=True):
+        for (name, _), ticket in zip(batch, self._grid.push_messages(wrapped), strict=True):
             if ticket:
                 self._tickets[ticket] = name
         for name, _ in batch:

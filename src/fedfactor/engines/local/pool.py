@@ -1,68 +1,45 @@
-"""Those who serve the clients of a simulation: threads of this process, or processes of their own."""
+"""The clients of a simulation, served by threads of this process."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from fedfactor.core.federation import Federation
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for
 from fedfactor.core.tree import Tree
 from fedfactor.engines import client
+from fedfactor.engines.round import Clients, Receiving
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
-class ClientPool(Protocol):
-    """Holds client states and works on them; answers always come in the order of the names asked for."""
-
-    def begin(self, seed: int) -> None:
-        """Make every client's first state."""
-        ...
-
-    def restore(self, states: Mapping[str, Tree]) -> None:
-        """Take up states that were saved."""
-        ...
-
-    def states(self) -> dict[str, Tree]:
-        """Hand out all states, to be saved."""
-        ...
-
-    def step(self, names: Sequence[str], down: Tree, at: Round) -> Iterator[tuple[str, Tree]]:
-        """Let these clients take one step; yields (name, upload or None)."""
-        ...
-
-    def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors, Score]]:
-        """Let every client finish."""
-        ...
-
-    def close(self) -> None:
-        """Let go of everything."""
-        ...
-
-
-class ThreadPool:
+class ThreadPool(Clients):
     """Clients served by threads; with one worker, by this thread alone."""
 
-    def __init__(self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int) -> None:
-        self._algorithm = algorithm
-        self._federation = federation
-        self._meta = meta
+    def __init__(self, algorithm: Algorithm, federation: Federation | None, meta: Meta, workers: int) -> None:
+        self.algorithm, self.federation, self.meta = algorithm, federation, meta
+        self.names = () if federation is None else federation.names  # a server's own process may have none
         self._states: dict[str, Tree] = {}
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, "fedfactor-client") if workers > 1 else None
+
+    def shard(self, name: str) -> Shard:
+        """Return one client's rows."""
+        assert self.federation is not None
+        return self.federation.shard(name)
 
     def begin(self, seed: int) -> None:
         """Make every client's first state."""
 
         def first(name: str) -> Tree:
-            return client.begin(self._algorithm, self._federation.shard(name), self._meta, seed, name)
+            return client.begin(self.algorithm, self.shard(name), self.meta, seed, name)
 
-        self._states = dict(zip(self._meta.clients, self._map(first, self._meta.clients), strict=True))
+        self._states = dict(zip(self.names, self._map(first, self.names), strict=True))
 
     def restore(self, states: Mapping[str, Tree]) -> None:
         """Take up states that were saved."""
@@ -72,27 +49,31 @@ class ThreadPool:
         """Hand out all states, to be saved."""
         return dict(self._states)
 
-    def step(self, names: Sequence[str], down: Tree, at: Round) -> Iterator[tuple[str, Tree]]:
-        """Let these clients take one step, a few at a time, and yield uploads in name order."""
+    def step(self, name: str, down: Tree, at: Round) -> Tree:
+        """Let one client take a step; returns its upload, or None when it stayed away."""
+        here, shard = replace(at, client=name), self.shard(name)
+        part = download_for(down, name)
+        self._states[name], up = client.step(self.algorithm, shard, self._states[name], part, here)
+        return up
 
-        def work(name: str) -> tuple[Tree, Tree]:
-            here = replace(at, client=name)
-            shard = self._federation.shard(name)
-            return client.step(self._algorithm, shard, self._states[name], download_for(down, name), here)
+    def steps(self, down: Tree, at: Round) -> Iterator[tuple[str, Tree]]:
+        """Let those who are asked and are here take one step, a few at a time."""
+        names = [name for name in at.participants if name in self._states]
+        yield from zip(names, self._map(lambda name: self.step(name, down, at), names), strict=True)
 
-        for name, (state, up) in zip(names, self._map(work, names), strict=True):
-            self._states[name] = state
-            yield name, up
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
+        """Let clients take one step."""
+        for name, up in self.steps(down, at):
+            if up is not None:
+                receiver.add(name, up)
 
-    def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors, Score]]:
+    def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
         """Let every client finish; its state is let go at once, so that U is held once."""
 
         def work(name: str) -> tuple[LocalFactors, Score]:
-            shard = self._federation.shard(name)
-            return client.end(self._algorithm, shard, self._states.pop(name), download_for(down, name))
+            return client.end(self.algorithm, self.shard(name), self._states.pop(name), download_for(down, name))
 
-        names = self._meta.clients
-        for name, (factors, score) in zip(names, self._map(work, names), strict=True):
+        for name, (factors, score) in zip(self.names, self._map(work, self.names), strict=True):
             yield name, factors, score
 
     def close(self) -> None:

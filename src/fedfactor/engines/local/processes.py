@@ -26,6 +26,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score,
 from fedfactor.core.tree import Tree, type_tag
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.local.frames import read_frame, write_frame
+from fedfactor.engines.round import Clients, Receiving
 
 
 def shard_tree(shard: Shard) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def shard_tree(shard: Shard) -> dict[str, Any]:
     return tree
 
 
-class ProcessPool:
+class ProcessPool(Clients):
     """Worker processes, each with its own clients for the whole run."""
 
     def __init__(self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int, threads: int) -> None:
@@ -150,11 +151,13 @@ class ProcessPool:
         for name in names:
             yield name, self._answer(self._home[name])[1]
 
-    def step(self, names: Sequence[str], down: Tree, at: Round) -> Iterator[tuple[str, Tree]]:
-        """Let these clients take one step; yields (name, upload or None) in name order."""
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
+        """Let these clients take one step, all workers at once."""
         where = {"seed": at.seed, "index": at.index, "participants": at.participants}
-        for name, data in self._spread(names, {"do": "step", "at": where}, down):
-            yield name, from_bytes(data)["up"]
+        for name, data in self._spread(at.participants, {"do": "step", "at": where}, down):
+            up = from_bytes(data)["up"]
+            if up is not None:
+                receiver.add(name, up)
 
     def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors, Score]]:
         """Let every client finish."""

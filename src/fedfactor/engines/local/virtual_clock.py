@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, download_for
-from fedfactor.core.run import RoundRecord, Run, Status
-from fedfactor.core.tree import Tree, freeze, nbytes, tree_sum
-from fedfactor.core.wire import Spec, check_message
+from fedfactor.core.protocol import Algorithm, Meta, Round, download_for
+from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.tree import Tree, tree_sum
 from fedfactor.engines import client
-from fedfactor.engines.base import AnyCallback, Inbox, Participation, check_fit
-from fedfactor.engines.checkpoint import environment
-from fedfactor.engines.watch import Watchers
+from fedfactor.engines.base import AnyCallback, Participation, check_fit, rounds_of
+from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.checkpoint import Snapshot
+from fedfactor.engines.local.pool import ThreadPool
+from fedfactor.engines.round import Receiving, Rounds
 from fedfactor.threads import limit_threads
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel
 
 Durations = Mapping[str, float] | Literal["rows", "equal"]
 
@@ -63,6 +67,11 @@ class VirtualEngine:
 
     simulation: ClassVar[bool] = True
 
+    @property
+    def channels(self) -> bool:
+        """Whether uploads can be protected: without rounds each is merged alone, and nothing protects that."""
+        return self.barrier
+
     def run(
         self,
         algorithm: Algorithm,
@@ -73,28 +82,27 @@ class VirtualEngine:
         participation: Participation = 1.0,
         checkpoint: Any = None,
         callbacks: Sequence[AnyCallback] = (),
-        channel: Any = None,
+        channel: Channel | None = None,
     ) -> Run:
         """Run until clients have taken ``rounds`` steps on average."""
-        if channel is not None:
-            raise IncompatibleError("A virtual clock carries plain uploads only. Use the local engine for privacy.")
-        self._refuse(algorithm, participation, checkpoint)
+        self._refuse(algorithm, participation, checkpoint, channel)
         meta = federation.prepare(algorithm.domain)
-        expected = check_fit(algorithm, meta)
-        rounds = algorithm.default_rounds if rounds is None else rounds
-        if rounds < 1:
-            raise ValueError(f"rounds={rounds} must be at least 1.")
-        watch = Watchers(callbacks)
-        run: Run | None = None
+        check_fit(algorithm, meta)
+        rounds, told, run = rounds_of(algorithm, rounds), Callbacks(callbacks), None
         try:
             with limit_threads(1):
-                play = _Play(self, algorithm, federation, meta, expected, seed)
-                run = play.run(rounds if self.barrier else rounds * meta.n_clients, watch)
+                clients = _Clocked(self, algorithm, federation, meta)
+                total = rounds if self.barrier else rounds * meta.n_clients
+                loop = Rounds(algorithm, meta, clients, total, seed, channel=channel, callbacks=told)
+                status = loop.run() if self.barrier else loop.stream(clients.next)
+                run = loop.finish(status, 1, federation.feature_names)
             return run
         finally:
-            watch.end(run)
+            told.end(run)
 
-    def _refuse(self, algorithm: Algorithm, participation: Participation, checkpoint: Any) -> None:
+    def _refuse(self, algorithm: Algorithm, participation: Participation, checkpoint: Any, channel: Any) -> None:
+        if channel is not None and not self.channels:
+            raise IncompatibleError("Without rounds no channel protects an upload: use VirtualEngine(barrier=True).")
         if not self.barrier and not getattr(type(algorithm), "asynchronous", False):
             raise IncompatibleError(
                 f"{type(algorithm).__name__} needs the uploads of all clients together. Use "
@@ -120,113 +128,43 @@ class VirtualEngine:
         return {name: float(self.durations[name]) for name in names}
 
 
-class _Play:
-    """One run under the clock."""
+class _Clocked(ThreadPool):
+    """Clients under the clock: what each was sent last, how many steps it took, and what time it is."""
 
-    def __init__(
-        self,
-        engine: VirtualEngine,
-        algorithm: Algorithm,
-        federation: Federation,
-        meta: Meta,
-        expected: dict[type, Spec],
-        seed: int,
-    ) -> None:
-        self.engine, self.algorithm, self.federation = engine, algorithm, federation
-        self.meta, self.expected, self.seed = meta, expected, seed
-        server, down = algorithm.init_server(meta, Round(seed, 0))
-        self.server, self.down = freeze(server), self._checked(down)
-        self.states = {n: client.begin(algorithm, federation.shard(n), meta, seed, n) for n in meta.clients}
-        self.steps = dict.fromkeys(meta.clients, 0)
+    def __init__(self, engine: VirtualEngine, algorithm: Algorithm, federation: Federation, meta: Meta) -> None:
+        super().__init__(algorithm, federation, meta, 1)
+        seconds = engine.seconds(federation)
+        self.took = {name: seconds[name] + engine.latency for name in meta.clients}
+        self.evaluate, self.now = engine.evaluate, 0.0
+        self.queue = sorted((took, name) for name, took in self.took.items())
+        self.received: dict[str, Tree] = {}
+        self.taken = dict.fromkeys(meta.clients, 0)
 
-    def run(self, total: int, watch: Watchers) -> Run:
-        watch.start(self.algorithm, self.meta, total, 0)
-        history: list[RoundRecord] = []
-        status: Status = "rounds"
-        moments = self._rounds(total) if self.engine.barrier else self._arrivals(total)
-        for record in moments:
-            if self.engine.evaluate and (record.index + 1) % self.engine.evaluate == 0:
-                error = tree_sum(score for _, _, score in self._measure()).relative_error
-                record = replace(record, metrics={**record.metrics, "relative_error": error})
-            history.append(record)
-            stop = watch.round(record)
-            if self.algorithm.converged(self.server) or stop:
-                status = "stopped" if stop else "converged"
-                break
-        factors: dict[str, LocalFactors] = {}
-        scores: dict[str, Score] = {}
-        for name, kept, score in self._measure():
-            factors[name], scores[name] = kept, score
-        about, features = environment(1), self.federation.feature_names
-        down = self._settled()
-        return Run(self.algorithm, self.seed, status, tuple(history), factors, scores, down, about, features)
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
+        """Let everybody work, and wait for the slowest."""
+        super().exchange(down, at, receiver)
+        self.now = (at.index + 1) * max(self.took.values())
 
-    def _arrivals(self, total: int) -> Iterator[RoundRecord]:
-        """Pop the next client to finish, merge its upload, and let it go on from the answer."""
-        seconds = self.engine.seconds(self.federation)
-        took = {name: seconds[name] + self.engine.latency for name in self.meta.clients}
-        queue = [(took[name], name) for name in self.meta.clients]
-        heapq.heapify(queue)
-        received = dict.fromkeys(self.meta.clients, self.down)
-        for index in range(total):
-            began = time.perf_counter()
-            now, name = heapq.heappop(queue)
-            at = Round(self.seed, index, participants=(name,))
-            down = received[name]
-            inbox = Inbox(self.expected)
-            self._work(name, down, at, inbox)
-            self._merge(inbox, at)
-            received[name] = self.down
-            heapq.heappush(queue, (now + took[name], name))
-            yield self._record(index, inbox, nbytes(download_for(down, name)), began, now)
-
-    def _rounds(self, total: int) -> Iterator[RoundRecord]:
-        """Let everybody work, wait for the slowest, merge."""
-        slowest = max(self.engine.seconds(self.federation).values()) + self.engine.latency
-        for index in range(total):
-            began, down = time.perf_counter(), self.down
-            at = Round(self.seed, index, participants=self.meta.clients)
-            inbox = Inbox(self.expected)
-            for name in self.meta.clients:
-                self._work(name, down, at, inbox)
-            self._merge(inbox, at)
-            bytes_down = sum(nbytes(download_for(down, name)) for name in self.meta.clients)
-            yield self._record(index, inbox, bytes_down, began, (index + 1) * slowest)
-
-    def _work(self, name: str, down: Tree, at: Round, inbox: Inbox) -> None:
+    def next(self, loop: Rounds, snapshot: Snapshot) -> Snapshot:
+        """Take the next client to finish, merge its upload, and let it go on from the answer."""
+        began = time.perf_counter()
+        self.received = self.received or dict.fromkeys(self.meta.clients, snapshot.down)
+        self.now, name = heapq.heappop(self.queue)
         # A client counts its own steps; only the server counts arrivals.
-        here = replace(at, client=name, index=self.steps[name])
-        shard, part = self.federation.shard(name), download_for(down, name)
-        self.states[name], up = client.step(self.algorithm, shard, self.states[name], part, here)
-        self.steps[name] += 1
-        if up is not None:
-            inbox.add(name, up)
+        at = Round(loop.seed, self.taken[name], participants=(name,))
+        up = self.step(name, self.received[name], at)
+        self.taken[name] += 1
+        merged = loop.arrival(snapshot, name, lambda to: None if up is None else to.add(name, up), began)
+        self.received[name] = merged.down
+        heapq.heappush(self.queue, (self.now + self.took[name], name))
+        return merged
 
-    def _merge(self, inbox: Inbox, at: Round) -> None:
-        if inbox.present:
-            at = replace(at, participants=tuple(inbox.present))
-            server, down = self.algorithm.server_step(self.server, freeze(inbox.combined), at)
-            self.server, self.down = freeze(server), self._checked(down)
-
-    def _record(self, index: int, inbox: Inbox, bytes_down: int, began: float, now: float) -> RoundRecord:
-        metrics = {"virtual_time": now, **self.algorithm.report(self.server)}
-        seconds = time.perf_counter() - began
-        return RoundRecord(index, tuple(inbox.present), inbox.bytes_up, bytes_down, seconds, metrics)
-
-    def _checked(self, down: Tree) -> Tree:
-        if isinstance(down, Scatter):
-            down = Scatter({name: freeze(part) for name, part in down.items.items()})
-        else:
-            down = freeze(down)
-        for name in self.meta.clients:
-            check_message(download_for(down, name), self.expected)
-        return down
-
-    def _settled(self) -> Tree:
-        return self._checked(self.algorithm.settle(self.server, self.down))
-
-    def _measure(self) -> Iterator[tuple[str, LocalFactors, Score]]:
-        down = self._settled()
-        for name in self.meta.clients:
-            shard, part = self.federation.shard(name), download_for(down, name)
-            yield name, *client.end(self.algorithm, shard, self.states[name], part)
+    def note(self, record: RoundRecord, server: Tree, down: Tree) -> RoundRecord:
+        """Tell the time, and now and then the error of all clients."""
+        metrics = {"virtual_time": self.now, **record.metrics}
+        if self.evaluate and (record.index + 1) % self.evaluate == 0:
+            down = self.algorithm.settle(server, down)
+            parts = (client.end(self.algorithm, self.shard(n), state, download_for(down, n))
+                     for n, state in self.states().items())  # fmt: skip
+            metrics["relative_error"] = tree_sum(score for _, score in parts).relative_error
+        return replace(record, metrics=metrics)

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.grid import GridShard
 from fedfactor.core.protocol import Algorithm, Meta, Round
@@ -54,6 +55,8 @@ def algorithm_of(tag: str, settings: dict[str, Any]) -> Algorithm:
     kind: Any = importlib.import_module(module)
     for part in name.split("."):
         kind = getattr(kind, part)
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+        raise DataError(f"{tag!r} is not an algorithm.")
     return kind(**{key: _as_tuples(value) for key, value in settings.items()})
 
 

@@ -22,18 +22,18 @@ _NAME = re.compile(r"round-(\d+)\.rank-(\d+)\.safetensors")
 class RankCheckpoints:
     """Writes ``round-N.rank-R.safetensors``; an older generation goes only when every rank has written the new one."""
 
-    def __init__(self, checkpoint: Checkpoint, world: Collectives) -> None:
-        self.folder, self.every, self.world = Path(checkpoint.folder), checkpoint.every, world
+    def __init__(self, checkpoint: Checkpoint, group: Collectives) -> None:
+        self.folder, self.every, self.group = Path(checkpoint.folder), checkpoint.every, group
         self.last = 0
 
     def _file(self, number: int) -> Path:
-        return self.folder / f"round-{number}.rank-{self.world.rank}.safetensors"
+        return self.folder / f"round-{number}.rank-{self.group.rank}.safetensors"
 
     def _mine(self) -> dict[int, Path]:
         found: dict[int, Path] = {}
         for path in self.folder.glob("round-*.safetensors"):
             match = _NAME.fullmatch(path.name)
-            if match and int(match[2]) == self.world.rank:
+            if match and int(match[2]) == self.group.rank:
                 found[int(match[1])] = path
         return found
 
@@ -41,7 +41,7 @@ class RankCheckpoints:
         """Write this rank's part, wait for the others, and drop what is older."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self._file(snapshot.next_round), snapshot.to_bytes(), mode=0o600)
-        self.world.comm.Barrier()
+        self.group.comm.Barrier()
         self.last = snapshot.next_round
         for number, path in self._mine().items():
             if number != snapshot.next_round:
@@ -51,17 +51,17 @@ class RankCheckpoints:
         """Refuse, on every rank, files of a job with another number of ranks: ours would be mixed up with them."""
         files = [path for path in self.folder.glob("round-*") if _NAME.fullmatch(path.name)]
         counts: list[int] = [_about(path)["fingerprint"].get("ranks", 0) for path in files]
-        odd = self.world.tell_all(next((count for count in counts if count != self.world.size), None))
+        odd = self.group.tell_all(next((count for count in counts if count != self.group.size), None))
         if odd is not None:
             raise CheckpointError(
-                f"{self.folder} was written by a job of {odd} ranks, but this one has {self.world.size}. Start {odd} "
+                f"{self.folder} was written by a job of {odd} ranks, but this one has {self.group.size}. Start {odd} "
                 "ranks, use another folder, or delete this one."
             )
 
-    def load(self, mark: dict[str, Any]) -> Snapshot | None:
+    def load(self, fingerprint: dict[str, Any]) -> Snapshot | None:
         """Read the newest generation that every rank has; refuse it on all ranks when any rank's part does not fit."""
         mine = self._mine()
-        everywhere: list[list[int]] = self.world.hear_all(sorted(mine))
+        everywhere: list[list[int]] = self.group.hear_all(sorted(mine))
         common: set[int] = set(everywhere[0]).intersection(*everywhere[1:])
         if not common:
             self._refuse_foreign()
@@ -69,13 +69,15 @@ class RankCheckpoints:
         newest, problem, snapshot = max(common), "", None
         try:
             snapshot = Snapshot.from_bytes(mine[newest].read_bytes())
-            differing = [key for key in mark if snapshot.fingerprint.get(key) != mark[key]]
+            differing = [key for key in fingerprint if snapshot.fingerprint.get(key) != fingerprint[key]]
             if differing:
                 key = differing[0]
-                problem = f"belongs to another run: its {key} was {snapshot.fingerprint.get(key)!r}, now {mark[key]!r}"
+                problem = (
+                    f"belongs to another run: its {key} was {snapshot.fingerprint.get(key)!r}, now {fingerprint[key]!r}"
+                )
         except (ProtocolError, KeyError, ValueError) as error:
             problem = f"is not usable ({error})"
-        for rank, text in enumerate(self.world.hear_all(problem)):
+        for rank, text in enumerate(self.group.hear_all(problem)):
             if text:
                 name = f"round-{newest}.rank-{rank}.safetensors"
                 raise CheckpointError(f"{self.folder / name} {text}. Use another folder, or delete this one.")
@@ -84,12 +86,12 @@ class RankCheckpoints:
 
 
 def mark_of(
-    algorithm: Algorithm, mine: Federation | None, meta: Meta, seed: int, threads: int, world: Collectives
+    algorithm: Algorithm, mine: Federation | None, meta: Meta, seed: int, threads: int, group: Collectives
 ) -> dict[str, Any]:
     """Name all that a resumed rank must share with the rank that was interrupted."""
     own = mine.names if mine is not None else ()
     about = fingerprint(algorithm, mine, replace(meta, clients=own), seed, threads)  # type: ignore[arg-type]
-    return {**about, "ranks": world.size, "everyone": list(meta.clients)}
+    return {**about, "ranks": group.size, "everyone": list(meta.clients)}
 
 
 def progress(folder: Path) -> tuple[int, int] | None:

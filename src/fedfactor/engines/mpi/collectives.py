@@ -76,17 +76,6 @@ class Collectives:
         self.comm.Allgatherv(np.frombuffer(data, np.uint8), [whole, (sizes, starts), self.MPI.BYTE])
         return [whole[a : a + n].tobytes() for a, n in zip(starts, sizes, strict=True)]
 
-    def all_equal_bytes(self, buffer: np.ndarray) -> np.ndarray:
-        """Give everybody the buffers of every rank as rows; ranks may send different numbers of rows."""
-        counts = np.empty(self.size, np.int64)
-        self.comm.Allgather(np.array([buffer.size], np.int64), counts)
-        whole = np.empty(int(counts.sum()), buffer.dtype)
-        starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-        self.sent += buffer.nbytes + 8
-        kind = self.MPI._typedict[buffer.dtype.char]
-        self.comm.Allgatherv(buffer, [whole, (counts, starts), kind])
-        return whole
-
     def to_root(self, data: bytes) -> list[bytes]:
         """Bring bytes of all ranks to rank 0; other ranks get nothing."""
         sizes = np.empty(self.size, np.int64) if self.rank == 0 else None

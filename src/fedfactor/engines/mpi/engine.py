@@ -5,17 +5,24 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfactor.core.errors import FedfactorError, IncompatibleError
 from fedfactor.core.federation import Facts, Federation, agree
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.run import Run
-from fedfactor.engines.base import AnyCallback, Participation, check_fit
+from fedfactor.engines.base import AnyCallback, Participation, check_fit, judge_small, rounds_of
+from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.engines.mpi.checkpoints import RankCheckpoints, mark_of
 from fedfactor.engines.mpi.collectives import Collectives, missing
-from fedfactor.engines.watch import Watchers
-from fedfactor.privacy.plan import judge_rows
+from fedfactor.engines.mpi.rounds import RankClients
+from fedfactor.engines.mpi.stream import StreamClients
+from fedfactor.engines.round import Rounds
 from fedfactor.threads import limit_threads, thread_limit
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel
 
 
 def load_mpi() -> Any:
@@ -76,6 +83,7 @@ class MPIEngine:
     comm: Any = None
 
     apart: ClassVar[bool] = True
+    channels: ClassVar[bool] = True
 
     def run(
         self,
@@ -87,64 +95,94 @@ class MPIEngine:
         participation: Participation = 1.0,
         checkpoint: Any = None,
         callbacks: Sequence[AnyCallback] = (),
-        channel: Any = None,
+        channel: Channel | Callable[[Meta], Channel] | None = None,
     ) -> Run:
         """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
-        if channel is not None:
-            raise IncompatibleError("The MPI engine carries plain uploads only: leave the channel out.")
         MPI = load_mpi()
-        world = Collectives(MPI, MPI.COMM_WORLD if self.comm is None else self.comm)
-        world.check_size(self.size)
+        group = Collectives(MPI, MPI.COMM_WORLD if self.comm is None else self.comm)
+        group.check_size(self.size)
         if self.reduction not in ("allreduce", "ordered"):
             raise ValueError(f"reduction={self.reduction!r} is not known. Use 'allreduce' or 'ordered'.")
-        seed = int(world.tell_all(seed))
-        job: Any = self._job(world, algorithm, federation, rounds, seed, participation)
-        watch = Watchers(callbacks if world.rank == 0 else ())
-        run: Run | None = None
-        try:
-            with limit_threads(job.threads):
-                run = job.run(checkpoint, watch, bool(callbacks))
-            return run  # type: ignore[return-value]
-        except BaseException as error:
-            if world.size > 1:
-                world.abort(job.epitaph(error) + ("" if _plain(error) else f"\n{traceback.format_exc()}"))
-            raise
-        finally:
-            watch.end(run)
-
-    def _job(
-        self,
-        world: Collectives,
-        algorithm: Algorithm,
-        federation: Federation,
-        rounds: int | None,
-        seed: int,
-        participation: Participation,
-    ) -> Any:
-        """Open this rank's owners, agree with the other ranks, and make ready."""
-        from fedfactor.engines.mpi.rounds import RoundsJob
-        from fedfactor.engines.mpi.stream import AsyncJob
-
-        alone = (
-            bool(getattr(type(algorithm), "asynchronous", False)) if self.asynchronous is None else self.asynchronous
-        )
-        if alone and not getattr(type(algorithm), "asynchronous", False):
-            raise IncompatibleError(f"{type(algorithm).__name__} needs the uploads of all clients together.")
-        if alone and world.size == 1 and self.asynchronous is None:
-            alone = False  # one rank cannot be server and client at once; rounds do the same work
-        own = self._share(world, federation.names, alone)
+        seed, followed = int(group.tell_all(seed)), bool(group.flag(int(bool(callbacks))))
+        alone = self._without_rounds(group, algorithm)
+        own = self._share(group, federation.names, alone)
         openers = {name: federation.opener(name) for name in own}
         mine = Federation(openers, missing_values=federation.missing_values) if own else None
-        meta = self._meet(world, mine, algorithm)
-        rounds = algorithm.default_rounds if rounds is None else rounds
-        if rounds < 1:
-            raise ValueError(f"rounds={rounds} must be at least 1.")
-        expected = check_fit(algorithm, meta)
-        threads = max(1, thread_limit() // world.ranks_here())
-        make = AsyncJob if alone else RoundsJob
-        return make(self, world, algorithm, mine, meta, expected, rounds, seed, participation, threads)
+        meta = self._meet(group, mine, algorithm)
+        rounds = rounds_of(algorithm, rounds)
+        check_fit(algorithm, meta)
+        allowed = thread_limit()
+        threads = max(1, allowed // group.ranks_here())
+        told, run, clients = Callbacks(callbacks if group.rank == 0 else ()), None, None
+        kept = Checkpoint.of(checkpoint)
+        ranked = None if kept is None else RankCheckpoints(kept, group)
+        if callable(channel):
+            channel = channel(meta)
+        try:
+            with limit_threads(threads):
+                if alone:
+                    clients = self._stream(group, algorithm, mine, meta, participation, checkpoint, channel)
+                    run = clients.run(rounds, seed, told, threads)
+                    return run
+                assert mine is not None
+                clients = self._clients(group, algorithm, mine, meta, participation, channel, followed)
+                mark = mark_of(algorithm, mine, meta, seed, threads, group) if ranked else None
+                # The reference lets the server use all threads, and the number of threads can show in the last bit.
+                exact = clients.rooted or self.reduction == "ordered"
+                loop = Rounds(
+                    algorithm, meta, clients, rounds, seed, participation=participation, channel=channel,
+                    callbacks=told, kept=ranked, mark=mark, server_threads=allowed if exact else threads,
+                )  # fmt: skip
+                run = loop.finish(loop.run(), threads, mine.feature_names)
+            return run
+        except BaseException as error:
+            if group.size > 1 and clients is not None:
+                why = clients.failure(error, ranked.last if ranked else None)
+                group.abort(why + ("" if _plain(error) else f"\n{traceback.format_exc()}"))
+            raise
+        finally:
+            told.end(run)
 
-    def _meet(self, world: Collectives, mine: Federation | None, algorithm: Algorithm) -> Meta:
+    def _without_rounds(self, group: Collectives, algorithm: Algorithm) -> bool:
+        """Tell whether uploads are merged as they arrive."""
+        made_for = bool(getattr(type(algorithm), "asynchronous", False))
+        if self.asynchronous and not made_for:
+            raise IncompatibleError(f"{type(algorithm).__name__} needs the uploads of all clients together.")
+        if self.asynchronous is None:  # one rank cannot be server and client at once; rounds do the same work
+            return made_for and group.size > 1
+        return self.asynchronous
+
+    def _clients(
+        self, group: Collectives, algorithm: Algorithm, mine: Federation, meta: Meta, participation: Participation,
+        channel: Channel | None, followed: bool,
+    ) -> RankClients:  # fmt: skip
+        """Say where the server is, and how uploads come to it."""
+        gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+        whole = not self.drop_outs and participation == 1.0 and channel is None
+        if channel is not None and channel.hides:
+            raise IncompatibleError(
+                "The MPI engine has no secure sum: its sums are formed by MPI itself, which every rank must trust. Use "
+                "the local engine to simulate one, or a real federation."
+            )
+        return RankClients(
+            group, algorithm, mine, meta, rooted=gathers or not self.trusted,
+            summed=whole and not gathers and self.trusted and self.reduction == "allreduce",
+            drop_outs=self.drop_outs or participation != 1.0, followed=followed, channel=channel,
+        )  # fmt: skip
+
+    def _stream(
+        self, group: Collectives, algorithm: Algorithm, mine: Federation | None, meta: Meta,
+        participation: Participation, checkpoint: Any, channel: Any,
+    ) -> StreamClients:  # fmt: skip
+        if participation != 1.0:
+            raise IncompatibleError("In an asynchronous run clients come when they are ready; participation must be 1.")
+        if checkpoint is not None:
+            raise IncompatibleError("An asynchronous MPI run keeps no checkpoint: its moments do not come again.")
+        if channel is not None:
+            raise IncompatibleError("Without rounds every upload is merged alone, and no channel protects that.")
+        return StreamClients(group, algorithm, mine, meta)
+
+    def _meet(self, group: Collectives, mine: Federation | None, algorithm: Algorithm) -> Meta:
         """Exchange facts about the owners, never their rows, and bring this rank's rows to what was agreed."""
 
         def facts() -> list[dict[str, Any]]:
@@ -152,20 +190,20 @@ class MPIEngine:
 
         found = [
             Facts(**{**each, "features": _tuple(each["features"]), "bounds": _tuple(each["bounds"])})
-            for rank in world.hear_all(_together(world, facts))
+            for rank in group.hear_all(_together(group, facts))
             for each in rank
         ]
         found.sort(key=lambda each: each.name)
         meta = agree(found)
         if all(each.bounds is None for each in found):
             rows = {each.name: each.n_rows for each in found}
-            judge_rows(getattr(algorithm, "n_components", 0), rows, simulation=self.trusted)
-        _together(world, lambda: None if mine is None else mine.adopt(found[0], meta, algorithm.domain))
+            judge_small(algorithm, rows, simulation=self.trusted)
+        _together(group, lambda: None if mine is None else mine.adopt(found[0], meta, algorithm.domain))
         return meta
 
-    def _share(self, world: Collectives, names: tuple[str, ...], alone: bool) -> tuple[str, ...]:
+    def _share(self, group: Collectives, names: tuple[str, ...], alone: bool) -> tuple[str, ...]:
         """Say which owners are this rank's."""
-        workers, first = (world.size - 1, 1) if alone else (world.size, 0)
+        workers, first = (group.size - 1, 1) if alone else (group.size, 0)
         if workers < 1:
             raise IncompatibleError(
                 "An asynchronous run needs a rank for the server and one for clients: mpiexec -n 2."
@@ -176,7 +214,7 @@ class MPIEngine:
                 f"The job has {workers} ranks{extra} but only {len(names)} owners: a rank would have nothing to do. "
                 f"Use at most {len(names) + first} ranks, or split the data into more parts."
             )
-        place = world.rank - first
+        place = group.rank - first
         if place < 0:
             return ()
         whole, more = divmod(len(names), workers)
@@ -184,14 +222,14 @@ class MPIEngine:
         return names[start : start + whole + (place < more)]
 
 
-def _together(world: Collectives, work: Callable[[], Any]) -> Any:
+def _together(group: Collectives, work: Callable[[], Any]) -> Any:
     """Do this rank's part; when it fails on any rank, raise the first such error on all of them."""
     value, failed = None, None
     try:
         value = work()
     except Exception as error:
         failed = error
-    told = world.hear_all(None if failed is None else f"{type(failed).__name__}: {failed}")
+    told = group.hear_all(None if failed is None else f"{type(failed).__name__}: {failed}")
     if failed is not None:
         raise failed
     first = next(((rank, text) for rank, text in enumerate(told) if text is not None), None)

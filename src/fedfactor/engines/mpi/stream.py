@@ -1,155 +1,145 @@
-"""One asynchronous MPI run: rank 0 merges what arrives and answers at once, the others never wait for each other."""
+"""An asynchronous MPI run: rank 0 merges what arrives and answers at once, the others never wait for each other."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from collections import deque
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round
 from fedfactor.core.run import RoundRecord, Run, Status
-from fedfactor.core.tree import Tree, freeze, nbytes
-from fedfactor.core.wire import Spec, check_message, receive, to_bytes
-from fedfactor.engines import client
-from fedfactor.engines.base import Inbox, Participation
-from fedfactor.engines.checkpoint import environment
+from fedfactor.core.tree import Tree, freeze
+from fedfactor.core.wire import receive, to_bytes
+from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.checkpoint import Snapshot
 from fedfactor.engines.mpi.collectives import Collectives, frames, unframe
-from fedfactor.engines.watch import Watchers
+from fedfactor.engines.mpi.rounds import OwnClients
+from fedfactor.engines.round import Receiving, Rounds, receive_bytes
 
 UPLOAD, REPLY = 11, 12
 NAP = 1e-4
-"""Seconds between two looks for mail: a rank that spins would take the core from one that works."""
+"""Seconds between two looks for messages: a rank that spins would take the core from one that works."""
 
 
-@dataclass
-class AsyncJob:
+class StreamClients(OwnClients):
     """All that one rank needs; rank 0 has the server and no owners."""
 
-    engine: Any
-    world: Collectives
-    algorithm: Algorithm
-    mine: Federation | None
-    meta: Meta
-    expected: dict[type, Spec]
-    rounds: int
-    seed: int
-    participation: Participation
-    threads: int
-    now: int = 0
+    def __init__(self, group: Collectives, algorithm: Algorithm, mine: Federation | None, meta: Meta) -> None:
+        super().__init__(group, algorithm, mine, meta)
+        self.holds_server = group.rank == 0
+        self._arrived: deque[tuple[int, str, bytes]] = deque()
+        self._seen, self._held, self._replies = set[int](), list[int](), list[Any]()
+        self._began, self._clock = time.perf_counter(), 0.0
 
-    def __post_init__(self) -> None:
-        if self.participation != 1.0:
-            raise IncompatibleError("In an asynchronous run clients come when they are ready; participation must be 1.")
-        self.uploads = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
-        self.downloads = {kind: spec for kind, spec in self.expected.items() if not hasattr(kind, "uplink")}
-
-    def run(self, checkpoint: Any, watch: Watchers, watched: bool) -> Run:
+    def run(self, rounds: int, seed: int, callbacks: Callbacks, threads: int) -> Run:
         """Serve or work until clients have taken ``rounds`` steps on average."""
-        if checkpoint is not None:
-            raise IncompatibleError("An asynchronous MPI run keeps no checkpoint: its moments do not come again.")
-        total = self.rounds * self.meta.n_clients
-        watch.start(self.algorithm, self.meta, total, 0)
-        server, down = self.algorithm.init_server(self.meta, Round(self.seed, 0))
-        states: dict[str, Tree] = {}
-        if self.world.rank == 0:
-            status, history, down = self._serve(freeze(server), freeze(down), total, watch)
-            told: Any = [status, [asdict(record) for record in history]]
+        loop = Rounds(self.algorithm, self.meta, self, rounds * self.meta.n_clients, seed, callbacks=callbacks)
+        told: Any = None
+        if self.holds_server:
+            status = loop.stream(self._take)
+            assert loop.snapshot is not None
+            self._end(loop.snapshot)
+            told = [status, [asdict(record) for record in loop.snapshot.history]]
         else:
-            states = self._work(freeze(down))
-            told = None
-        status, records = self.world.tell_all(told)
-        entries: list[dict[str, Any]] = [
-            {**entry, "participants": tuple(entry["participants"]), "rejected": ()} for entry in records
-        ]
-        history = tuple(RoundRecord(**entry) for entry in entries)
-        data = self.world.from_root(to_bytes(down) if self.world.rank == 0 else None)
-        return self._finish(states, freeze(receive(data, self.downloads)), status, history)
+            self._work(loop.begin().down, seed)
+        heard: tuple[Status, list[dict[str, Any]]] = self.group.tell_all(told)
+        status, records = heard
+        for each in records:
+            each |= {"participants": tuple(each["participants"]), "rejected": tuple(each["rejected"])}
+        return self._finish(loop, tuple(RoundRecord(**each) for each in records), status, threads)
+
+    def _finish(self, loop: Rounds, history: tuple[RoundRecord, ...], status: Status, threads: int) -> Run:
+        snapshot = loop.snapshot
+        assert snapshot is not None
+        down = freeze(self.algorithm.settle(snapshot.server, snapshot.down)) if self.holds_server else None
+        data = self.group.from_root(to_bytes(down) if self.holds_server else None)
+        down = freeze(receive(data, self.expected))
+        loop.snapshot = replace(snapshot, down=down, history=history)
+        run = loop.finish(status, threads, None if self.federation is None else self.federation.feature_names)
+        if self.holds_server and hasattr(down, "V"):
+            empty = np.zeros((0, np.shape(down.V)[0]))
+            run = replace(run, factors={"": LocalFactors(empty, down.V)})
+        return run
+
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
+        """Refuse: there are no rounds here."""
+        raise NotImplementedError
+
+    def note(self, record: RoundRecord, server: Tree, down: Tree) -> RoundRecord:
+        """Tell the time."""
+        before, self._clock = self._clock, time.perf_counter() - self._began
+        metrics = {**record.metrics, "clock": self._clock}
+        return replace(record, metrics=metrics, seconds=self._clock - before)
 
     # ------------------------------------------------------------------ rank 0
-    def _serve(self, server: Tree, down: Tree, total: int, watch: Watchers) -> tuple[Status, list[RoundRecord], Tree]:
-        began, history, status = time.perf_counter(), list[RoundRecord](), "rounds"
-        working, replies = self.world.size - 1, list[Any]()
-        seen, held, closing = set[int](), list[int](), False
-        while working:
-            for source, name, up in self._mail():
-                seen.add(source)
-                held.append(source)
-                if closing:
-                    continue
-                server, down, record = self._merge(server, name, up, len(history), began, history)
-                history.append(record)
-                stop = watch.round(record)
-                if stop or self.algorithm.converged(server):
-                    closing, status = True, "stopped" if stop else "converged"
-                closing = closing or len(history) >= total
-            if len(seen) == self.world.size - 1:  # the first exchange is a barrier: nobody runs ahead of the start
-                # The queue is empty now, so everybody gets the newest.
-                answer = frames([("end" if closing else "go on", b"" if closing else to_bytes(down))])
-                data = [np.frombuffer(answer, np.uint8), self.world.MPI.BYTE]
-                replies += [self.world.comm.Isend(data, source, REPLY) for source in held]
-                self.world.sent += len(answer) * len(held)
-                working -= len(held) * closing
-                held = []
-        self.world.MPI.Request.Waitall(replies)
-        return status, history, freeze(self.algorithm.settle(server, down))  # type: ignore[return-value]
+    def _take(self, loop: Rounds, snapshot: Snapshot) -> Snapshot:
+        """Merge the next upload; those who wait are answered with the newest whenever nothing else has come."""
+        began = time.perf_counter()
+        if not self._arrived:
+            if len(self._seen) == self.group.size - 1:  # the first exchange is a barrier: nobody runs ahead of it
+                self._answer(frames([("go on", to_bytes(snapshot.down))]))
+            self._listen()
+        source, name, data = self._arrived.popleft()
+        self._seen.add(source)
+        self._held.append(source)
+        return loop.arrival(snapshot, name, lambda to: receive_bytes(to, name, data, self.uploads), began)
 
-    def _merge(
-        self, server: Tree, name: str, up: Tree, index: int, began: float, history: list[RoundRecord]
-    ) -> tuple[Tree, Tree, RoundRecord]:
-        at = Round(self.seed, index, participants=(name,))
-        inbox = Inbox(self.expected)
-        inbox.add(name, up)
-        server, down = self.algorithm.server_step(server, freeze(inbox.combined), at)
-        server, down = freeze(server), freeze(down)
-        check_message(down, self.expected)
-        clock = time.perf_counter() - began
-        metrics = {**self.algorithm.report(server), "clock": clock}
-        seconds = clock - (history[-1].metrics["clock"] if history else 0.0)
-        return server, down, RoundRecord(index, (name,), inbox.bytes_up, nbytes(down), seconds, metrics)
+    def _answer(self, answer: bytes) -> None:
+        data = [np.frombuffer(answer, np.uint8), self.group.MPI.BYTE]
+        self._replies += [self.group.comm.Isend(data, source, REPLY) for source in self._held]
+        self.group.sent += len(answer) * len(self._held)
+        self._held = []
 
-    def _mail(self) -> list[tuple[int, str, Tree]]:
+    def _end(self, snapshot: Snapshot) -> None:
+        """Tell every rank, at its next upload, that no further one is wanted."""
+        working = self.group.size - 1
+        while True:
+            self._held += [source for source, _, _ in self._arrived]
+            self._arrived.clear()
+            working -= len(self._held)
+            self._answer(frames([("end", b"")]))
+            if not working:
+                break
+            self._listen()
+        self.group.MPI.Request.Waitall(self._replies)
+
+    def _listen(self) -> None:
         """Wait until something has come, then take all there is."""
-        MPI, comm = self.world.MPI, self.world.comm
-        status, found = MPI.Status(), list[tuple[int, str, Tree]]()
+        MPI, comm = self.group.MPI, self.group.comm
+        status = MPI.Status()
         while True:
             if not comm.Iprobe(MPI.ANY_SOURCE, UPLOAD, status):
-                if found:
-                    return found
+                if self._arrived:
+                    return
                 time.sleep(NAP)
                 continue
             data = np.empty(status.Get_count(MPI.BYTE), np.uint8)
             source: int = status.Get_source()
             comm.Recv([data, MPI.BYTE], source, UPLOAD)
             ((name, up),) = unframe(data.tobytes())
-            found.append((source, name, freeze(receive(up, self.uploads))))
+            self._arrived.append((source, name, up))
 
     # ------------------------------------------------------------------ other ranks
-    def _work(self, down: Tree) -> dict[str, Tree]:
-        assert self.mine is not None
-        names = self.mine.names
-        shards = {name: self.mine.shard(name) for name in names}
-        states = {n: client.begin(self.algorithm, shards[n], self.meta, self.seed, n) for n in names}
+    def _work(self, down: Tree, seed: int) -> None:
+        step = 0
         while True:
-            for name in names:
-                at = Round(self.seed, self.now, name, participants=(name,))
-                states[name], up = client.step(self.algorithm, shards[name], states[name], download_for(down, name), at)
+            for name in self.names:
+                up = self.step(name, down, Round(seed, step, participants=(name,)))
                 if up is None:
                     continue
-                check_message(up, self.expected)
-                answer = self._exchange(frames([(name, to_bytes(up))]))
-                word, data = unframe(answer)[0]
+                word, data = unframe(self._ask(frames([(name, to_bytes(up))])))[0]
                 if word == "end":
-                    return states
-                down = freeze(receive(data, self.downloads))
-            self.now += 1
+                    return
+                down = freeze(receive(data, self.expected))
+            step += 1
 
-    def _exchange(self, data: bytes) -> bytes:
-        MPI, comm = self.world.MPI, self.world.comm
-        self.world.sent += len(data)
+    def _ask(self, data: bytes) -> bytes:
+        MPI, comm = self.group.MPI, self.group.comm
+        self.group.sent += len(data)
         sending = comm.Isend([np.frombuffer(data, np.uint8), MPI.BYTE], 0, UPLOAD)
         status = MPI.Status()
         while not comm.Iprobe(0, REPLY, status):
@@ -160,24 +150,12 @@ class AsyncJob:
         return answer.tobytes()
 
     # ------------------------------------------------------------------ all
-    def _finish(self, states: dict[str, Tree], down: Tree, status: Status, history: Any) -> Run:
-        factors: dict[str, LocalFactors] = {}
-        told: dict[str, list[float]] = {}
-        for name, state in states.items():
-            assert self.mine is not None
-            factors[name], score = client.end(self.algorithm, self.mine.shard(name), state, download_for(down, name))
-            told[name] = [float(score.sse), float(score.n), float(score.total)]
-        everyone = {name: figures for rank in self.world.hear_all(told) for name, figures in rank.items()}
-        scores = {name: Score.of(*everyone[name]) for name in self.meta.clients}
-        about = {**environment(self.threads), "ranks": self.world.size, "rank_sent_bytes": self.world.sent}
-        features = self.mine.feature_names if self.mine is not None else None
-        if self.world.rank == 0:
-            empty = np.zeros((0, np.shape(down.V)[0])) if hasattr(down, "V") else None
-            factors = {} if empty is None else {"": LocalFactors(empty, down.V)}
-        return Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features)
+    def publish(self, told: Any, down: Tree) -> Any:
+        """Nothing: the answer to each client is its own, and the history is told at the end."""
+        return told, down
 
-    def epitaph(self, error: BaseException) -> str:
+    def failure(self, error: BaseException, saved: int | None) -> str:
         """Say where and why the job ended."""
-        what = "the server" if self.world.rank == 0 else f"owners {', '.join(self.mine.names if self.mine else ())}"
-        where = f"rank {self.world.rank} of {self.world.size} ({what})"
+        what = "the server" if self.group.rank == 0 else f"owners {', '.join(self.names)}"
+        where = f"rank {self.group.rank} of {self.group.size} ({what})"
         return f"{where} failed, so the job ends: {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""How long to wait between two looks for mail."""
+"""How long to wait between two looks for messages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Backoff:
 
     Examples
     --------
-    >>> pace = Backoff(0.2, shortest=0.05)
-    >>> [round(pace.next(), 2) for _ in range(5)]
+    >>> wait = Backoff(0.2, shortest=0.05)
+    >>> [round(wait.next(), 2) for _ in range(5)]
     [0.05, 0.08, 0.11, 0.17, 0.2]
-    >>> pace.hurry()
-    >>> pace.next()
+    >>> wait.hurry()
+    >>> wait.next()
     0.05
     """
 

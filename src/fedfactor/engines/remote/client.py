@@ -2,40 +2,50 @@
 
 The same for a process that lives for one letter and for one that stays. A letter that was answered before gets the same
 bytes again, so a server may ask as often as it likes: no step is taken twice, and no noise is drawn twice.
+
+The server is believed in nothing. What it asks is checked against what an honest one can ask, and counted against what
+was agreed, before rows are touched. A refusal says that it is one, and never why: a reason that depends on rows would
+answer questions beside those that were agreed on. Where uploads are protected, values that do not fit are cut to what
+does, because a refusal would tell that they did not; and a step that fails all the same is the last of its run.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from fedfactor.core.checked import read_checked, write_checked
 from fedfactor.core.column_sums import ColumnSums, column_sums, needs_bins, weighted
-from fedfactor.core.errors import DataError, FedfactorError, ProtocolError
+from fedfactor.core.errors import CheckpointError, FedfactorError, NotFiniteError, ProtocolError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import LocalFactors, Round, Score
-from fedfactor.core.tree import Tree, kind_of
+from fedfactor.core.tree import Tree, kind_of, to_numpy, tree_map
 from fedfactor.core.wire import Spec, check_message, from_bytes, to_bytes
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
+from fedfactor.engines.remote.asked import LimitError
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder, Kept
 from fedfactor.engines.remote.column_sums import Ask, survey_messages
 from fedfactor.engines.remote.message import Head, most_bytes, read_head, seal, unseal
 from fedfactor.engines.remote.secure_sum import (
-    Begin,
     Counts,
-    Part,
     Ready,
     bond_of,
     counts_messages,
-    phase_messages,
+    part_of,
     uploads,
 )
+from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
 from fedfactor.privacy.primitives import Identity
 from fedfactor.privacy.rare_columns import column_counts, without_columns
+from fedfactor.privacy.sum_phases import Begin, SumClient, questions
 from fedfactor.threads import limit_threads
 
 logger = logging.getLogger("fedfactor")
@@ -44,8 +54,15 @@ _ORDER = ("survey", "step", "end")
 COLUMNS = "columns.safetensors"
 
 
+REFUSAL = "the party does not answer this; its own log says why"
+"""All that a server is told of a refusal, whatever its reason."""
+
+BROKEN = "broken"
+"""File with the name of a run in which a step failed on rows that were to be protected: it gets no further answer."""
+
+
 class Refused(FedfactorError, ValueError):
-    """A client will not do what a letter asks; the reason goes back to the server."""
+    """A client will not do what a letter asks; the reason stays in its own log."""
 
 
 class RemoteClient:
@@ -63,18 +80,18 @@ class RemoteClient:
         self.algorithm = self.agreement.make()
         self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
         self._most = self.agreement.most_steps
-        secure = self.agreement.protect != "none"
+        secure, self.channel = self.agreement.secure, self.agreement.channel()
         meta, self._least = self.agreement.meta, self.agreement.least
         self._surveyed = counts_messages(meta) if secure else survey_messages(meta)
-        self._part: tuple[int, Part] | None = None
+        self._part: tuple[int, SumClient] | None = None
         self._kinds: list[type] = uploads(self.expected) if secure else []
-        self._phases = phase_messages(meta.n_clients)
+        self._phases = questions(meta.n_clients)
         self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
 
     def answer(self, data: bytes) -> bytes:
         """Answer one letter; the answer may be a refusal, and is written down before it is returned."""
         with self.seat.locked(), limit_threads(self.agreement.threads):
-            told = Head("refusal", "", 0, self.agreement.name, self.agreement.terms)
+            told, why = Head("refusal", "", 0, self.agreement.name, self.agreement.terms, reason=REFUSAL), ""
             try:
                 if len(data) > self._limit:
                     raise ProtocolError(f"a letter of {len(data)} bytes came where {self._limit} can be right")
@@ -83,9 +100,11 @@ class RemoteClient:
                 self._agree(asked)
                 answer, told = self._serve(asked, data)
             except Exception as error:
-                told = replace(told, reason=_reason(error))
+                why = f"{type(error).__name__}: {error}"[:2000]
+                expected = isinstance(error, Refused | ProtocolError | LimitError)
+                logger.warning("A letter was refused: %s", why, exc_info=None if expected else error)
                 answer = seal(told)
-            self.seat.log(told, answer)
+            self.seat.log(told, answer, why)
             return answer
 
     def _agree(self, asked: Head) -> None:
@@ -115,27 +134,65 @@ class RemoteClient:
                 raise Refused(f"{asked.kind} {asked.index} is stale: {last.kind} {last.index} was answered already")
         if asked.kind == "survey":
             down = unseal(data, asked, self._surveyed)
-            return self._keep(told, None, None, self._survey(down), bond_of(asked, down))
+            self._admit(asked)
+            with self._last_word(asked):
+                return self._keep(asked, told, None, None, self._survey(down), down)
         down = unseal(data, asked, self.expected, self.agreement.payload)
-        base = None if kept is None else _state_after(asked, kept)
-        if base is None:
-            base = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
-        state, up = self._work(asked, base, down)
-        return self._keep(told, state, base, up, bond_of(asked, down, self._columns().get("rare")))
+        odd = self.algorithm.accepts(down, self.agreement.meta)
+        if odd:
+            raise Refused(f"no honest server sends this: {odd}")
+        self._admit(asked)
+        with self._last_word(asked):
+            base = None if kept is None else _state_after(asked, kept)
+            if base is None:
+                base = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
+            state, up = self._work(asked, base, down)
+            return self._keep(asked, told, state, base, up, down)
 
-    def _keep(self, told: Head, state: Tree, before: Tree, up: Tree, bond: np.ndarray) -> tuple[bytes, Head]:
-        """Keep everything before it is sent; where a secure sum was agreed, the upload itself waits here for it."""
-        held = self.agreement.protect != "none" and told.kind != "end" and hasattr(up, "uplink")
-        number = self._kinds.index(kind_of(up)) if held and not isinstance(up, Counts) else 0
-        sent = Ready.of(number, up) if held else up
+    def _admit(self, asked: Head) -> None:
+        """Count a question before it is worked on; refuse it when enough were answered."""
+        broken = self.seat.folder / BROKEN
+        if broken.exists() and broken.read_text() == asked.run:
+            raise Refused("a step of this run failed here, and nothing more is answered in it")
+        self.seat.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+
+    @contextmanager
+    def _last_word(self, asked: Head) -> Generator[None]:
+        """Let a failure on protected rows be the last word of its run: more of them would be answers to questions."""
+        try:
+            yield
+        except (Refused, CheckpointError):  # a damaged file says nothing about rows, and can be restored
+            raise
+        except Exception:
+            if self.channel is not None:
+                write_atomic(self.seat.folder / BROKEN, asked.run.encode())
+            raise
+
+    def _keep(self, asked: Head, told: Head, state: Tree, before: Tree, up: Tree, down: Tree) -> tuple[bytes, Head]:
+        """Keep everything before it is sent, noise and all; where a secure sum was agreed, the upload waits here."""
+        sent, waits = up, ()
+        if asked.kind != "end" and self.agreement.secure and hasattr(up, "uplink"):
+            rare = None if asked.kind == "survey" else self._columns().get("rare")
+            number = 0 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
+            sent = Ready.of(number, up)
+            parcel = flatten(up, noisy=False)[0] if isinstance(up, Counts) else self._encoded(asked, up, down)[0]
+            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare))
+        elif asked.kind == "step" and self.channel is not None:
+            sent = restore(*self._encoded(asked, up, down))
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
-        self.seat.save(Kept(told, answer, state, before, *((up, bond) if held else ())))
+        self.seat.save(Kept(told, answer, state, before, *waits))
         return answer, told
+
+    def _encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
+        """Take an upload through the links that were agreed on."""
+        assert self.channel is not None
+        at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
+        return self.channel.sender.encode(asked.client, up, at, down)
 
     def _sum(self, asked: Head, down: Tree) -> Tree:
         """Take the next step of a secure sum of the upload that waits here."""
         mine = self.agreement
-        if mine.protect == "none":
+        if not mine.secure:
             raise Refused("a secure sum was begun, but none was agreed")
         if isinstance(down, Begin) and (self._part is None or self._part[0] != asked.session):
             kept, kind = self.seat.load(), "survey" if float(down.nothing) == 1.0 else "step"
@@ -143,7 +200,8 @@ class RemoteClient:
                 raise Refused("no upload waits here for that secure sum")
             registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
             identity = Identity((self.seat.folder / "identity.key").read_bytes())
-            part = Part(mine.name, mine.meta.clients, identity, registry, asked, kept.up, kept.bond)
+            summed = Counts if kind == "survey" else self._kinds[int(kept.up["kind"])]
+            part = part_of(mine.name, mine.meta.clients, identity, registry, asked, summed, kept.up, kept.bond)
             self._part = (asked.session, part)
         if self._part is None or self._part[0] != asked.session:
             raise Refused("this party is not in that secure sum: it was restarted. Begin the sum again")
@@ -151,19 +209,19 @@ class RemoteClient:
 
     def _survey(self, down: Tree) -> Tree:
         """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
-        kind, protect = self.agreement.survey, self.agreement.protect
-        if not kind and protect == "none":
+        kind, secure = self.agreement.survey, self.agreement.secure
+        if not kind and not secure:
             raise Refused("column sums were asked for, but the agreed preprocessing needs none")
         if isinstance(down, ColumnSums | Counts):
             if isinstance(down, Counts):
-                self._believe(down)
+                self._possible(down)
             self.__dict__.pop("shard", None)
             found = (
                 {"weights": down.weights(kind)} if isinstance(down, ColumnSums) else {"rare": down.rare(self._least)}
             )
-            write_atomic(self.seat.folder / COLUMNS, to_bytes(found))
+            write_checked(self.seat.folder / COLUMNS, to_bytes(found))
             return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
-        if protect == "none":
+        if not secure:
             shard = self.seat.shard
             return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
         return self._counts()
@@ -172,11 +230,11 @@ class RemoteClient:
         counts = column_counts(self.seat.shard).astype(np.float64)
         return Counts(counts, (counts > 0).astype(np.float64))
 
-    def _believe(self, told: Counts) -> None:
-        """Refuse totals that one's own part shows to be wrong; larger ones must be believed."""
-        mine, n = self._counts(), self.agreement.meta.n_clients
-        if (told.rows < mine.rows).any() or (told.clients < mine.clients).any() or (told.clients > n).any():
-            raise Refused("the counts of columns are not a sum that this party is in")
+    def _possible(self, told: Counts) -> None:
+        """Refuse totals that cannot be counts of anybody; one's own are not compared, which would tell about them."""
+        both = np.stack([told.rows, told.clients])
+        if (both < 0).any() or (both != np.rint(both)).any() or (told.clients > self.agreement.meta.n_clients).any():
+            raise Refused("the totals of columns are no counts")
 
     def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
         if asked.kind == "end":
@@ -187,7 +245,13 @@ class RemoteClient:
         new_state, up = client.step(self.algorithm, self.shard, state, down, at)
         if up is None:
             raise Refused("this client cannot take part in this round")
-        check_message(up, self.expected)
+        if self.channel is not None:
+            up = tree_map(_finite, up)  # under noise or masks nobody could leave it out any more
+        try:
+            check_message(up, self.expected)
+        except NotFiniteError:
+            if self.channel is not None:
+                raise
         return new_state, up
 
     def _take_home(self, run: str, factors: LocalFactors, score: Score) -> None:
@@ -198,13 +262,13 @@ class RemoteClient:
     def _columns(self) -> dict[str, np.ndarray]:
         """Read what the survey said about columns; nothing before it."""
         file = self.seat.folder / COLUMNS
-        return from_bytes(file.read_bytes()) if file.exists() else {}
+        return from_bytes(read_checked(file)) if file.exists() else {}
 
     @cached_property
     def shard(self) -> Shard:
         """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
         shard = self.seat.shard
-        if not self.agreement.survey and self.agreement.protect == "none":
+        if not self.agreement.survey and not self.agreement.secure:
             return shard
         found = self._columns()
         if not found:
@@ -226,11 +290,7 @@ def _state_after(asked: Head, kept: Kept) -> Tree:
     return kept.state if last.index == asked.since else kept.before if last.since == asked.since else None
 
 
-def _reason(error: Exception) -> str:
-    """Tell the server why, unless the reason may speak of rows: then it is told that, and the log here has the rest."""
-    if isinstance(error, Refused | ProtocolError):
-        return f"{type(error).__name__}: {error}"[:2000]
-    logger.error("A letter could not be answered.", exc_info=error)
-    if isinstance(error, DataError):
-        return "DataError: the rows do not suit the algorithm; the client's log says why"
-    return f"{type(error).__name__}: the client's log says more"
+def _finite(leaf: Any) -> Any:
+    """Cut what is not finite to what is: the sum then says that something is wrong, and no refusal tells at whom."""
+    array = to_numpy(leaf)
+    return np.nan_to_num(array) if array.dtype.kind == "f" and not np.isfinite(array).all() else leaf

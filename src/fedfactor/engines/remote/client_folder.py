@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedfactor.core.checked import file_digest, read_checked, write_checked
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Shard
@@ -28,7 +29,11 @@ from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
 from fedfactor.engines.local.worker import algorithm_of
+from fedfactor.engines.remote.asked import Asked
 from fedfactor.engines.remote.message import Head, Payload
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +64,14 @@ class Agreement:
         Whether a client tells the server its final error.
     protect : {"none", "secure-sum"}
         Whether the server sees each upload, or only their sum.
+    links : tuple of dict
+        What else becomes of an upload, in order: links of :mod:`fedfactor.privacy` by name, each with its settings.
     registry : dict of str to str
         For a secure sum: the key with which each party signs, in hexadecimal.
     least : tuple of int
         For a secure sum: rows and parties that must fill a column, or it is left out.
+    limits : tuple of int, int, str
+        Most runs, most rounds in all of them, last day; 0 and nothing are no limit.
     """
 
     name: str
@@ -77,8 +86,10 @@ class Agreement:
     survey: str = ""
     report_score: bool = True
     protect: str = "none"
+    links: tuple[dict[str, Any], ...] = ()
     registry: dict[str, str] = field(default_factory=dict[str, str])
     least: tuple[int, int] = (0, 0)
+    limits: tuple[int, int, str] = (0, 0, "")
 
     @property
     def asynchronous(self) -> bool:
@@ -91,8 +102,23 @@ class Agreement:
         return self.rounds * (self.meta.n_clients if self.asynchronous else 1)
 
     def make(self) -> Algorithm:
-        """Build the algorithm."""
+        """Build the algorithm; only one of this library's own, because a folder must not be able to name code."""
+        if not self.algorithm.startswith("fedfactor.algorithms."):
+            raise DataError(f"{self.algorithm!r} is not an algorithm of fedfactor. The folder was changed by somebody.")
         return algorithm_of(self.algorithm, self.settings)
+
+    @property
+    def secure(self) -> bool:
+        """Whether the server sees sums only."""
+        return self.protect != "none"
+
+    def channel(self, run: str = "", folder: Path | None = None) -> Channel | None:
+        """Make what protects uploads, for a client or (with its folder) for the server; None: nothing does."""
+        if not self.secure and not self.links:
+            return None
+        from fedfactor.privacy.links import agreed_channel
+
+        return agreed_channel(self.links, self.make(), self.meta, run, secure=self.secure, folder=folder)
 
     def to_json(self) -> bytes:
         """Write as JSON."""
@@ -104,7 +130,8 @@ class Agreement:
         raw: dict[str, Any] = json.loads(data)
         about: dict[str, Any] = raw.pop("meta")
         names = tuple(about.pop("clients"))
-        raw["least"] = tuple(raw["least"])
+        raw["least"], raw["limits"] = tuple(raw["least"]), tuple(raw["limits"])
+        raw["links"] = tuple(raw.get("links", ()))
         return cls(**raw, meta=Meta(clients=names, **about))
 
 
@@ -142,12 +169,15 @@ class ClientFolder:
     @cached_property
     def shard(self) -> Shard:
         """The rows, mapped from the disk."""
-        folder = self.folder / "data"
+        folder, about = self.folder / "data", self._about
 
         def mapped(name: str) -> Any:
+            if file_digest(folder / f"{name}.npy") != about["sha256"][name]:
+                raise CheckpointError(
+                    f"{folder / name}.npy is damaged: its checksum is wrong. Join with --replace-data."
+                )
             return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
-        about: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
         if about["sparse"]:
             from scipy.sparse import csr_array
 
@@ -156,6 +186,25 @@ class ClientFolder:
             X = mapped("X")
         mask = mapped("mask") if about["mask"] == "array" else about["mask"]
         return Shard(X, mask, None)
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        """What the rows are, and the checksum of each of their files."""
+        return json.loads(read_checked(self.folder / "data" / "about.json"))
+
+    @property
+    def rows(self) -> str:
+        """Fingerprint of the rows as they take part, after the agreed preprocessing."""
+        return hashlib.sha256(json.dumps(self._about, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def asked(self) -> Asked:
+        """What these rows have answered, and how much more they may."""
+        return Asked(self.folder, self.rows, self.agreement.limits)
+
+    def left(self) -> str:
+        """Say how many runs and rounds are left."""
+        return self.asked.left()
 
     @classmethod
     def make(cls, folder: str | os.PathLike[str], agreement: Agreement, shard: Shard) -> ClientFolder:
@@ -169,8 +218,9 @@ class ClientFolder:
         for name, array in parts.items():
             _write_npy(data / f"{name}.npy", array)
         kept = mask if mask is None or isinstance(mask, str) else "array"
-        about = {"sparse": is_sparse(X), "shape": list(X.shape), "mask": kept}
-        write_atomic(data / "about.json", json.dumps(about).encode())
+        sums = {name: file_digest(data / f"{name}.npy") for name in parts}
+        about = {"sparse": is_sparse(X), "shape": list(X.shape), "mask": kept, "sha256": sums}
+        write_checked(data / "about.json", json.dumps(about).encode())
         write_atomic(seat.folder / "agreement.json", agreement.to_json())
         return seat
 
@@ -189,7 +239,7 @@ class ClientFolder:
         file = self.folder / "state.safetensors"
         if not file.exists():
             return None
-        data = file.read_bytes()
+        data = read_checked(file)
         try:
             head = Head.of(read_header(data, limit=1 << 30)[1]["letter"])
             tree = from_bytes(data)
@@ -202,10 +252,13 @@ class ClientFolder:
         """Keep states and answer together: a crash leaves the old ones or the new ones."""
         answer = np.frombuffer(kept.answer, np.uint8)
         tree = {"state": kept.state, "before": kept.before, "up": kept.up, "bond": kept.bond, "answer": answer}
-        write_atomic(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(kept.head))}))
+        write_checked(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(kept.head))}))
 
-    def log(self, head: Head, answer: bytes) -> None:
-        """Write down what is about to be sent: one line each, and the bytes in a file of their own."""
+    def log(self, head: Head, answer: bytes, why: str = "") -> None:
+        """Write down what is about to be sent: one line each, and the bytes in a file of their own.
+
+        ``why`` is the reason of a refusal. It stays here: the server is told that there is one, and no more.
+        """
         digest = hashlib.sha256(answer).hexdigest()
         folder = private_folder(self.folder / "sent")
         file = folder / f"{digest}.safetensors"
@@ -216,8 +269,8 @@ class ClientFolder:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "run": head.run, "kind": head.kind,
             "index": head.index, "bytes": len(answer), "sha256": digest, "again": again,
         }  # fmt: skip
-        if head.reason:
-            line["reason"] = head.reason
+        if why:
+            line["reason"] = why
         handle = os.open(self.folder / "sent.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         try:
             os.write(handle, (json.dumps(line) + "\n").encode())

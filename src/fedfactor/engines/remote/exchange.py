@@ -42,7 +42,7 @@ class WaitingRules:
     resend : float
         Seconds after which a client that is there but silent is asked again. One that came back is asked at once.
     poll : float
-        Most seconds between two looks into the mail.
+        Most seconds between two looks for messages.
     """
 
     minimum: int
@@ -55,7 +55,7 @@ class WaitingRules:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Something that came by post: from whom, and its bytes, or why there are none."""
+    """Something that came: from whom, and its bytes, or why there are none."""
 
     client: str
     data: bytes = b""
@@ -63,14 +63,14 @@ class Arrival:
 
 
 class Transport(Protocol):
-    """Carries letters. Names are authentic: a post knows who wrote what."""
+    """Carries messages. Names are authentic: a transport knows who wrote what."""
 
     def present(self) -> Mapping[str, str]:
         """Name the clients that are there now, each with a mark that changes when it comes back."""
         ...
 
-    def send(self, letters: Iterable[tuple[str, bytes]]) -> None:
-        """Send letters."""
+    def send(self, messages: Iterable[tuple[str, bytes]]) -> None:
+        """Send messages."""
         ...
 
     def collect(self) -> Sequence[Arrival]:
@@ -98,7 +98,7 @@ class Exchange:
 
     def __init__(
         self,
-        post: Transport,
+        transport: Transport,
         policy: WaitingRules,
         tally: Tally,
         *,
@@ -106,15 +106,16 @@ class Exchange:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.post, self.policy, self.tally = post, policy, tally
+        self.transport, self.policy, self.tally = transport, policy, tally
         self.tick, self.clock, self.sleep = tick, clock, sleep
         self.bytes_up = self.bytes_down = 0
+        self.left_out: dict[str, str] = {}
 
     def gather(self, names: Sequence[str]) -> None:
         """Wait until everyone is there, or until time is up and enough are."""
         end = self.clock() + self.policy.gather
         while True:
-            there = set(self.post.present()) & set(names)
+            there = set(self.transport.present()) & set(names)
             self.tick({"state": "waiting for clients", "present": sorted(there)})
             if len(there) == len(names):
                 return
@@ -129,26 +130,27 @@ class Exchange:
             self.sleep(min(1.0, self.policy.poll * 5))
 
     def ask(
-        self, head: Head, letters: Mapping[str, Tree], expected: Mapping[type, Spec], payload: Payload = "exact",
+        self, head: Head, messages: Mapping[str, Tree], expected: Mapping[type, Spec], payload: Payload = "exact",
         *, sent: Payload | None = None, since: Mapping[str, int] | None = None,
     ) -> dict[str, Tree]:  # fmt: skip
-        """Ask every client named in ``letters``; return valid answers in name order, when all came or time is up."""
-        asking = Asking(self, head, letters, expected, payload, sent or payload, since or {})
+        """Ask every client named in ``messages``; return valid answers in name order, when all came or time is up."""
+        asking = Asking(self, head, messages, expected, payload, sent or payload, since or {})
         end = self.clock() + self.policy.deadline
-        asking.push(letters, self.post.present())
-        pace = Backoff(self.policy.poll)
+        asking.push(messages, self.transport.present())
+        wait = Backoff(self.policy.poll)
         while True:
-            for arrival in self.post.collect():
+            for arrival in self.transport.collect():
                 asking.take(arrival)
-                pace.hurry()
+                wait.hurry()
             if not asking.open:
                 break
             if self.clock() >= end:
                 break
-            asking.again(self.post.present())
+            asking.again(self.transport.present())
             self.tick({"state": f"{head.kind} {head.index}", "answered": sorted(asking.answers)})
-            self.sleep(pace.next())
-        self._judge(head, asking, letters)
+            self.sleep(wait.next())
+        self.left_out = asking.left_out
+        self._judge(head, asking, messages)
         return {name: asking.answers[name] for name in sorted(asking.answers)}
 
     def take_bytes(self) -> tuple[int, int]:
@@ -157,12 +159,12 @@ class Exchange:
         self.bytes_up = self.bytes_down = 0
         return counted
 
-    def _judge(self, head: Head, asking: Asking, letters: Mapping[str, Tree]) -> None:
-        answered, asked = len(asking.answers), len(letters)
+    def _judge(self, head: Head, asking: Asking, messages: Mapping[str, Tree]) -> None:
+        answered, asked = len(asking.answers), len(messages)
         fixed = self.policy.dropouts == "wait"
         if answered == asked or (not fixed and answered >= self.policy.minimum):
             return
-        silent = sorted(set(letters) - set(asking.answers))
+        silent = sorted(set(messages) - set(asking.answers))
         why = "; ".join(f"{name}: {self.tally.reasons.get(name, 'no answer')}" for name in silent)
         need = f"all {asked}" if fixed else str(self.policy.minimum)
         raise NotEnough(
@@ -175,16 +177,17 @@ class Asking:
     """One question on its way: who still owes an answer, and what came."""
 
     def __init__(
-        self, exchange: Exchange, head: Head, letters: Mapping[str, Tree], expected: Mapping[type, Spec],
+        self, exchange: Exchange, head: Head, messages: Mapping[str, Tree], expected: Mapping[type, Spec],
         payload: Payload, sent: Payload, since: Mapping[str, int],
     ) -> None:  # fmt: skip
         self.since = since
-        self.head, self.letters, self.expected = head, letters, expected
+        self.head, self.messages, self.expected = head, messages, expected
         self.payload: Payload = payload
         self.sent: Payload = sent
         self.ex = exchange
-        self.open = set(letters)
+        self.open = set(messages)
         self.answers: dict[str, Tree] = {}
+        self.left_out: dict[str, str] = {}
         self._attempts: Counter[str] = Counter()
         self._marks: dict[str, str] = {}
         self._when: dict[str, float] = {}
@@ -197,13 +200,13 @@ class Asking:
                 continue
             since = self.since.get(name, -1)
             head = replace(self.head, client=name, attempt=self._attempts[name], since=since)
-            data = seal(head, self.letters[name], self.sent)
+            data = seal(head, self.messages[name], self.sent)
             self._attempts[name] += 1
             self._marks[name], self._when[name] = there[name], self.ex.clock()
             self.ex.bytes_down += len(data)
             batch.append((name, data))
         if batch:
-            self.ex.post.send(batch)
+            self.ex.transport.send(batch)
 
     def again(self, there: Mapping[str, str]) -> None:
         """Ask those again who came back since, or were silent for long."""
@@ -221,7 +224,7 @@ class Asking:
         """Look at what came, and take it in when it is right."""
         name, tally = arrival.client, self.ex.tally
         self.ex.bytes_up += len(arrival.data)
-        if name not in self.letters:
+        if name not in self.messages:
             tally.count("unknown", name)
         elif arrival.failure:
             tally.count("failed", name, arrival.failure)
@@ -256,4 +259,5 @@ class Asking:
                 tally.reasons.pop(name, None)
         except ProtocolError as error:
             tally.count("malformed", name, str(error))
+            self.left_out[name] = str(error)
             self.open.discard(name)

@@ -1,6 +1,6 @@
-"""Letters: one message between a server and a client of a real federation, as bytes.
+"""A message between a server and a client of a real federation, as bytes.
 
-A letter is one safetensors file. Its header says what it is, of which run, which step and whose; the leaves are the
+A message is one safetensors file. Its header says what it is, of which run, which step and whose; the leaves are the
 message. The head is read and compared first, then the declared leaves, and only then is an array made.
 """
 
@@ -27,7 +27,7 @@ TEXT_LIMIT = 4000
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a letter says about itself.
+    """What a message says about itself.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Head:
 
 
 def seal(head: Head, message: Tree = None, payload: Payload = "exact") -> bytes:
-    """Write a letter.
+    """Write a message.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def read_head(data: bytes) -> Head:
 
 
 def unseal(data: bytes, head: Head, expected: Mapping[type, Spec], payload: Payload = "exact") -> Tree:
-    """Read the message of a letter whose head was found right, checking it against what was announced."""
+    """Read the body of a message whose head was found right, checking it against what was announced."""
     if payload == "exact":
         if head.scales:
             raise ProtocolError("A letter came with scales, but exact payloads were agreed. It was rejected.")

@@ -1,9 +1,9 @@
-"""A secure sum over letters: the server sees the sum of all uploads of a round, and no single one.
+"""A secure sum between parties: the server sees the sum of all uploads of a round, and no single one.
 
-Clients take their step first and keep the upload to themselves. Five exchanges then make the sum: keys, sealed shares
-of secrets, the uploads under masks, signatures of who is in the sum, and shares that take the masks off. The cohort is
-fixed by the agreement, and everybody is needed: a sum of others would, beside this one, show what the missing party
-sent. If one exchange fails, nothing was revealed, and the sum is begun again with fresh keys.
+Clients take their step first and keep the upload to themselves. The questions of :mod:`fedfactor.privacy.sum_phases`
+then make the sum. The cohort is fixed by the agreement, and everybody is needed: a sum of others would, beside this
+one, show what the missing party sent. If one exchange fails, nothing was revealed, and the sum is begun again with
+fresh keys.
 
 All signatures hang on what the parties were sent (:func:`bond_of`): a server that sends one of them a V that lets it
 speak, and the others one that silences them, would read the one upload from the sum. Here such parties find that they
@@ -14,24 +14,24 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fedfactor.core.errors import IncompatibleError, ProtocolError
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Meta, Uplink
 from fedfactor.core.tree import Array, Tree, kind_of, leaves, public, record, to_numpy, type_tag
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.engines.remote.exchange import Exchange, NotEnough
 from fedfactor.engines.remote.message import Head
+from fedfactor.privacy.channel import Transform
 from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
+from fedfactor.privacy.flat_upload import Layout, Parcel, flatten
 from fedfactor.privacy.primitives import Identity
-from fedfactor.privacy.ring import from_wide, join, quantise
-from fedfactor.privacy.secagg import Advert, SecureClient, SecureServer, Shares
-from fedfactor.privacy.shamir import SHARE_BYTES
+from fedfactor.privacy.secagg import SecureClient
+from fedfactor.privacy.sum_phases import Begin, SumClient, SumServer, answers_to, read_words, size_of, words_of
 
 FRACTION = 32
 """Fractional bits of exact sums."""
@@ -41,15 +41,6 @@ LEAST = 3
 
 TRIES = 5
 """How often one sum is begun before the round is given up."""
-
-SEALED = 2 * SHARE_BYTES + 16
-
-
-@record
-class Begin:
-    """Down: begins a sum."""
-
-    nothing: Array = public()
 
 
 @record
@@ -67,13 +58,6 @@ class Ready:
 
 
 READY: dict[type, Spec] = {Ready: {"kind": Leaf("int64", ()), "shapes": Leaf("int64", (256,), exact=False)}}
-
-
-@record
-class Agree:
-    """Down: everybody's part has come; who is in the sum is to be signed."""
-
-    nothing: Array = public()
 
 
 @record
@@ -97,99 +81,6 @@ def counts_messages(meta: Meta) -> dict[type, Spec]:
     return {Counts: {"rows": column, "clients": column}, Begin: {"nothing": Leaf("float64", ())}}
 
 
-@record
-class Keys:
-    """Up: fresh public keys, signed. Down: those of everybody, in name order."""
-
-    seal: Array
-    mask: Array
-    signature: Array
-
-
-@record
-class Sealed:
-    """Up: shares of one's secrets, sealed for each peer. Down: those that the peers sealed for the receiver."""
-
-    parts: Array
-
-
-@record
-class Masked:
-    """Up: the upload in integers, under masks that cancel in the sum."""
-
-    words: Array
-
-
-@record
-class Signatures:
-    """Up: one's signature of who is in the sum. Down: those of everybody."""
-
-    signature: Array
-
-
-@record
-class Opened:
-    """Up: one share of each party's seed. Never of a mask key: nobody may be missing."""
-
-    seeds: Array
-
-
-def phase_messages(n: int) -> dict[type, Spec]:
-    """List what the server may send in a sum of so many clients, beside the question itself."""
-
-    def block(width: int) -> Leaf:
-        return Leaf("uint8", (n, width))
-
-    return {
-        Begin: {"nothing": Leaf("float64", ())},
-        Keys: {"seal": block(32), "mask": block(32), "signature": block(64)},
-        Sealed: {"parts": block(SEALED)},
-        Agree: {"nothing": Leaf("float64", ())},
-        Signatures: {"signature": block(64)},
-    }
-
-
-def _answers(n: int, words: int) -> dict[type, dict[type, Spec]]:
-    """List what a client answers to each of them."""
-
-    def row(width: int) -> Leaf:
-        return Leaf("uint8", (width,))
-
-    return {
-        Begin: {Keys: {"seal": row(32), "mask": row(32), "signature": row(64)}},
-        Keys: {Sealed: {"parts": Leaf("uint8", (n, SEALED))}},
-        Sealed: {Masked: {"words": Leaf("uint64", (words,))}},
-        Agree: {Signatures: {"signature": row(64)}},
-        Signatures: {Opened: {"seeds": Leaf("uint8", (n, SHARE_BYTES))}},
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How an upload is laid out in a sum: its leaves, and the count of 64-bit words."""
-
-    layout: Layout
-    size: tuple[int, int]
-
-    @classmethod
-    def like(cls, up: Tree) -> Shape:
-        """Take the layout of an upload."""
-        parcel, layout = flatten(up, noisy=False)
-        side = len(parcel.side)
-        return cls(layout, (parcel.values.size + 2 * side, side))
-
-    def words(self, up: Tree, n: int) -> np.ndarray:
-        """Write an upload as integers."""
-        parcel, _ = flatten(up, noisy=False)
-        return join(quantise(parcel.values, FRACTION, n), parcel.side)
-
-    def read(self, words: np.ndarray) -> Tree:
-        """Read the sum."""
-        split = words.size - 2 * self.size[1]
-        values, side = words[:split].view(np.int64), tuple(from_wide(words[split:]))
-        return restore(Parcel(values, side, 2.0**-FRACTION), self.layout)
-
-
 def uploads(expected: Mapping[type, Spec]) -> list[type]:
     """List the kinds of upload in a fixed order; refuse an algorithm whose uploads cannot be summed."""
     kinds = sorted((kind for kind in expected if hasattr(kind, "uplink")), key=type_tag)
@@ -202,8 +93,8 @@ def uploads(expected: Mapping[type, Spec]) -> list[type]:
     return kinds
 
 
-def shape_of(kind: type, spec: Spec, sizes: Sequence[int]) -> Shape:
-    """Find how an upload of this kind, with leaves of these sizes in the order of their names, is laid out."""
+def empty_upload(kind: type, spec: Spec, sizes: Sequence[int]) -> Tree:
+    """Make an upload of zeros, with leaves of these sizes in the order of their names."""
     found, position = {}, 0
     for name, leaf in sorted(spec.items()):
         shape = tuple(int(size) for size in sizes[position : position + len(leaf.shape)])
@@ -213,7 +104,7 @@ def shape_of(kind: type, spec: Spec, sizes: Sequence[int]) -> Shape:
         found[name] = np.zeros(shape, leaf.dtype)
     if position != len(sizes):
         raise NotEnough(f"The parties announce more parts than a {kind.__name__} has.")
-    return Shape.like(kind(**found))
+    return kind(**found)
 
 
 def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None) -> np.ndarray:
@@ -224,129 +115,83 @@ def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None) -> np.ndarra
             array = np.ascontiguousarray(to_numpy(leaf))
             told.update(repr((path, array.dtype.str, array.shape)).encode())
             told.update(array.tobytes())
-    return _bytes(told.digest())
+    return np.frombuffer(told.digest(), np.uint8)
 
 
-class Part:
-    """A client in one sum. Lives in memory only: a client that was restarted takes part in the next try."""
-
-    def __init__(
-        self,
-        name: str,
-        names: Sequence[str],
-        identity: Identity,
-        registry: Mapping[str, bytes],
-        head: Head,
-        up: Tree,
-        bond: np.ndarray,
-    ) -> None:
-        shape = Shape.like(up)
-        self.name, self.names = name, tuple(names)
-        self._words = shape.words(up, len(names))
-        self._about = (_run(head, kind_of(up), bond), head.index, self.names, len(names), shape.size)
-        self._client = SecureClient(name, identity, registry, LEAST, Entropy())
-        self._said: dict[type, Tree] = {}
-
-    def answer(self, down: Tree) -> Tree:
-        """Take the next step of the protocol; the same question gets the same answer."""
-        if type(down) not in self._said:
-            self._said[type(down)] = self._next(down)
-        return self._said[type(down)]
-
-    def _next(self, down: Tree) -> Tree:
-        if isinstance(down, Begin):
-            advert = self._client.advertise(*self._about)
-            return Keys(_bytes(advert.seal_key), _bytes(advert.mask_key), _bytes(advert.signature))
-        if isinstance(down, Keys):
-            rows = zip(self.names, down.seal, down.mask, down.signature, strict=True)
-            sealed = self._client.share({n: Advert(s.tobytes(), m.tobytes(), g.tobytes()) for n, s, m, g in rows})
-            return Sealed(np.stack([_bytes(sealed.get(name, bytes(SEALED))) for name in self.names]))
-        if isinstance(down, Sealed):
-            peers = zip(self.names, down.parts, strict=True)
-            sealed = {name: part.tobytes() for name, part in peers if name != self.name}
-            return Masked(self._client.mask(sealed, self._words))
-        if isinstance(down, Agree):
-            return Signatures(_bytes(self._client.agree(self.names)))
-        if isinstance(down, Signatures):
-            signed = dict(zip(self.names, (row.tobytes() for row in down.signature), strict=True))
-            shares = self._client.unmask(self.names, (), signed)
-            return Opened(np.stack([_bytes(shares.seeds[name]) for name in self.names]))
-        raise ProtocolError(f"{type(down).__name__} is no part of a secure sum.")
+def part_of(
+    name: str,
+    names: Sequence[str],
+    identity: Identity,
+    registry: Mapping[str, bytes],
+    head: Head,
+    kind: type,
+    waiting: Mapping[str, Any],
+    bond: np.ndarray,
+) -> SumClient:
+    """Let a client take part in one sum with the parcel that waits."""
+    parcel = Parcel.of(waiting)
+    size = size_of(parcel.values.size, len(parcel.side))
+    about = (_run(head, kind, bond), head.index, tuple(names), len(names), size)
+    client = SecureClient(name, identity, registry, LEAST, Entropy())
+    return SumClient(client, about, words_of(parcel, FRACTION, len(names), cut=True))
 
 
 def collect(
     exchange: Exchange,
     meta: Meta,
     head: Head,
-    letters: Mapping[str, Tree],
+    messages: Mapping[str, Tree],
     expected: Mapping[type, Spec],
     since: Mapping[str, int],
     rare: np.ndarray | None = None,
-) -> Tree:
+    links: Sequence[Transform] = (),
+) -> tuple[Parcel, Layout]:
     """Let all clients take a step, and return the sum of their uploads; begun anew when somebody was lost."""
     kinds = uploads(expected)
-    bonds = {bond_of(head, down, rare).tobytes() for down in letters.values()}
+    bonds = {bond_of(head, down, rare).tobytes() for down in messages.values()}
     if len(bonds) != 1:
         raise IncompatibleError(
             "A secure sum needs that all parties are sent the same: one that is sent something of its own could be "
             "made to speak alone. Use an algorithm with one download for all, or protect = 'none'."
         )
-    ready = exchange.ask(head, letters, READY, since=since)
+    ready = exchange.ask(head, messages, READY, since=since)
     named = {int(answer.kind) for answer in ready.values()}
     if len(named) != 1 or not 0 <= min(named) < len(kinds):
         raise NotEnough("The parties made uploads of different kinds, which have no sum. Do all run the same version?")
     kind, sizes = kinds[min(named)], {tuple(answer.shapes.tolist()) for answer in ready.values()}
     if len(sizes) != 1:
         raise NotEnough("The parties made uploads of different shapes, which have no sum. Do all run the same version?")
-    shape, last, bond = shape_of(kind, expected[kind], sizes.pop()), None, _bytes(bonds.pop())
+    nothing, last, bond = empty_upload(kind, expected[kind], sizes.pop()), None, np.frombuffer(bonds.pop(), np.uint8)
+    empty, layout = flatten(nothing, noisy=any(link.noisy for link in links))
+    grids = [grid for link in links if (grid := link.grid(empty.values.size)) is not None]
+    size = size_of(empty.values.size, len(empty.side))
     for _ in range(TRIES):
         try:
             fresh = replace(head, session=1 + secrets.randbits(52))
-            return _Sum(exchange, meta, fresh, shape, _run(fresh, kind, bond)).run()
+            words = _sum(exchange, meta.clients, fresh, size, _run(fresh, kind, bond))
+            return read_words(words, size[1], grids[-1] if grids else 2.0**-FRACTION), layout
         except NotEnough as error:
             last = error
     assert last is not None
     raise last
 
 
-class _Sum:
-    """The server in one sum."""
+def _sum(exchange: Exchange, names: Sequence[str], head: Head, size: tuple[int, int], run: bytes) -> np.ndarray:
+    """Drive one sum over messages."""
+    may, server = answers_to(len(names), size[0]), SumServer(run, head.index, names, len(names), size)
 
-    def __init__(self, exchange: Exchange, meta: Meta, head: Head, shape: Shape, run: bytes) -> None:
-        self._exchange, self._names, self._head, self._shape = exchange, meta.clients, head, shape
-        self._server = SecureServer(run, head.index, self._names, len(self._names), shape.size)
-        self._may = _answers(len(self._names), shape.size[0])
-
-    def run(self) -> Tree:
-        names, what = self._names, np.float64(self._head.kind == "survey")
-        keys = self._ask(Begin, lambda _: Begin(what))
-        stacked = Keys(*(np.stack([getattr(keys[n], part) for n in names]) for part in ("seal", "mask", "signature")))
-        sealed = self._ask(Keys, lambda _: stacked)
-        adverts = {n: Advert(k.seal.tobytes(), k.mask.tobytes(), k.signature.tobytes()) for n, k in keys.items()}
-        self._server.register(adverts, {n: {} for n in sealed})
-        masked = self._ask(Sealed, lambda to: Sealed(np.stack([sealed[by].parts[names.index(to)] for by in names])))
-        for name in names:
-            self._server.take(name, masked[name].words)
-        signed = self._ask(Agree, lambda _: Agree(np.float64(0)))
-        signatures = Signatures(np.stack([signed[name].signature for name in names]))
-        opened = self._ask(Signatures, lambda _: signatures)
-        shares = {
-            by: Shares({n: part.seeds[i].tobytes() for i, n in enumerate(names)}, {}) for by, part in opened.items()
-        }
-        return self._shape.read(self._server.total(shares))
-
-    def _ask(self, phase: type, letter: Callable[[str], Tree]) -> dict[str, Any]:
-        head = replace(self._head, kind="sum", participants=())
-        letters = {name: letter(name) for name in self._names}
+    def ask(questions: Mapping[str, Tree]) -> dict[str, Any]:
+        phase = kind_of(next(iter(questions.values())))
         # What came before is told apart from what is asked now by the number of the phase.
-        since = dict.fromkeys(self._names, list(self._may).index(phase))
-        return self._exchange.ask(head, letters, self._may[phase], since=since)
+        since = dict.fromkeys(names, list(may).index(phase))
+        return exchange.ask(replace(head, kind="sum", participants=()), questions, may[phase], since=since)
+
+    masked = ask(server.open(ask, survey=head.kind == "survey"))
+    for name in names:
+        server.take(name, masked[name])
+    return server.close(ask)
 
 
 def _run(head: Head, kind: type, bond: np.ndarray) -> bytes:
     """Name the run for the signatures of one sum: which try it is, of uploads of which kind, after which question."""
     return repr((head.run, head.session, type_tag(kind), bond.tobytes())).encode()
-
-
-def _bytes(data: bytes) -> np.ndarray:
-    return np.frombuffer(data, np.uint8)

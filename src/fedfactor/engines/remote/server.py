@@ -1,14 +1,15 @@
-"""A run across organisations, seen from the server: rounds over a post, each kept on disk before the next begins."""
+"""A run across organisations, seen from the server: each round is kept on disk before the next begins."""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,21 @@ import numpy as np
 
 from fedfactor.core.errors import CheckpointError
 from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.core.protocol import Round, Scatter, Score, download_for, settings_of
+from fedfactor.core.protocol import Scatter, Score, download_for, settings_of
 from fedfactor.core.run import RoundRecord
-from fedfactor.core.tree import Tree, freeze, tree_sum, type_tag
-from fedfactor.core.wire import Leaf, Spec, check_message, from_bytes, to_bytes
-from fedfactor.engines.base import Inbox, check_fit, participants
-from fedfactor.engines.checkpoint import Checkpoint, Snapshot, environment
+from fedfactor.core.tree import Tree, tree_sum, type_tag
+from fedfactor.core.wire import Leaf, Spec, from_bytes, to_bytes
+from fedfactor.engines.checkpoint import Checkpoint, environment
 from fedfactor.engines.remote.client_folder import Agreement
+from fedfactor.engines.remote.clients import RemoteClients
 from fedfactor.engines.remote.column_sums import Ask, survey_messages
 from fedfactor.engines.remote.exchange import Exchange, NotEnough, Tally, Transport, WaitingRules
 from fedfactor.engines.remote.message import Head, Kind
-from fedfactor.engines.remote.secure_sum import Begin, Counts, collect, counts_messages, uploads
-from fedfactor.engines.remote.stream import flow
+from fedfactor.engines.remote.secure_sum import Counts, collect, counts_messages
+from fedfactor.engines.remote.stream import Stream, last_step
+from fedfactor.engines.round import Rounds
+from fedfactor.privacy.flat_upload import restore
+from fedfactor.privacy.sum_phases import Begin
 from fedfactor.threads import limit_threads
 
 SCORE: dict[type, Spec] = {
@@ -47,6 +51,7 @@ class Outcome:
     scores: Mapping[str, Score]
     finished: tuple[str, ...]
     rejected: Mapping[str, int]
+    privacy: Mapping[str, Any] | None = None
 
     def summary(self, agreement: Agreement) -> dict[str, Any]:
         """Plain data for ``run.json``."""
@@ -68,6 +73,7 @@ class Outcome:
             "seconds": sum(r.seconds for r in self.history),
             "rejected": dict(self.rejected),
             "environment": environment(agreement.threads),
+            "privacy": _written(self.privacy or {"mode": "none", "epsilon": "inf", "sees": {"server": "every upload"}}),
             "history": [asdict(r) for r in self.history],
         }
 
@@ -83,8 +89,8 @@ class Server:
         What everybody signed up for.
     policy : WaitingRules
         Who must take part, and how long to wait.
-    post : Transport
-        How letters travel.
+    transport : Transport
+        How messages travel.
     """
 
     def __init__(
@@ -92,34 +98,33 @@ class Server:
         folder: str | os.PathLike[str],
         agreement: Agreement,
         policy: WaitingRules,
-        post: Transport,
+        transport: Transport,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
         self.algorithm, self.meta = agreement.make(), agreement.meta
-        self.expected = check_fit(self.algorithm, self.meta)
-        self.ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
-        self.secure = agreement.protect != "none" and bool(uploads(self.expected))
+        self.run_id = self._name()
         self.tally = Tally()
-        self.exchange = Exchange(post, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep)
-        self.checkpoint = Checkpoint(self.folder / "checkpoint")
-        self.snapshot: Snapshot | None = None
+        self.exchange = Exchange(transport, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep)
+        self.channel = agreement.channel(self.run_id, self.folder)
+        self.clients = Stream(self) if agreement.asynchronous else RemoteClients(self)
+        self.loop = Rounds(
+            self.algorithm, self.meta, self.clients, agreement.most_steps, agreement.seed, channel=self.channel,
+            kept=Checkpoint(self.folder / "checkpoint"), mark=self._mark(),
+        )  # fmt: skip
+        self.expected = self.loop.expected
+        self.ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
         self._said = 0.0
-        self.run_id = ""
 
     def run(self) -> Outcome:
         """Run, or go on where a killed server stopped."""
         with _Lock(self.folder / "lock"), limit_threads(self.agreement.threads):
-            self.run_id = self._name()
             try:
-                snapshot = self.checkpoint.load(self._mark())
-                self.snapshot = snapshot
-                self.exchange.gather(self.meta.clients)
-                if snapshot is None:
-                    snapshot = self._start()
-                outcome = self._finish(self._rounds(snapshot))
+                clients = self.clients
+                status = self.loop.stream(clients.turn) if isinstance(clients, Stream) else self.loop.run()
+                outcome = self._finish(status)
             except NotEnough as error:
                 self.tick({"state": "paused", "reason": str(error)}, force=True)
                 raise
@@ -146,91 +151,54 @@ class Server:
         return json.loads(json.dumps(mark, default=str))
 
     # ------------------------------------------------------------------------------------------------------ phases
-    def _start(self) -> Snapshot:
-        if self.agreement.survey or self.secure:
-            self._survey()
-        server, down = self.algorithm.init_server(self.meta, Round(self.agreement.seed, 0))
-        snapshot = Snapshot(0, freeze(server), self.checked(down), {}, (), self._mark())
-        self.checkpoint.save(snapshot)
-        return snapshot
+    def gather(self) -> None:
+        """Wait until everyone is there, or until time is up and enough are."""
+        self.exchange.gather(self.meta.clients)
 
-    def _survey(self) -> None:
-        file, names = self.folder / "survey.safetensors", self.meta.clients
-        expected = counts_messages(self.meta) if self.secure else survey_messages(self.meta)
+    def survey(self) -> None:
+        """Add up columns before round 0, where preprocessing or a secure sum depends on them."""
+        self.gather()
+        file, names, secure = self.folder / "survey.safetensors", self.meta.clients, self.agreement.secure
+        if not self.agreement.survey and not secure:
+            return
+        expected = counts_messages(self.meta) if secure else survey_messages(self.meta)
         if not file.exists():
             head = self.head("survey", 0)
-            if self.secure:
+            if secure:
                 begin = dict.fromkeys(names, Begin(np.float64(0)))
-                total = collect(self.exchange, self.meta, head, begin, {Counts: expected[Counts]}, {})
+                total = restore(*collect(self.exchange, self.meta, head, begin, {Counts: expected[Counts]}, {}))
             else:
                 sums = self.exchange.ask(head, dict.fromkeys(names, Ask(np.float64(0))), expected)
                 total = tree_sum(sums.values())
             write_atomic(file, to_bytes({"sums": total}))
-        total = from_bytes(file.read_bytes())["sums"]
-        self.exchange.ask(self.head("survey", 1), dict.fromkeys(names, total), expected)
+        self.exchange.ask(self.head("survey", 1), dict.fromkeys(names, self.surveyed), expected)
 
-    def _rounds(self, snapshot: Snapshot) -> Snapshot:
-        if self.agreement.asynchronous:
-            return flow(self, snapshot)
-        while not snapshot.ended and snapshot.next_round < self.agreement.rounds:
-            self.snapshot = snapshot
-            if (self.folder / "stop").exists():
-                snapshot = replace(snapshot, ended="stopped")
-            else:
-                snapshot = self._round(snapshot)
-                if self.algorithm.converged(snapshot.server):
-                    snapshot = replace(snapshot, ended="converged")
-            self.checkpoint.save(snapshot)
-        self.snapshot = snapshot
-        return snapshot
+    @property
+    def surveyed(self) -> Any:
+        """What columns add up to."""
+        return from_bytes((self.folder / "survey.safetensors").read_bytes())["sums"]
 
-    def _round(self, snapshot: Snapshot) -> Snapshot:
-        began, index, down = time.perf_counter(), snapshot.next_round, snapshot.down
-        at = Round(self.agreement.seed, index)
-        asked = participants(1.0, at, self.meta.clients)
-        letters = {name: download_for(down, name) for name in asked}
-        head = replace(self.head("step", index), participants=asked)
-        self.exchange.take_bytes()
-        present, combined = self._uploads(head, letters, last_counted(snapshot))
-        server, sent = self.algorithm.server_step(snapshot.server, freeze(combined), replace(at, participants=present))
-        server = freeze(server)
-        traffic, seconds = self.exchange.take_bytes(), time.perf_counter() - began
-        metrics, rejected = self.algorithm.report(server), self.algorithm.rejected(server)
-        record = RoundRecord(index, present, *traffic, seconds, metrics, rejected)
-        history = (*snapshot.history, record)
-        return replace(snapshot, next_round=index + 1, server=server, down=self.checked(sent), history=history)
+    @property
+    def since(self) -> dict[str, int]:
+        """Tell for each client the last of its steps that went into the server's state."""
+        snapshot = self.loop.snapshot
+        if snapshot is None:
+            return {}
+        if snapshot.clients:  # a run without rounds keeps what each client works on
+            return {name: last_step(work) for name, work in snapshot.clients.items()}
+        return {name: record.index for record in snapshot.history for name in record.participants}
 
-    def _uploads(
-        self, head: Head, letters: Mapping[str, Tree], since: Mapping[str, int]
-    ) -> tuple[tuple[str, ...], Tree]:
-        """Return who took part, and the sum of uploads (or all of them, for an algorithm that must see each)."""
-        if self.secure:
-            counts = from_bytes((self.folder / "survey.safetensors").read_bytes())["sums"]
-            rare = counts.rare(self.agreement.least)
-            return self.meta.clients, collect(self.exchange, self.meta, head, letters, self.expected, since, rare)
-        inbox = Inbox(self.expected, self.algorithm.doubt)
-        for name, up in self.exchange.ask(head, letters, self.ups, self.agreement.payload, since=since).items():
-            inbox.add(name, up)
-        for name, why in inbox.rejected.items():
-            self.tally.count("impossible", name, why)
-        need = len(letters) if self.policy.dropouts == "wait" else self.policy.minimum
-        if inbox.rejected and len(inbox.present) < need:
-            raise NotEnough(
-                f"{head.kind} {head.index} got {len(inbox.present)} uploads that can be true, but {need} are needed. "
-                + " ".join(f"{name}: {why}" for name, why in inbox.rejected.items())
-            )
-        return tuple(inbox.present), inbox.combined
-
-    def _finish(self, snapshot: Snapshot) -> Outcome:
-        down = self.checked(self.algorithm.settle(snapshot.server, snapshot.down))
-        letters = {name: download_for(down, name) for name in self.meta.clients}
+    def _finish(self, status: str) -> Outcome:
+        snapshot = self.loop.snapshot
+        assert snapshot is not None
+        down = self.loop.settled(snapshot.server, snapshot.down)
+        messages = {name: download_for(down, name) for name in self.meta.clients}
         head = self.head("end", snapshot.next_round)
-        payload = self.agreement.payload
-        answers = self.exchange.ask(head, letters, SCORE, "exact", sent=payload, since=last_counted(snapshot))
+        answers = self.exchange.ask(head, messages, SCORE, "exact", sent=self.agreement.payload, since=self.since)
         scores = {name: answer for name, answer in answers.items() if isinstance(answer, Score)}
+        privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         outcome = Outcome(
-            self.run_id, snapshot.ended or "rounds", snapshot.history, down, scores, tuple(answers),
-            dict(self.tally.rejected),
+            self.run_id, status, snapshot.history, down, scores, tuple(answers), dict(self.tally.rejected), privacy,
         )  # fmt: skip
         folder = private_folder(self.folder / "result")
         write_atomic(folder / "down.safetensors", to_bytes(_as_tree(down)))
@@ -240,18 +208,8 @@ class Server:
 
     # ------------------------------------------------------------------------------------------------------- words
     def head(self, kind: Kind, index: int) -> Head:
-        """Begin a letter of this run."""
+        """Begin a message of this run."""
         return Head(kind, self.run_id, index, "", self.agreement.terms)
-
-    def checked(self, down: Tree) -> Tree:
-        """Freeze a download, and refuse one that was not announced."""
-        if isinstance(down, Scatter):
-            down = Scatter({name: freeze(part) for name, part in down.items.items()})
-        else:
-            down = freeze(down)
-        for part in down.items.values() if isinstance(down, Scatter) else (down,):
-            check_message(part, self.expected)
-        return down
 
     def tick(self, about: Mapping[str, Any], force: bool = False) -> None:
         """Say where the run stands, at most once a second."""
@@ -259,7 +217,7 @@ class Server:
         if not force and now - self._said < 1.0:
             return
         self._said = now
-        history = self.snapshot.history if self.snapshot else ()
+        history = self.loop.snapshot.history if self.loop.snapshot else ()
         status: dict[str, Any] = {
             "run": self.run_id, "time": time.time(), "round": len(history), "rounds": self.agreement.rounds,
             "clients": list(self.meta.clients), "participants": list(history[-1].participants) if history else [],
@@ -270,11 +228,9 @@ class Server:
         write_atomic(self.folder / "status.json", json.dumps(status, indent=1).encode())
 
 
-def last_counted(snapshot: Snapshot) -> dict[str, int]:
-    """Tell for each client the last of its steps that went into the server's state."""
-    if snapshot.clients:  # a run without rounds keeps what each client works on
-        return {name: int(work["step"]) - 1 for name, work in snapshot.clients.items()}
-    return {name: record.index for record in snapshot.history for name in record.participants}
+def _written(report: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity."""
+    return {key: "inf" if value == math.inf else value for key, value in report.items()}
 
 
 def _as_tree(down: Tree) -> Tree:

@@ -11,7 +11,7 @@ from typing import Any
 from fedfactor.algorithms import BooleanVotes
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round
-from fedfactor.engines.base import Inbox
+from fedfactor.engines.round import Receiver
 from fedfactor.engines.run import run
 from fedfactor.experiments.kept import kept
 from fedfactor.metrics.boolean import boolean_metrics
@@ -91,13 +91,13 @@ class Bench:
         algorithm.check(meta)
         states, before = self._states(algorithm, federation, meta, seed)
         server, down = algorithm.init_server(meta, Round(seed, 0))
-        inbox = Inbox(algorithm.messages(meta))
+        receiver = Receiver(algorithm.messages(meta))
         for name, state in states.items():
             _, up = algorithm.client_step(federation.shard(name), state, down, Round(seed, 0, name))
-            inbox.add(name, up)
-        _, down = algorithm.server_step(server, inbox.combined, Round(seed, 0, participants=meta.clients))
+            receiver.add(name, up)
+        _, down = algorithm.server_step(server, receiver.combined, Round(seed, 0, participants=meta.clients))
         kept = {name: algorithm.finish(federation.shard(name), state, down) for name, state in states.items()}
-        return kept, sum(int(state.late) for state in states.values()), inbox.bytes_up, before
+        return kept, sum(int(state.late) for state in states.values()), receiver.bytes_up, before
 
     def _states(
         self, algorithm: BooleanVotes, federation: Federation, meta: Meta, seed: int

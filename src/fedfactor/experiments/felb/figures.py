@@ -9,7 +9,10 @@ from fedfactor.plots import panels
 
 __all__ = ["draw"]
 
-SHOWN = ("FELB", "FALB", "PooledBMF", "FELB to the letter", "FALB to the letter", "FELB, common start")
+SHOWN = (
+    "FELB", "FALB", "PooledBMF", "PooledBMF, proximal", "FELB to the letter", "FALB to the letter",
+    "FELB, common start",
+)  # fmt: skip
 LABELS = {"noise": "share of flipped cells", "scarcity": "clients", "abundance": "clients"}
 
 

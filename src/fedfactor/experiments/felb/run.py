@@ -30,7 +30,13 @@ LIMIT = 5.0
 
 def proximal(k: int) -> dict[str, Algorithm]:
     """Return the methods that iterate."""
-    return {"FELB": FELB(k), "FELB to the letter": FELB.paper(k), "FALB": FALB(k), "PooledBMF": PooledBMF(k)}
+    return {
+        "FELB": FELB(k),
+        "FELB to the letter": FELB.paper(k),
+        "FALB": FALB(k),
+        "PooledBMF": PooledBMF(k),
+        "PooledBMF, proximal": PooledBMF(k, solver="proximal"),
+    }
 
 
 def votes(k: int, limit: float, rules: tuple[str, ...] = VOTES) -> dict[str, Algorithm]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from fedfactor.kernels import cuda
 from fedfactor.kernels.compiled import aligned, kernel
 from fedfactor.kernels.nmf.steps import inverse_diagonal, solve_rows, with_l2
 from fedfactor.kernels.products import cross, csr_parts, gram, gram_rows, row_bounds
@@ -90,12 +91,15 @@ def one_pass(
         run = kernel("sparse_rows", X.dtype, X.indices.dtype)
         if run is not None and X.dtype == V.dtype == U.dtype:
             return _sparse(run, X, V, U, sweeps, tol, l1, l2, fit=True, sums=sums)
+    elif cuda.ready(X, V.shape[0]):
+        Ut = cuda.sweep(U.T, with_l2(gram_rows(V), l2), cuda.cross(X, V), sweeps=sweeps, tol=tol, l1=l1)
+        return Pass(Ut.T, *(_card_sums(Ut, X) if sums else (None, None)))
     U = solve_rows(U, gram_rows(V), cross(X, V), sweeps=sweeps, tol=tol, l1=l1, l2=l2)
     return Pass(U, *(sums_of_rows(U, X) if sums else (None, None)))
 
 
 def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
-    """Return ``UᵀU`` and ``UᵀX``, summed in double precision where the rows are NumPy's, as :func:`one_pass` does.
+    """Return ``UᵀU`` and ``UᵀX`` as :func:`one_pass` sums them: NumPy's rows, and a card's, in double precision.
 
     Examples
     --------
@@ -110,7 +114,13 @@ def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
             done = (_dense if dense else _sparse)(run, X, V, U, 0, 0.0, 0.0, 0.0, fit=False, sums=True)
             assert done.G is not None
             return done.G, done.A
+    if cuda.ready(X, U.shape[1]):
+        return _card_sums(U.T.contiguous(), X)
     return gram(U), products(U, X)
+
+
+def _card_sums(Ut: Array, X: Array) -> tuple[Array, Array]:
+    return cuda.sums(Ut, Ut.T).to(Ut.dtype), cuda.sums(Ut, X).to(Ut.dtype)
 
 
 def _dense(

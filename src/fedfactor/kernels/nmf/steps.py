@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
 
+from fedfactor.kernels import cuda
 from fedfactor.kernels.compiled import aligned, kernel
 from fedfactor.kernels.products import as_like
 from fedfactor.threads import for_blocks
@@ -77,6 +78,8 @@ def solve_rows(
         run = kernel("sweep_rows", W.dtype)
         if run is not None:
             return _solve_compiled(run, W, G, B, sweeps, tol, l1)
+    elif cuda.ready(W, W.shape[1]) and W.dtype == B.dtype:
+        return _in_order_of(cuda.sweep(W.T, G, B.T, sweeps=sweeps, tol=tol, l1=l1).T, W)
     return _solve_columns(W, G, B, sweeps, tol, l1)
 
 

@@ -1,0 +1,106 @@
+"""Rounds of PooledNMF on a CUDA card, against the time that reading the rows twice takes on the same card.
+
+Run ``python -m benchmarks.gpu`` (two minutes on a large card); ``--rows`` and ``--columns`` for smaller ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from typing import Any
+
+import fedfactor
+from fedfactor.algorithms import PooledNMF
+
+
+def read_seconds(X: Any) -> float:
+    """Return the least time in which the card reads X once."""
+    import torch
+
+    flat = X.view(torch.int32) if X.dtype == torch.float32 else X.view(torch.int16)
+    times = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        flat.view(-1)[: flat.numel() // 2].clone()  # half is read and half is written
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def rows(n: int, m: int, k: int) -> Any:
+    """Make rows of k components with one-sided noise of a tenth of the mean."""
+    import torch
+
+    rng = torch.Generator(device="cuda").manual_seed(0)
+    X = torch.rand(n, k, device="cuda", generator=rng) ** 4 @ torch.rand(k, m, device="cuda", generator=rng) ** 4
+    X += 0.1 * X.mean() * torch.rand(n, m, device="cuda", generator=rng)
+    return X
+
+
+def measure(X: Any, owners: int, k: int, exact: Any, rounds: int = 40) -> dict[str, Any]:
+    """Time rounds after the first few, and compare the account of the error with the residual of the single rows."""
+    import torch
+
+    step = -(-X.shape[0] // owners)
+    parts = {f"owner {i:02}": X[i * step : (i + 1) * step] for i in range(owners)}
+    run = fedfactor.run(PooledNMF(k, tol=0), parts, rounds=rounds, seed=0)
+    run = fedfactor.run(PooledNMF(k, tol=0), parts, rounds=rounds, seed=0)
+    sse = whole = 0.0
+    for i, name in enumerate(parts):
+        U = run.factors[name].U
+        for a in range(0, U.shape[0], 5000):
+            block = exact[i * step + a : i * step + a + 5000][: U.shape[0] - a].double()
+            sse += float(((block - U[a : a + 5000].double() @ run.V.double()) ** 2).sum())
+            whole += float((block**2).sum())
+    times = [record.seconds for record in run.history[5:]]
+    torch.cuda.synchronize()
+    return {
+        "ms_a_round": 1e3 * statistics.median(times), "least_ms": 1e3 * min(times),
+        "account": run.history[-1].metrics["relative_error"], "error": (sse / whole) ** 0.5,
+    }  # fmt: skip
+
+
+def sparse(n: int, m: int, stored: int, k: int) -> dict[str, Any]:
+    """Time rounds of sparse rows."""
+    import torch
+
+    rng = torch.Generator(device="cuda").manual_seed(0)
+    each = stored // n
+    columns = torch.sort(torch.randint(m, (n, each), device="cuda", generator=rng), dim=1).values.reshape(-1)
+    starts = torch.arange(n + 1, device="cuda") * each
+    values = torch.rand(n * each, device="cuda", generator=rng)
+    X = torch.sparse_csr_tensor(starts, columns.to(torch.int64), values, (n, m))
+    run = fedfactor.run(PooledNMF(k, tol=0), {"all": X}, rounds=30, seed=0)
+    return {"ms_a_round": 1e3 * statistics.median(record.seconds for record in run.history[5:])}
+
+
+def main() -> None:
+    """Print one line for each case, and all of it as JSON at the end."""
+    import torch
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--columns", type=int, default=10_000)
+    options = parser.parse_args()
+    found: dict[str, Any] = {"card": torch.cuda.get_device_name(), "torch": torch.__version__}
+    for k in (20, 50):
+        X = rows(options.rows, options.columns, k)
+        for storage in ("bfloat16", "float32"):
+            Y = X.to(getattr(torch, storage))
+            limit = 2e3 * read_seconds(Y)
+            for owners in (1, 10):
+                case = measure(Y, owners, k, X) | {"read_twice_ms": limit}
+                found[f"k={k} {storage} owners={owners}"] = case
+                print(f"k={k} {storage:8} owners={owners:2}", {name: round(value, 5) for name, value in case.items()})
+            del Y
+        del X
+    found["sparse"] = sparse(options.rows, options.columns, 20_000_000, 20)
+    print("sparse, 20 million stored cells", found["sparse"])
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What one owner's item factors say about its users' ratings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from fedfactor.audit.findings import Finding
+from fedfactor.core.errors import FedfactorError
+from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.protocol import Algorithm
+from fedfactor.core.tree import leaves, to_numpy
+from fedfactor.engines.run import run
+from fedfactor.kernels.ratings.aside import only_cells
+from fedfactor.kernels.ratings.implicit import ridge_rows
+from fedfactor.kernels.ratings.model import observed
+from fedfactor.kernels.ratings.statistics import item_residuals, pooled_item_biases
+from fedfactor.privacy.listener import Listener
+
+__all__ = ["rating_attack", "ratings_back"]
+
+CLAIM = "no rating can be read from what one owner sends"
+KNOWN = 0.25
+"""Share of an owner's ratings that the attacker knows already."""
+OWNERS = 5
+"""Owners that are attacked, the smallest first."""
+
+
+def ratings_back(
+    R: Any, V: np.ndarray, item: np.ndarray, mu: float, common: np.ndarray, rng: np.random.Generator
+) -> dict[str, float]:
+    """Find users from a quarter of their ratings and an owner's item factors, and read off the other ratings.
+
+    Parameters
+    ----------
+    R : CSR matrix of shape (n, m)
+        The owner's ratings.
+    V : array of shape (k, m)
+        Item factors that the attacker saw.
+    item : array of shape (m,)
+        Item biases that came with them, or everybody's.
+    mu : float
+        Mean rating.
+    common : array of shape (m,)
+        Item biases of all owners together, for the comparison.
+    rng : Generator
+
+    Returns
+    -------
+    dict
+        ``back``: share of the unknown ratings that are found to within an eighth of their range (half a star);
+        ``back_without``: the same from the known ratings and everybody's biases alone.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> U, V = rng.normal(size=(6, 2)), rng.normal(size=(2, 80))
+    >>> R = scipy.sparse.csr_array(U @ V)
+    >>> ratings_back(R, V, np.zeros(80), 0.0, np.zeros(80), rng)["back"] > 0.9
+    True
+    """
+    known = rng.random(R.nnz) < KNOWN
+    seen, hidden = only_cells(R, known), only_cells(R, ~known).tocoo()
+    near = float(np.ptp(R.data)) / 8 if R.nnz else 0.0
+
+    def found(factors: np.ndarray, level: np.ndarray) -> float:
+        wide = np.concatenate([factors, np.ones((1, factors.shape[1]))])
+        off = type(seen)((seen.data - mu - level[seen.indices], seen.indices, seen.indptr), shape=seen.shape)
+        ones = type(seen)((np.ones_like(seen.data), seen.indices, seen.indptr), shape=seen.shape)
+        best: tuple[float, np.ndarray] | None = None
+        for lam in (1e-3, 1e-1, 10.0):
+            U = ridge_rows(ones, off, wide, lam=lam)
+            fitted = mu + level[hidden.col] + np.einsum("pk,pk->p", U[hidden.row], wide.T[hidden.col])
+            mine = seen.tocoo()
+            error = np.abs(mine.data - mu - level[mine.col] - np.einsum("pk,pk->p", U[mine.row], wide.T[mine.col]))
+            score = float(error.mean()) if len(error) else np.inf
+            if best is None or score < best[0]:
+                best = (score, fitted)
+        assert best is not None
+        fitted = np.clip(best[1], R.data.min(), R.data.max())
+        return float((np.abs(fitted - hidden.data) < near).mean())
+
+    if not hidden.nnz or not seen.nnz:
+        return {"back": 0.0, "back_without": 0.0}
+    return {"back": found(V, item), "back_without": found(np.zeros((1, R.shape[1])), common)}
+
+
+def rating_attack(algorithm: Algorithm, federation: Federation, *, seed: int = 0) -> Finding | None:
+    """Try it on the owners of fewest users; None where nothing that an owner sends by itself holds item factors.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        One whose owners send item factors that the server sees, such as FedSPLIT.
+    federation : Federation
+        Owners with ratings.
+    seed : int
+
+    Returns
+    -------
+    Finding or None
+        ``"REFUTED"`` when three quarters of the unknown ratings come back, and a fifth more than without the upload.
+    """
+    ratings = {name: observed(*_cells(federation.shard(name))).astype(np.float64) for name in federation.names}
+    sent = _factors_sent(algorithm, federation, seed)
+    if not sent:
+        return None
+    every = scipy.sparse.csr_array(scipy.sparse.vstack(list(ratings.values())))
+    common = pooled_item_biases(item_residuals(every), np.bincount(every.indices, minlength=every.shape[1]))
+    mu = float(every.data.mean())
+    smallest = sorted(sent, key=lambda name: ratings[name].shape[0])[:OWNERS]
+    rng = np.random.default_rng([seed, 53])
+    rows = [ratings_back(ratings[name], *_with_bias(*sent[name], common), mu, common, rng) for name in smallest]
+    figures: dict[str, Any] = {word: float(np.median([row[word] for row in rows])) for word in rows[0]}
+    shown = figures["back"] >= 0.75 and figures["back"] - figures["back_without"] >= 0.2
+    figures |= {"owners": len(smallest), "known": KNOWN, "largest": max(row["back"] for row in rows)}
+    return Finding(
+        "unknown ratings from one owner's item factors and a quarter of its ratings",
+        "the server, which sees each owner's item factors and knows some of the ratings",
+        CLAIM,
+        "REFUTED" if shown else "consistent",
+        figures,
+    )
+
+
+def _cells(shard: Shard) -> tuple[Any, Any]:
+    return shard.X, shard.mask
+
+
+def _with_bias(V: np.ndarray, item: np.ndarray | None, common: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return V, common if item is None else item
+
+
+def _factors_sent(algorithm: Algorithm, federation: Federation, seed: int) -> dict[str, tuple[np.ndarray, Any]]:
+    """Return the last item factors, and biases, that each owner sends in a message of its own."""
+    heard = Listener()
+    try:
+        run(algorithm, federation, seed=seed, privacy=(heard,))
+    except FedfactorError:
+        return {}
+    found: dict[str, tuple[np.ndarray, Any]] = {}
+    for _, up, _ in heard.rounds:
+        if not isinstance(up, dict):
+            continue
+        for name, message in up.items():
+            parts = {path: to_numpy(leaf).astype(np.float64) for path, leaf in leaves(message)}
+            V = parts.get("V")
+            if V is not None and V.ndim == 2 and V.shape[1] == federation.n_features and len(V):
+                found[name] = (V, parts.get("item"))
+    return found

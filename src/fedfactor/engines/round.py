@@ -1,0 +1,412 @@
+"""The round, once: who is asked, what is received, what is left out, the server's step, and the record of it.
+
+An engine says how messages reach its clients (:class:`Clients`); everything else here is the same for threads,
+processes, a virtual clock, MPI and a real federation.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.run import RoundRecord, Run, Status
+from fedfactor.core.tree import Tree, freeze, kind_of, nbytes, tree_sum
+from fedfactor.core.wire import Spec, check_message, receive
+from fedfactor.engines.base import Participation, check_fit, downloads, participants, rule_name
+from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.checkpoint import Snapshot, environment
+from fedfactor.threads import limit_threads
+
+if TYPE_CHECKING:
+    from fedfactor.privacy.session import Channel, ChannelReceiver
+
+logger = logging.getLogger("fedfactor")
+
+
+class Receiver:
+    """Combines the uploads of one round as they come, in name order: a running sum, or a mapping for ``gather``.
+
+    An upload that holds NaN or infinity, or that `doubt` finds impossible, is left out as if its sender had not come,
+    and the sender is named in ``rejected``: here each upload is seen before it is added, so one bad client need not
+    cost all others their run. An upload of another form than announced is a fault of the code, and raises.
+    """
+
+    def __init__(self, expected: Mapping[type, Spec], doubt: Callable[[Tree], str] = lambda up: "") -> None:
+        self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
+        self._doubt = doubt
+        self.present: list[str] = []
+        self.rejected: dict[str, str] = {}
+        self.bytes_up = 0
+        self._kind: type | None = None
+        self._sum: Tree = None
+        self._gathered: dict[str, Tree] = {}
+
+    def add(self, name: str, up: Tree) -> None:
+        """Check one upload and take it in, or leave it out and say so."""
+        try:
+            check_message(up, self._expected)
+            wrong = self._doubt(up)
+        except NotFiniteError as error:
+            wrong = str(error)
+        except ProtocolError as error:
+            raise ProtocolError(f"Client {name!r}: {error}") from None
+        if wrong:
+            self.reject(name, wrong)
+            return
+        if self._kind not in (None, type(up)):
+            raise ProtocolError(f"Client {name!r} sent {type(up).__name__} in a round of {self._kind.__name__}.")
+        self._kind = kind_of(up)
+        self.present.append(name)
+        self.bytes_up += nbytes(up)
+        if up.uplink == "gather":
+            self._gathered[name] = up
+        else:
+            self._sum = up if self._sum is None else tree_sum((self._sum, up))
+
+    def reject(self, name: str, why: str) -> None:
+        """Leave out what a client sent, and say why."""
+        self.rejected[name] = why
+
+    def replace_by(self, total: Tree, present: Mapping[str, int], rejected: Mapping[str, str]) -> None:
+        """Take a sum that was formed elsewhere, from the uploads of these clients with so many bytes each."""
+        self._sum, self.present, self.rejected = total, list(present), dict(rejected)
+        self.bytes_up = sum(present.values())
+
+    @property
+    def combined(self) -> Tree:
+        """What the server step takes: the sum, or the mapping."""
+        if self.rejected and not self.present:
+            raise ProtocolError("No upload could be used. " + " ".join(f"{n}: {w}" for n, w in self.rejected.items()))
+        return self._gathered or self._sum
+
+
+Receiving: TypeAlias = "Receiver | ChannelReceiver"
+"""Where an engine hands what came in a round: in the clear, or through a channel."""
+
+
+def receive_bytes(receiver: Receiving, name: str, data: bytes, expected: Mapping[type, Spec]) -> None:
+    """Read an upload that came as bytes; one that is not finite is left out, one of another form raises."""
+    try:
+        up = freeze(receive(data, expected))
+    except NotFiniteError as error:
+        receiver.reject(name, str(error))
+    except ProtocolError as error:
+        raise ProtocolError(f"Client {name!r}: {error}") from None
+    else:
+        receiver.add(name, up)
+
+
+class Clients(ABC):
+    """The clients of a run as one engine reaches them, and where their states live."""
+
+    holds_server = True
+    """Whether the server's state is in this process. Where it is not, the server's process tells what it did."""
+
+    speaks = True
+    """Whether this process is the one that warns; of several that know the same, one does."""
+
+    apart = False
+    """Whether uploads come from another process, and have therefore gone through the channel at their client."""
+
+    def begin(self, seed: int) -> None:
+        """Make every client's first state."""
+
+    def states(self) -> dict[str, Tree]:
+        """Hand out the states that are kept here, to be saved."""
+        return {}
+
+    def restore(self, states: Mapping[str, Tree]) -> None:
+        """Take up states that were saved."""
+
+    @abstractmethod
+    def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
+        """Let those who take part take one step; hand the receiver what they send, in name order, as it comes."""
+
+    @abstractmethod
+    def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
+        """Let every client finish; the factors are None where they are not in this process."""
+
+    def traffic(self, down: Tree, at: Round, receiver: Receiving) -> tuple[int, int]:
+        """Count the bytes that went up and down in a round."""
+        return receiver.bytes_up, downloads(down, at.participants)
+
+    def publish(self, told: Told | None, down: Tree) -> tuple[Told, Tree]:
+        """Bring what the server did, and what it sends, to every process of the run."""
+        assert told is not None
+        return told, down
+
+    def decide(self, ended: str) -> str:
+        """Let every process of the run end alike."""
+        return ended
+
+    def stopped(self) -> bool:
+        """Tell, before a round, whether somebody outside asked for an end."""
+        return False
+
+    def note(self, record: RoundRecord, server: Tree, down: Tree) -> RoundRecord:
+        """Add to a record what only the engine knows."""
+        return record
+
+    def about(self) -> dict[str, Any]:
+        """Tell what the engine adds to the environment of a run."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the server knows of a round that it closed."""
+
+    present: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
+    bytes_up: int = 0
+    bytes_down: int = 0
+    metrics: Mapping[str, float] | None = None
+
+
+class Kept(Protocol):
+    """Where a run is kept."""
+
+    @property
+    def every(self) -> int:
+        """Rounds between two checkpoints."""
+        ...
+
+    def load(self, fingerprint: dict[str, Any]) -> Snapshot | None:
+        """Read what is there, or refuse it."""
+        ...
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Replace it."""
+        ...
+
+
+class Rounds:
+    """One run, round by round.
+
+    Parameters
+    ----------
+    algorithm, meta, clients
+        What is computed, for whom, and how they are reached.
+    rounds : int, optional
+        Rounds at most; the algorithm's own number when None. A run without rounds counts arrivals.
+    seed : int
+        Of every stream.
+    participation : float or function
+        Who is asked in a round.
+    channel : Channel, optional
+        What protects uploads; None in the clear.
+    callbacks : Callbacks
+        Told of every round.
+    kept : Kept, optional
+        Where the run is kept, with ``mark``: all that a resumed run must share with it.
+    server_threads : int, optional
+        Threads of the server's own products; None leaves them as they are.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        meta: Meta,
+        clients: Clients,
+        rounds: int,
+        seed: int,
+        *,
+        participation: Participation = 1.0,
+        channel: Channel | None = None,
+        callbacks: Callbacks | None = None,
+        kept: Kept | None = None,
+        mark: Mapping[str, Any] | None = None,
+        server_threads: int | None = None,
+    ) -> None:
+        self.algorithm, self.meta, self.clients, self.rounds, self.seed = algorithm, meta, clients, rounds, seed
+        self.expected = check_fit(algorithm, meta)
+        self.participation, self.channel = participation, channel
+        self.callbacks = Callbacks(()) if callbacks is None else callbacks
+        self.kept, self.mark = kept, dict(mark or {})
+        if kept is not None:
+            self.mark |= {"participation": rule_name(participation), **(channel.fingerprint() if channel else {})}
+        self.server_threads = server_threads
+        self.snapshot: Snapshot | None = None
+
+    # ------------------------------------------------------------------------------------------------ a whole run
+    def run(self) -> Status:
+        """Run all rounds, from the start or from what was kept; what they left is in ``snapshot``."""
+        snapshot = self.begin()
+        while self._goes_on(snapshot):
+            if self.channel and not self.channel.affords(snapshot.next_round):
+                return "budget"
+            snapshot = self.follow(self.round(snapshot))
+        return self._status()
+
+    def stream(self, take: Callable[[Rounds, Snapshot], Snapshot]) -> Status:
+        """Run without rounds: ``take`` merges what came with :meth:`arrival`, or returns the snapshot it was given."""
+        snapshot = self.begin()
+        while self._goes_on(snapshot):
+            merged = take(self, snapshot)
+            snapshot = snapshot if merged is snapshot else self.follow(merged)
+        return self._status()
+
+    def _goes_on(self, snapshot: Snapshot) -> bool:
+        if snapshot.ended or snapshot.next_round >= self.rounds:
+            return False
+        if self.clients.stopped():
+            self.snapshot = replace(snapshot, ended="stopped")
+            if self.kept:
+                self.kept.save(self.snapshot)
+            return False
+        return True
+
+    def _status(self) -> Status:
+        assert self.snapshot is not None
+        return self.snapshot.ended or "rounds"  # type: ignore[return-value]
+
+    def begin(self) -> Snapshot:
+        """Make the first states, or take up those that were kept, and tell the callbacks."""
+        saved = self.kept.load(self.mark) if self.kept else None
+        if saved is None:
+            server, down = self.algorithm.init_server(self.meta, Round(self.seed, 0))
+            self.clients.begin(self.seed)
+            server = freeze(server) if self.clients.holds_server else None
+            snapshot = Snapshot(0, server, self.checked(down), {}, (), self.mark)
+            if self.kept:
+                # Noised uploads are kept from round 0 on: from another start they would answer another question.
+                self.kept.save(replace(snapshot, clients=self.clients.states()))
+        else:
+            if saved.next_round > self.rounds:
+                raise CheckpointError(
+                    f"The run that was kept has gone {saved.next_round} rounds, more than rounds={self.rounds}, and "
+                    "there is no way back. Ask for as many, or use another folder."
+                )
+            self.snapshot = snapshot = saved
+            self.clients.restore(saved.clients)
+        self.snapshot = snapshot
+        self.callbacks.start(self.algorithm, self.meta, self.rounds, snapshot.next_round)
+        return snapshot
+
+    def follow(self, snapshot: Snapshot) -> Snapshot:
+        """Tell a finished round to the callbacks, decide whether it was the last one, and keep it."""
+        stop = self.callbacks.round(snapshot.history[-1])  # they hear of the last round too
+        ended = ""
+        if self.clients.holds_server:
+            ended = "converged" if self.algorithm.converged(snapshot.server) else "stopped" if stop else ""
+        snapshot = replace(snapshot, ended=self.clients.decide(ended))
+        if self.kept and (snapshot.next_round % self.kept.every == 0 or snapshot.ended):
+            snapshot = replace(snapshot, clients=self.clients.states() or snapshot.clients)
+            self.kept.save(snapshot)
+            if self.channel:
+                self.channel.settled(snapshot.next_round)
+        self.snapshot = snapshot
+        return snapshot
+
+    def finish(self, status: Status, threads: int, features: tuple[str, ...] | None) -> Run:
+        """Let every client finish, and say what the run leaves behind."""
+        snapshot = self.snapshot
+        assert snapshot is not None
+        down = self.settled(snapshot.server, snapshot.down)
+        factors: dict[str, LocalFactors] = {}
+        scores: dict[str, Score] = {}
+        for name, kept, scores[name] in self.clients.end(down):
+            if kept is not None:
+                factors[name] = kept
+        about = {**environment(threads), **self.clients.about()}
+        privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
+        history = snapshot.history
+        return Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features, privacy)
+
+    # ------------------------------------------------------------------------------------------------- one round
+    def round(self, snapshot: Snapshot) -> Snapshot:
+        """Ask, receive, and let the server take its step."""
+        began, at = time.perf_counter(), Round(self.seed, snapshot.next_round)
+        at = replace(at, participants=participants(self.participation, at, self.meta.clients))
+        receiver = self.receiver(at, snapshot.down)
+        self.clients.exchange(snapshot.down, at, receiver)
+        if receiver.rejected and not receiver.present and self.clients.holds_server:
+            raise ProtocolError(
+                f"Every upload of round {at.index} was left out, so the run ends: {', '.join(receiver.rejected)} sent "
+                "NaN, infinity, or what cannot be true. Where all do, the settings let the method diverge."
+            )
+        return self.close(snapshot, receiver, at, began)
+
+    def arrival(self, snapshot: Snapshot, name: str, hand: Callable[[Receiving], None], began: float) -> Snapshot:
+        """Merge what one client sent, in a run without rounds; a bad upload changes nothing, and is named."""
+        at = Round(self.seed, snapshot.next_round, participants=(name,))
+        receiver = self.receiver(at, snapshot.down)
+        hand(receiver)
+        if receiver.rejected and self._only_rejected(snapshot, name):
+            raise ProtocolError(
+                f"The last upload of every client was left out, so the run ends: {', '.join(self.meta.clients)} sent "
+                "NaN, infinity, or what cannot be true. Where all do, the settings let the method diverge."
+            )
+        return self.close(snapshot, receiver, at, began)
+
+    def _only_rejected(self, snapshot: Snapshot, last: str) -> bool:
+        names = {last}
+        for record in reversed(snapshot.history):
+            if record.participants:
+                break
+            names.update(record.rejected)
+        return names.issuperset(self.meta.clients)
+
+    def receiver(self, at: Round, down: Tree) -> Receiving:
+        """Open a round for uploads."""
+        if self.channel is None:
+            return Receiver(self.expected, self.algorithm.doubt)
+        return self.channel.open(self.expected, at, down, encoded=self.clients.apart)
+
+    def close(self, snapshot: Snapshot, receiver: Receiving, at: Round, began: float) -> Snapshot:
+        """Take the server's step with what was received, and write the record; nothing received changes nothing."""
+        server, down, told = snapshot.server, snapshot.down, None
+        if self.clients.holds_server:
+            present = tuple(receiver.present)
+            if present:
+                combined = freeze(receiver.combined)
+                with limit_threads(self.server_threads):
+                    server, sent = self.algorithm.server_step(server, combined, replace(at, participants=present))
+                server, down = freeze(server), self.checked(sent)
+            rejected = tuple(sorted({*receiver.rejected, *self.algorithm.rejected(server)}))
+            traffic = self.clients.traffic(snapshot.down, at, receiver)
+            told = Told(present, rejected, *traffic, self.algorithm.report(server))
+        told, down = self.clients.publish(told, down)
+        seconds = time.perf_counter() - began
+        record = RoundRecord(
+            at.index, told.present, told.bytes_up, told.bytes_down, seconds, told.metrics or {}, told.rejected
+        )
+        record = self.clients.note(record, server, down)
+        self._warn(record, snapshot)
+        history = (*snapshot.history, record)
+        return replace(snapshot, next_round=at.index + 1, server=server, down=down, history=history)
+
+    def _warn(self, record: RoundRecord, snapshot: Snapshot) -> None:
+        """Name, once in a run, a client of whom an upload was left out."""
+        known = {name for past in snapshot.history for name in past.rejected} if record.rejected else ()
+        for name in record.rejected:
+            if name not in known and self.clients.speaks:
+                logger.warning("An upload of client %r was left out: it is not finite, or cannot be true.", name)
+
+    # ------------------------------------------------------------------------------------------------- downloads
+    def checked(self, down: Tree) -> Tree:
+        """Freeze a download, and refuse one that was not announced."""
+        if isinstance(down, Scatter):
+            down = Scatter({name: freeze(part) for name, part in down.items.items()})
+        else:
+            down = freeze(down)
+        for part in down.items.values() if isinstance(down, Scatter) else (down,):
+            check_message(part, self.expected)
+        return down
+
+    def settled(self, server: Tree, down: Tree) -> Tree:
+        """Let the server say what clients finish with, wherever it is."""
+        if type(self.algorithm).settle is Algorithm.settle:
+            return down
+        if self.clients.holds_server:
+            down = self.checked(self.algorithm.settle(server, down))
+        return self.clients.publish(Told(), down)[1]

@@ -1,0 +1,72 @@
+"""Who vouches for whose key: a party that others know signs the name and keys of one that they do not know yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.errors import DataError
+from fedfactor.federation.fingerprint import key_bytes
+from fedfactor.federation.keys import identity_secret, line_of_private, public_line, signing_key
+from fedfactor.federation.terms import Terms, TermsError
+from fedfactor.privacy.primitives import Identity, verify
+
+__all__ = ["read_public", "strangers", "vouch", "vouchers"]
+
+
+def read_public(path: str | Path) -> dict[str, str]:
+    """Read both public keys of a party from its ``.pub`` file."""
+    sign = signing_key(path)
+    return {"key": public_line(path), **({"sign": sign} if sign else {})}
+
+
+def vouch(terms: Terms, name: str, pub: str | Path, key: str | Path) -> str:
+    """Sign another party's name and keys with one's own; return the line that goes into its ``vouched``."""
+    line = line_of_private(key).split()[:2]
+    mine = [by for by, party in terms.content["parties"].items() if party["key"].split()[:2] == line]
+    if not mine:
+        raise TermsError(f"{key} is not the key of a party in this file: only parties can vouch for others.")
+    if name == mine[0]:
+        raise DataError("Nobody can vouch for its own key. Ask a party that the others know.")
+    signature = Identity(identity_secret(key)).sign(_message(terms, name, read_public(pub)))
+    return f"{mine[0]} {signature.hex()}"
+
+
+def vouchers(terms: Terms, name: str, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Name the known parties whose signatures of this party's name and keys are right."""
+    party = terms.content["parties"][name]
+    message = _message(terms, name, party)
+    found: list[str] = []
+    for line in party.get("vouched", ()):
+        by, _, text = line.rpartition(" ")
+        sign = known.get(by, {}).get("sign", "")
+        if by != name and sign and verify(bytes.fromhex(sign), bytes.fromhex(text), message):
+            found.append(by)
+    return found
+
+
+def strangers(terms: Terms, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Name what stands between these terms and the parties that one knows: new keys that nobody known vouches for.
+
+    A known party that left, or whose keys changed, is named too: with others in its place a sum would hide less.
+    """
+    parties = terms.content["parties"]
+    odd = [name for name, party in known.items() if name not in parties or not _same(parties[name], party)]
+    return sorted({*odd, *(name for name in parties if name not in known and not vouchers(terms, name, known))})
+
+
+def registry(terms: Terms) -> dict[str, dict[str, str]]:
+    """List the keys of all parties, as one keeps them once they are confirmed."""
+    return {
+        name: {"key": party["key"], "sign": party.get("sign", "")} for name, party in terms.content["parties"].items()
+    }
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(part, "") == other.get(part, "") for part in ("key", "sign"))
+
+
+def _message(terms: Terms, name: str, party: Mapping[str, Any]) -> bytes:
+    # The name of the federation is in it: the same name may be another party elsewhere.
+    return b"fedfactor vouch\0" + str(terms.content["federation"]["name"]).encode() + b"\0" + key_bytes(name, party)

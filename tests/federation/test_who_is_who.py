@@ -1,0 +1,194 @@
+"""A coordinator that hands out keys of its own, and what stops it."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedfactor.cli import app
+from fedfactor.core.errors import DataError
+from fedfactor.core.tree import leaves
+from fedfactor.core.wire import from_bytes
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.server import Server
+from fedfactor.federation import document, keys, setup
+from fedfactor.federation.fingerprint import WORDS, key_words, same_words, terms_words
+from fedfactor.federation.member import Member
+from fedfactor.federation.terms import Terms, TermsError
+from fedfactor.federation.trial import Trial
+from fedfactor.federation.vouching import read_public, strangers, vouch, vouchers
+from prove import _flower as real
+from tests.engines.mailroom import Mailroom
+
+pytest.importorskip("cryptography")
+run = CliRunner().invoke
+SECURE = {"protect": "secure-sum", "minimum_rows": 5, "allow": ["small-client"], "column_rows": 0}
+
+
+@pytest.fixture
+def trial(tmp_path):
+    changes = real.terms("PooledNMF", 2, tol=0.0, start="random")
+    changes["privacy"] = SECURE
+    return Trial(tmp_path / "all", real.write_rows(tmp_path), changes)
+
+
+def member(trial, name="north", toml=None):
+    return Member(toml or trial.toml, trial.root / f"{name}.key", trial.folder(name))
+
+
+def false_registry(trial, tmp_path):
+    """Write the file that north is sent: keys of the coordinator stand where those of south and west should."""
+    content = copy.deepcopy(dict(trial.terms.content))
+    for name in ("south", "west"):
+        keys.make_key(tmp_path / f"eve {name}.key", name)
+        content["parties"][name] = read_public(tmp_path / f"eve {name}.key.pub")
+    document.save(tmp_path / "north.toml", content)
+    return tmp_path / "north.toml"
+
+
+def mount(trial, tmp_path, **confirmed):
+    """Let the coordinator play south and west with rows that it knows; return the sums, and north's uploads."""
+    toml = false_registry(trial, tmp_path)
+    zero = np.load(trial.files["south"])
+    np.savez(tmp_path / "zero.npz", X=np.full_like(zero["X"], 1e-12), features=zero["features"])
+    seats = {"north": member(trial, toml=toml).sign_up(trial.files["north"], **confirmed)}
+    for name in ("south", "west"):
+        eve = Member(toml, tmp_path / f"eve {name}.key", tmp_path / f"eve {name}")
+        seats[name] = eve.sign_up(tmp_path / "zero.npz", confirmed=True)
+    sums, mine = [], []
+    post = Mailroom({name: RemoteClient(seat) for name, seat in seats.items()})
+    server = Server(tmp_path / "eve", Terms.read(toml).agreement(), Terms.read(toml).policy(), post)
+    step = type(server.algorithm).server_step
+
+    def spied(self, state, up, at):
+        sums.append(up)
+        mine.append(seats["north"].load().up)
+        return step(self, state, up, at)
+
+    type(server.algorithm).server_step = spied
+    try:
+        server.run()
+    finally:
+        type(server.algorithm).server_step = step
+    return sums, mine
+
+
+def test_with_false_keys_every_upload_is_read_and_without_the_words_nobody_signs_up(trial, tmp_path):
+    with pytest.raises(TermsError, match="Nobody but the coordinator says that these are the keys of south, west"):
+        mount(trial, tmp_path)
+    assert not trial.folder("north").exists()
+    # What the step is for: a party that says yes without having compared anything is read in every round.
+    (tmp_path / "again").mkdir()
+    sums, mine = mount(trial, tmp_path / "again", confirmed=True)
+    assert len(sums) == 2
+    for guess, true in zip(sums, mine, strict=True):
+        for (path, got), (_, right) in zip(leaves(guess), leaves(true), strict=True):
+            np.testing.assert_allclose(got, right, rtol=1e-3, atol=1e-6, err_msg=path)
+
+
+def test_words_of_a_false_registry_are_others(trial, tmp_path):
+    false = Terms.read(false_registry(trial, tmp_path))
+    honest = terms_words(trial.terms.fingerprint)  # what south reads aloud
+    assert not same_words(honest, terms_words(false.fingerprint))
+    join = ["join", str(tmp_path / "north.toml"), "--data", str(trial.files["north"]), "--folder",
+            str(tmp_path / "seat"), "--key", str(trial.root / "north.key"), "--yes"]  # fmt: skip
+    said = run(app, [*join, "--fingerprint", honest])
+    assert said.exit_code == 2
+    assert "Somebody holds another one" in said.output
+    said = run(app, join)  # no terminal, no words: --yes is no answer to that question
+    assert said.exit_code == 2
+    assert "--fingerprint" in said.output
+    assert not (tmp_path / "seat").exists()
+
+
+def test_words_hang_on_every_key_name_and_term(trial):
+    said = {terms_words(trial.terms.fingerprint)}
+    for change in ("rounds", "key", "name"):
+        content = copy.deepcopy(dict(trial.terms.content))
+        if change == "rounds":
+            content["run"]["rounds"] = 3
+        elif change == "key":
+            content["parties"]["west"]["sign"] = "ab" * 32
+        else:
+            content["parties"]["east"] = content["parties"].pop("west")
+        said.add(terms_words(Terms.of(content).fingerprint))
+    assert len(said) == 4
+    assert all(len(words.split()) == 12 for words in said)
+    assert len({word[:4] for word in WORDS}) == len(WORDS) == 256
+
+
+def test_a_party_that_confirmed_is_not_asked_again_until_somebody_changes(trial):
+    member(trial).sign_up(trial.files["north"], confirmed=True)
+    assert member(trial).unknown() == []
+    member(trial).sign_up(trial.files["north"])
+    content = copy.deepcopy(dict(trial.terms.content))
+    content["parties"]["west"]["sign"] = "ab" * 32
+    document.save(trial.toml, content)
+    assert member(trial).unknown() == ["west"]
+    with pytest.raises(TermsError, match="keys of west"):
+        member(trial).sign_up(trial.files["north"], accept_changes=True)
+
+
+def test_without_a_secure_sum_nobody_is_asked(tmp_path):
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 2))
+    assert member(trial).unknown() == []
+    member(trial).sign_up(trial.files["north"])
+
+
+def test_a_fourth_hospital_comes_in_by_the_word_of_a_known_one(trial, tmp_path):
+    for name in trial.files:
+        member(trial, name).sign_up(trial.files[name], confirmed=True)
+    keys.make_key(tmp_path / "east.key", "east")
+    pub = tmp_path / "east.key.pub"
+    line = vouch(trial.terms, "east", pub, trial.root / "south.key")
+    (tmp_path / "east.vouched").write_text(line)
+    terms = setup.admit(trial.toml, "east", pub, [tmp_path / "east.vouched"])
+    assert vouchers(terms, "east", trial.terms.content["parties"]) == ["south"]
+    for name in ("north", "west"):  # no call: south's key is known there
+        assert member(trial, name).unknown() == []
+        member(trial, name).sign_up(trial.files[name], accept_changes=True)
+    # Another key under the same signature, or a signature of somebody unknown, is worth nothing.
+    content = copy.deepcopy(dict(terms.content))
+    keys.make_key(tmp_path / "eve.key", "east")
+    content["parties"]["east"] |= read_public(tmp_path / "eve.key.pub")
+    known = {name: trial.terms.content["parties"][name] for name in trial.files}
+    assert strangers(Terms.of(content), known) == ["east"]
+    with pytest.raises(DataError, match="Not all of what vouches"):
+        setup.admit(trial.toml, "east", tmp_path / "eve.key.pub", [tmp_path / "east.vouched"])
+    with pytest.raises(TermsError, match="only parties can vouch"):
+        vouch(trial.terms, "east", pub, tmp_path / "eve.key")
+    with pytest.raises(DataError, match="its own key"):
+        vouch(trial.terms, "south", trial.root / "south.key.pub", trial.root / "south.key")
+
+
+def test_nobody_known_may_leave_under_the_word_of_another(trial, tmp_path):
+    known = {name: trial.terms.content["parties"][name] for name in trial.files}
+    content = copy.deepcopy(dict(trial.terms.content))
+    del content["parties"]["west"]
+    assert strangers(Terms.of(content), known) == ["west"]
+
+
+def test_vouching_on_the_command_line(trial, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = run(app, ["keygen", "east"])
+    words = key_words("east", read_public("east.key.pub"))
+    assert words in said.output
+    ask = ["vouch", str(trial.toml), "east", "east.key.pub", "--key", str(trial.root / "south.key")]
+    assert run(app, [*ask, "--fingerprint", "acorn actor album alpine amber anchor"]).exit_code == 2
+    said = run(app, [*ask, "--fingerprint", words.upper()])
+    assert said.exit_code == 0, said.output
+    add = ["federation", "add", str(trial.toml), "east", "east.key.pub", "--vouched", "east.vouched"]
+    assert run(app, add).exit_code == 0
+    said = run(app, ["federation", "show", str(trial.toml)])
+    assert f"east: {words}" in said.output
+
+
+def test_a_run_after_the_words_were_compared(trial, tmp_path):
+    seats = {n: member(trial, n).sign_up(f, confirmed=True) for n, f in trial.files.items()}
+    post = Mailroom({name: RemoteClient(seat) for name, seat in seats.items()})
+    Server(tmp_path / "server", trial.terms.agreement(), trial.terms.policy(), post).run()
+    result = from_bytes((trial.folder("west") / "result" / "factors.safetensors").read_bytes())
+    assert result["factors"].V.shape == (3, 12)

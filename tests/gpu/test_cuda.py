@@ -1,0 +1,132 @@
+"""Every algorithm that takes tensors, on a CUDA card: what clients send must be what they send on the processor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor import algorithms
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import Round, download_for
+from fedfactor.core.tree import leaves, to_numpy
+from fedfactor.kernels import cuda
+from fedfactor.kernels.nmf.one_pass import one_pass
+from fedfactor.kernels.nmf.steps import solve_rows
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+
+ALGORITHMS = {
+    "PooledNMF": lambda: algorithms.PooledNMF(4),
+    "PooledNMF, random start": lambda: algorithms.PooledNMF(4, start="random"),
+    "PooledNMF, penalties": lambda: algorithms.PooledNMF(4, alpha_U=0.01, l1_ratio=0.5),
+    "PooledNMF, own components": lambda: algorithms.PooledNMF(4, n_private=1),
+    "PooledNMF, counts": lambda: algorithms.PooledNMF(4, loss="kullback-leibler"),
+    "FNMF": lambda: algorithms.FNMF(4),
+    "FedAvgNMF": lambda: algorithms.FedAvgNMF(4),
+    "FedProxNMF": lambda: algorithms.FedProxNMF(4),
+    "OneShotNMF": lambda: algorithms.OneShotNMF(4),
+    "DistributedNMF": lambda: algorithms.DistributedNMF(4),
+    "FELB": lambda: algorithms.FELB(4),
+    "FALB": lambda: algorithms.FALB(4),
+    "PooledBMF": lambda: algorithms.PooledBMF(4),
+}
+BINARY = ("FELB", "FALB", "PooledBMF")
+
+
+def rows(name, n=900, m=70):
+    rng = np.random.default_rng(0)
+    U, V = rng.random((n, 4)), rng.random((4, m)) ** 4
+    X = U @ V + 0.05 * rng.random((n, m))
+    return (X > np.median(X)).astype(np.float32) if name in BINARY else X.astype(np.float32)
+
+
+def first_upload(algorithm, data):
+    """Return what one owner sends first."""
+    federation = Federation(data)
+    meta = federation.prepare(algorithm.domain)
+    algorithm.check(meta)
+    at = Round(3, 0)
+    _, down = algorithm.init_server(meta, at)
+    name = meta.clients[0]
+    shard, here = federation.shard(name), Round(3, 0, client=name)
+    state = algorithm.init_client(shard, meta, here)
+    return algorithm.client_step(shard, state, download_for(down, name), here)[1]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_first_upload_is_that_of_the_processor(name):
+    X = rows(name)
+    here = first_upload(ALGORITHMS[name](), {"a": X[:500], "b": X[500:]})
+    there = first_upload(ALGORITHMS[name](), {"a": torch.tensor(X[:500]).cuda(), "b": torch.tensor(X[500:]).cuda()})
+    for (path, mine), (_, theirs) in zip(leaves(here), leaves(there), strict=True):
+        mine, theirs = to_numpy(mine).astype(np.float64), to_numpy(theirs).astype(np.float64)
+        # One shot is hundreds of steps from the same start, which carry rounding further.
+        assert np.abs(mine - theirs).max() <= (3e-2 if name == "OneShotNMF" else 1e-3) * np.abs(mine).max(), path
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_run_goes_through(name):
+    X = rows(name)
+    owners = {f"owner {i}": torch.tensor(part).cuda() for i, part in enumerate(np.array_split(X, 5))}
+    run = fedfactor.run(ALGORITHMS[name](), owners, rounds=5, seed=1)
+    assert np.isfinite(to_numpy(run.V)).all()
+    assert run.V.is_cuda
+
+
+@pytest.mark.parametrize("k", [1, 5, 20, 33, 50, 100])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+def test_kernels_are_plain_products(k, kind):
+    torch.manual_seed(0)
+    X = torch.rand(3001, 203, device="cuda").to(getattr(torch, kind))
+    V, Ut = torch.rand(k, 203, device="cuda"), torch.rand(k, 3001, device="cuda")
+    wide = X.double()
+    for stored in (X, X.T.contiguous().T):
+        assert close(cuda.cross(stored, V), V.double() @ wide.T) < 1e-5
+        assert close(cuda.sums(Ut, stored), Ut.double() @ wide) < 1e-6
+
+
+@pytest.mark.parametrize("k", [1, 5, 20, 50, 100, 200])
+@pytest.mark.parametrize("tol", [0.0, 0.1])
+def test_sweeps_are_those_of_the_processor(k, tol):
+    rng = np.random.default_rng(0)
+    X, V, W = (rng.random(shape) for shape in ((701, 3 * k + 5), (k, 3 * k + 5), (701, k)))
+    expected = solve_rows(W, V @ V.T, X @ V.T, sweeps=7, tol=tol, l1=0.1, l2=0.2)
+    there = [torch.tensor(part, dtype=torch.float32).cuda() for part in (W, V @ V.T, X @ V.T)]
+    got = solve_rows(*there, sweeps=7, tol=tol, l1=0.1, l2=0.2)
+    far = np.abs(got.double().cpu().numpy() - expected).max(axis=1) / expected.max()
+    # Where a row stops is decided by a comparison that rounding may turn.
+    assert (far < 1e-3).mean() > (0.99 if tol else 0.999)
+
+
+def test_sparse_rows():
+    torch.manual_seed(0)
+    dense = torch.rand(2000, 300, device="cuda") * (torch.rand(2000, 300, device="cuda") < 0.1)
+    V, U = torch.rand(20, 300, device="cuda"), torch.zeros(2000, 20, device="cuda")
+    one, other = one_pass(dense.to_sparse_csr(), V, U, sweeps=5), one_pass(dense, V, U, sweeps=5)
+    for part, same in zip(one, other, strict=True):
+        assert close(part, same.double()) < 1e-4
+    run = fedfactor.run(algorithms.PooledNMF(5), {"a": dense.to_sparse_csr()}, rounds=5, seed=0)
+    assert run.V.is_cuda
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("tf32", [False, True])
+def test_the_account_of_the_error_is_exact(kind, tf32):
+    torch.manual_seed(0)
+    U, V = torch.rand(20_000, 10, device="cuda") ** 4, torch.rand(10, 500, device="cuda") ** 4
+    X = (U @ V) * (1 + 0.1 * torch.rand(20_000, 500, device="cuda"))
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    try:
+        run = fedfactor.run(algorithms.PooledNMF(10), {"a": X.to(getattr(torch, kind))}, rounds=20, seed=0)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    U, V = run.factors["a"].U.double(), run.V.double()
+    exact = float((X.double() - U @ V).norm() / X.double().norm())
+    assert run.history[-1].metrics["relative_error"] == pytest.approx(exact, rel=1e-3 if kind == "float32" else 5e-3)
+
+
+def close(got, expected):
+    return float((got.double() - expected).abs().max() / expected.abs().max())

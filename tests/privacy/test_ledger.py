@@ -1,0 +1,223 @@
+"""Books of a data set: a budget that holds, lines that cannot vanish, and noise that is drawn once."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import shutil
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor.algorithms import PooledNMF
+from fedfactor.core.chain import ChainError
+from fedfactor.core.errors import CheckpointError
+from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.privacy import Ledger
+from fedfactor.privacy.ledger import BudgetError, Entry
+
+pytest.importorskip("dp_accounting")
+pytest.importorskip("cryptography")
+PUBLIC = {"row_bound": 3.0, "rows": 600}
+
+
+def owners(seed=0):
+    rng = np.random.default_rng(seed)
+    V = rng.random((3, 8))
+    return {f"c{i}": rng.exponential(size=(120, 3)) @ V for i in range(5)}
+
+
+def entry(index, run="run", **more):
+    return Entry(run, index, 20.0, "row", **more)
+
+
+def filled(path, n=5):
+    ledger = Ledger(path, epsilon=1.0)
+    for index in range(n):
+        ledger.debit(entry(index))
+    return ledger
+
+
+@pytest.mark.parametrize("how", ["first", "middle", "last", "all", "edited", "budget", "shortened"])
+def test_lines_that_change_or_vanish_are_noticed(tmp_path, how):
+    """A middle line that did not end in a brace was left out in silence: ε 1.0 became 0.69."""
+    path = tmp_path / "books.jsonl"
+    filled(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    changed = {
+        "first": lines[1:], "middle": lines[:2] + lines[3:], "last": lines[:-1], "all": [],
+        "edited": [line.replace(b"20.0", b"90.0") for line in lines],
+        "budget": [lines[0].replace(b'"epsilon": 1.0', b'"epsilon": 9.0'), *lines[1:]],
+        "shortened": [*lines[:2], lines[2][:-5] + b"\n", *lines[3:]],
+    }[how]  # fmt: skip
+    path.write_bytes(b"".join(changed))
+    for look in (lambda: Ledger(path), lambda: Ledger(path).epsilon(), lambda: Ledger(path).debit(entry(9))):
+        with pytest.raises(ChainError, match="changed by somebody"):
+            look()
+
+
+def test_the_budget_is_in_the_file(tmp_path):
+    path = tmp_path / "books.jsonl"
+    filled(path)
+    assert Ledger(path).budget == 1.0
+    with pytest.raises(BudgetError, match="more than ε = 1"):
+        Ledger(path).debit(Entry("other", 0, 0.5, "row"))
+    with pytest.raises(BudgetError, match="raise_budget"):
+        Ledger(path, epsilon=2.0)
+    assert Ledger(path, epsilon=0.5).budget == 0.5
+    Ledger(path).raise_budget(20.0)
+    Ledger(path).debit(Entry("other", 0, 0.5, "row"))
+    assert Ledger(path).budget == 20.0
+
+
+def test_books_belong_to_their_rows(tmp_path):
+    path = tmp_path / "books.jsonl"
+    asked = fedfactor.dp(1.0, ledger=path, **PUBLIC)
+    fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=asked)
+    with pytest.raises(BudgetError, match="books of other rows"):
+        fedfactor.run(PooledNMF(3), owners(1), rounds=2, privacy=asked)
+    books = Ledger(path)
+    books.take_over(owners(1))
+    with pytest.raises(BudgetError, match="Not even one round"):  # what was spent stays spent
+        fedfactor.run(PooledNMF(3), owners(1), rounds=2, privacy=asked)
+
+
+def test_seeded_noise_is_not_paid_with(tmp_path):
+    """It counted as ε = 1.0, and must be infinite: whoever knows the seed takes it off."""
+    path = tmp_path / "books.jsonl"
+    seeded = fedfactor.dp(1.0, ledger=path, noise_seed=3, **PUBLIC)
+    run = fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=seeded)
+    assert Ledger(path).epsilon() == math.inf
+    assert Ledger(path).epsilon(as_if=True) <= 1
+    assert run.privacy["void"]
+    with pytest.raises(BudgetError, match="from a seed"):
+        fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=fedfactor.dp(1.0, ledger=path, **PUBLIC))
+    real = tmp_path / "real.jsonl"
+    fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=fedfactor.dp(0.5, ledger=real, **PUBLIC))
+    with pytest.raises(BudgetError, match="from a seed"):
+        Ledger(real).debit(entry(0, "seeded", simulation=True))
+
+
+def test_older_books_go_on_as_a_chain(tmp_path):
+    path = tmp_path / "books.jsonl"
+    old = [
+        {"run": "a", "round": i, "noise_multiplier": 9.0, "unit": "row", "sampling": 1.0, "what": "sum",
+         "algorithm": "PooledNMF", "proven": True, "simulation": False, "date": "2026-01-01"} for i in range(3)
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in old))
+    spent = Ledger(path).epsilon()
+    assert 0 < spent < 2
+    Ledger(path, epsilon=5.0).debit(entry(0, "b"))
+    assert len(Ledger(path).entries()) == 4
+    assert Ledger(path).epsilon() > spent
+    assert Ledger(path).budget == 5.0
+    path.write_bytes(path.read_bytes().replace(b"9.0", b"8.0"))
+    with pytest.raises(ChainError):
+        Ledger(path).entries()
+
+
+# ------------------------------------------------------------------------------------------------- noise is drawn once
+def begin(folder, books, stop=2, rounds=6, every=10, **more):
+    """Run, killed after some rounds."""
+
+    def crash(record):
+        if record.index == stop:
+            raise KeyboardInterrupt
+
+    privacy = fedfactor.dp(1.0, ledger=books, **PUBLIC)
+    options = {"rounds": rounds, "seed": 0, "privacy": privacy, "checkpoint": Checkpoint(folder, every), **more}
+    if stop is None:
+        return fedfactor.run(PooledNMF(3), owners(), **options)
+    with pytest.raises(KeyboardInterrupt):
+        fedfactor.run(PooledNMF(3), owners(), callbacks=[crash], **options)
+    return None
+
+
+@pytest.mark.parametrize("noise", ["distributed", "local"])
+def test_copies_of_an_unfinished_folder_do_not_go_on(tmp_path, noise):
+    """Three plain copies gave three results with different noise, and the ledger said ε = 1.0."""
+    books = tmp_path / "books.jsonl"
+    privacy = fedfactor.dp(1.0, ledger=books, noise=noise, **PUBLIC)
+    begin(tmp_path / "run", books, every=1, privacy=privacy)
+    for name in ("copy", "backup"):
+        shutil.copytree(tmp_path / "run", tmp_path / name)
+        with pytest.raises(CheckpointError, match="is a copy"):
+            begin(tmp_path / name, books, None, every=1, privacy=privacy)
+    run = begin(tmp_path / "run", books, None, every=1, privacy=privacy)
+    assert run.rounds == 6
+    assert Ledger(books).epsilon() <= 1
+    shutil.rmtree(tmp_path / "run")
+    shutil.move(tmp_path / "copy", tmp_path / "run")  # put back from a copy: rounds since then are not known here
+    with pytest.raises(CheckpointError, match="is a copy"):
+        begin(tmp_path / "run", books, None, every=1, privacy=privacy)
+
+
+@pytest.mark.parametrize("gone", ["parcels", "outbox", "some"])
+def test_a_sealed_round_without_its_parcels_is_not_drawn_again(tmp_path, gone):
+    """Six runs with files of the outbox removed: ε = 1.0 was told, 2.64 was true."""
+    books = tmp_path / "books.jsonl"
+    begin(tmp_path / "run", books)
+    files = sorted((tmp_path / "run" / "outbox").glob("*.safetensors"))
+    if gone == "outbox":
+        shutil.rmtree(tmp_path / "run" / "outbox")
+    for file in files if gone == "parcels" else files[3:4] if gone == "some" else []:
+        file.unlink()
+    with pytest.raises(CheckpointError, match="must not be drawn for it again"):
+        begin(tmp_path / "run", books, None)
+
+
+def test_whoever_deletes_the_releases_too_pays_again(tmp_path):
+    books = tmp_path / "books.jsonl"
+    begin(tmp_path / "run", books)
+    before = len(Ledger(books).entries())
+    shutil.rmtree(tmp_path / "run" / "outbox")
+    for file in (tmp_path / "run").glob("*"):
+        file.unlink()
+    assert begin(tmp_path / "run", books, None).status == "budget"  # a new run, which what is left does not pay for
+    assert len(Ledger(books).entries()) > before
+    assert Ledger(books).epsilon() <= 1
+
+
+def test_a_flipped_bit_in_the_outbox_is_noticed(tmp_path):
+    books = tmp_path / "books.jsonl"
+    begin(tmp_path / "run", books)
+    file = sorted((tmp_path / "run" / "outbox").glob("*.safetensors"))[0]
+    data, rng = file.read_bytes(), np.random.default_rng(0)
+    for _ in range(10):
+        bit = int(rng.integers(8 * len(data)))
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(changed)
+        with pytest.raises(CheckpointError):
+            begin(tmp_path / "run", books, None)
+    file.write_bytes(data)
+    assert begin(tmp_path / "run", books, None).rounds == 6
+
+
+def _hold(folder, ready, done):
+    from pathlib import Path
+
+    from fedfactor.privacy.outbox import Outbox, run_name
+
+    box = Outbox(Path(folder), run_name(Path(folder)))
+    ready.set()
+    done.wait(60)
+    del box
+
+
+def test_two_processes_do_not_work_in_one_folder(tmp_path):
+    """Both finished, with different V's, and one set of entries in the ledger."""
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(str(tmp_path / "run"), ready, done))
+    other.start()
+    try:
+        assert ready.wait(60)
+        with pytest.raises(CheckpointError, match="Another process is at work"):
+            begin(tmp_path / "run", tmp_path / "books.jsonl", None)
+    finally:
+        done.set()
+        other.join()
+    assert begin(tmp_path / "run", tmp_path / "books.jsonl", None).rounds == 6
