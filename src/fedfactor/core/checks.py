@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -230,9 +230,10 @@ def as_real(X: Any, where: str = "") -> Any:
             f"{f'{where}: the' if where else 'The'} values are not real numbers but {what} ({X.dtype}): "
             f"{'Complex data not supported. ' if kind == 'c' else ''}{remedy}."
         )
-    real = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
+    real: Any = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
     # A cast map is no map any more, though NumPy keeps calling it one.
-    return np.asarray(real) if isinstance(real, np.memmap) and real is not X else real
+    mapped = isinstance(real, np.memmap) and real is not X
+    return np.asarray(cast("Any", real)) if mapped else real
 
 
 def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:
@@ -312,7 +313,9 @@ def check_values(
     return largest
 
 
-def _place(X: Any, wrong: Any, features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None) -> str:
+def _place(
+    X: Any, wrong: Callable[[Any], Any], features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None
+) -> str:
     """Say in which row and column the first wrong cell lies; nothing for arrays that NumPy does not hold."""
     if is_sparse(X):
         cells = X.tocoo()
@@ -320,7 +323,7 @@ def _place(X: Any, wrong: Any, features: tuple[str, ...] | None, row_ids: tuple[
         if not len(found):
             return ""
         row, column = int(cells.coords[0][found[0]]), int(cells.coords[1][found[0]])
-    elif isinstance(X, np.ndarray):
+    elif library(X) == "numpy":
         row, column = next(
             ((i, int(hits[0])) for i in range(len(X)) if len(hits := np.flatnonzero(wrong(X[i])))), (-1, -1)
         )
