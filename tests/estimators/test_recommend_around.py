@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_val_score
 import fedfactor
 from fedfactor import FCF, DataError, PooledCF, PooledEASE, PooledRidge, evaluate
 from fedfactor.data import ItemTable, leave_last_out
-from fedfactor.estimators._users import UnknownWarning
+from fedfactor.data.user_table import UnknownWarning
 from tests.algorithms.test_fedsplit import planted
 
 
@@ -124,6 +124,8 @@ def test_a_file_of_one_owner_holds_nothing_of_the_others(model, tmp_path):
     again = PooledCF.load(tmp_path / "one")
     users = model.users_[name][:3].tolist()
     np.testing.assert_array_equal(again.recommend(users, n=4)[0], model.recommend(users, n=4)[0])
+    some = {1003: 5.0, 1010: 1.0}
+    np.testing.assert_array_equal(again.fold_in(some).recommend(n=3)[0], model.fold_in(some).recommend(n=3)[0])
     other = next(each for each in model.users_ if each != name)
     assert other not in again.tables_
     assert (tmp_path / "one").stat().st_mode & 0o077 == 0

@@ -32,7 +32,10 @@ KNOWN = {
 
 def modules() -> list[str]:
     """Name the modules whose estimators have made signatures."""
-    return sorted({getattr(estimators, name).__module__.rpartition(".")[2] for name in estimators.__all__})
+    offered = [getattr(estimators, name) for name in estimators.__all__]
+    return sorted(
+        {each.__module__.rpartition(".")[2] for each in offered if inspect.isclass(each) and issubclass(each, Face)}
+    )
 
 
 def stub(name: str) -> str:

@@ -87,7 +87,7 @@ def test_kernels_are_plain_products(k, kind):
         assert close(cuda.sums(Ut, stored), Ut.double() @ wide) < 1e-6
 
 
-@pytest.mark.parametrize("k", [1, 5, 20, 50, 100])
+@pytest.mark.parametrize("k", [1, 5, 20, 50, 100, 200])
 @pytest.mark.parametrize("tol", [0.0, 0.1])
 def test_sweeps_are_those_of_the_processor(k, tol):
     rng = np.random.default_rng(0)

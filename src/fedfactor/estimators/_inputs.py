@@ -81,7 +81,7 @@ def _fits_single(X: Any) -> bool:
     )
 
 
-def _named_matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
+def _named_matrix(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Take a matrix with names beside it (a table as read, AnnData) as scikit-learn takes a frame."""
     rows, features = as_matrix(X)
     known = getattr(estimator, "feature_names_in_", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import pickle
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,10 +19,11 @@ from fedfactor.core.run import Run
 from fedfactor.data.interactions import Interactions, interactions_of
 from fedfactor.data.partition import split_evenly
 from fedfactor.data.ratings import Ratings, column_named, ratings_of
+from fedfactor.data.user_table import UserTable, new_ratings, note_unknown, number_of_items
 from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
-from fedfactor.estimators._users import UserTable, new_ratings, note_unknown, number_of_items
+from fedfactor.estimators._model_file import read_model, write_model
 
 
 class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
@@ -239,19 +239,12 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
                 f"This model holds users and ratings of {len(self.tables_)} owners. Say whose file it is to be: "
                 f"save(path, client={next(iter(self.tables_))!r})."
             )
-        kept = self.of_owner(next(iter(self.tables_)) if client is None else client)
-        where = Path(path)
-        descriptor = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            pickle.dump(kept, file)
+        write_model(self, next(iter(self.tables_)) if client is None else str(client), Path(path))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that :meth:`save` wrote. Open only files of your own: reading one can run code."""
-        found = pickle.loads(Path(path).read_bytes())
-        if not isinstance(found, cls):
-            raise DataError(f"{os.fspath(path)} holds a {type(found).__name__}, not a {cls.__name__}.")
-        return found
+        """Read a model that :meth:`save` wrote; settings of engine and privacy are not kept."""
+        return read_model(cls, Path(path))
 
     def fold_in(self, ratings: Any, *, client: str | None = None) -> UserTable:
         """Find factors of users who were not in fit, from the items' side of the model alone; nothing is sent.
@@ -342,7 +335,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
                 for user in table.users.tolist():
                     homes[user] = (*homes.get(user, ()), name)
             self._homes = homes
-        return self._homes
+        return self._homes or {}
 
     def _by_owner(self, users: list[Any], client: str | None, *, strangers: bool = False) -> dict[str, list[int]]:
         """Sort positions of users by owner; strangers go to the owner of most users, or are refused."""

@@ -11,10 +11,9 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.run import Run
 from fedfactor.data.ratings import Ratings
+from fedfactor.data.user_table import WeightTable
 from fedfactor.estimators._face import face
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
-from fedfactor.estimators._users import UserTable, number_of_items
-from fedfactor.kernels.ratings.top_items import best_by_blocks
 from fedfactor.privacy.dp import DP
 
 
@@ -67,39 +66,6 @@ class FCF(FederatedRecommender):
 @face(algorithms.FedMF, n_components=8)
 class FedMF(FederatedRecommender):
     """Matrix factorization with biases by federated gradient descent: an iterative baseline."""
-
-
-class WeightTable(UserTable):
-    """Users whose scores are what they touched times weights between items; items without weights are on no list."""
-
-    def best(
-        self,
-        rows: np.ndarray,
-        n: int,
-        exclude_seen: bool = True,
-        allowed: np.ndarray | None = None,
-        shrink: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
-        n, U, idle = number_of_items(n, self.V.shape[1]), self.U[rows], ~self.V.any(axis=0)
-        closed = idle if allowed is None else idle | ~allowed
-
-        def scores(some: slice) -> np.ndarray:
-            block = np.asarray(U[some] @ self.V)
-            block[:, closed] = -np.inf
-            return block
-
-        return best_by_blocks(scores, self.seen[rows], n, skip_seen=exclude_seen)
-
-    def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for some columns, the n others that tell most about them."""
-        if self.V.shape[0] != self.V.shape[1]:
-            return super().similar(columns, n)
-        weights = np.array(self.V[:, columns].T)
-        weights[:, ~self.V.any(axis=0)] = -np.inf
-        weights[np.arange(len(columns)), columns] = -np.inf
-        order = np.argsort(-weights, axis=1, kind="stable")[:, : number_of_items(n, self.V.shape[1])]
-        return order, np.take_along_axis(weights, order, axis=1)
 
 
 @face(algorithms.PooledEASE, without=("scale",))

@@ -6,9 +6,9 @@ import numpy as np
 from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
 from fedfactor.data.ratings import Ratings
+from fedfactor.data.user_table import WeightTable
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
-from fedfactor.estimators._users import UserTable
 
 class FedSPLIT(FederatedRecommender):
     n_components: int
@@ -191,17 +191,6 @@ class FedMF(FederatedRecommender):
         scale: tuple[float, float] | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
-
-class WeightTable(UserTable):
-    def best(
-        self,
-        rows: np.ndarray,
-        n: int,
-        exclude_seen: bool = True,
-        allowed: np.ndarray | None = None,
-        shrink: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-    def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]: ...
 
 class PooledEASE(FederatedRecommender):
     low_rank: int | None

@@ -80,15 +80,16 @@ def sums(Ut: Array, X: Array) -> Array:
     if str(X.layout) == "torch.sparse_csr":
         return _gather(*_turned(X), Ut.T.contiguous()).to(torch.float64)
     half, KP = str(X.dtype) in _HALVES, _padded(k)
-    BN, BM, warps, stages = run.sums_tile(KP, half)
+    BN, BM, warps, stages, by_columns = run.sums_tile(KP, half)
     columns = -(-m // BM)
     parts = max(1, min(-(-n // (4 * BN)), -(-1024 // columns)))
     rows = -(-n // (parts * BN)) * BN
     parts = -(-n // rows)
     out = torch.empty((parts, k, m), dtype=torch.float32, device=X.device)
     run.sums_kernel[(columns, parts)](
-        X, Ut, out, n, m, rows, *X.stride(), k, KP=KP, BN=BN, BM=BM, HALF=half, num_warps=warps, num_stages=stages
-    )
+        X, Ut, out, n, m, rows, *X.stride(), k,
+        KP=KP, BN=BN, BM=BM, HALF=half, COLUMNS=by_columns, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
     return out.sum(0, dtype=torch.float64)
 
 
@@ -100,13 +101,12 @@ def sweep(Wt: Array, G: Array, Bt: Array, *, sweeps: int, l1: float = 0.0, tol: 
     assert run is not None
     k, n = Wt.shape
     Wt, Bt, G = Wt.contiguous(), Bt.contiguous(), G.to(Wt.dtype).contiguous()
-    h = torch.diagonal(G)
-    inverse = torch.where(h > 0, 1 / torch.where(h > 0, h, torch.ones_like(h)), torch.zeros_like(h))
     out = torch.empty_like(Wt)
     KP = _padded(k)
-    BLOCK, warps = run.sweep_tile(KP, n)
+    # One warp has 32 rows, each of them in the registers of one thread.
+    BLOCK, warps = (128, 4) if KP == 64 and n > 50_000 else (32, 1)
     (run.sweep_few_kernel if KP <= 32 else run.sweep_kernel)[(-(-n // BLOCK),)](
-        Wt, Bt, G, inverse, out, n, sweeps, float(l1), float(tol) ** 2,
+        Wt, Bt, G, out, n, sweeps, float(l1), float(tol) ** 2,
         K=k, KP=KP, BLOCK=BLOCK, TRACK=tol > 0, num_warps=warps,
     )  # fmt: skip
     return out

@@ -7,18 +7,19 @@ import triton.language as tl
 
 
 def cross_tile(KP: int, half: bool) -> tuple[int, int, int, int]:
-    """Return rows and columns of a block, warps, and stages of reading ahead."""
-    return (128, 64, 4, 3) if half or KP <= 32 else (128, 32, 8, 3)
+    """Return rows and columns of a block, warps, and stages of reading ahead: the fastest of some on an H200."""
+    if KP > 64:
+        return 128, 32, 8, 2
+    return (128, 64, 4, 3) if half or KP <= 32 else (128, 32, 4, 3)
 
 
-def sums_tile(KP: int, half: bool) -> tuple[int, int, int, int]:
-    """Return rows and columns of a block, warps, and stages of reading ahead."""
-    return (64, 128, 4, 3)
-
-
-def sweep_tile(KP: int, n: int) -> tuple[int, int]:
-    """Return rows of a block, and warps; few rows are spread over more blocks."""
-    return (128, 4) if n > 50_000 else (32, 1 if KP > 32 else 4)
+def sums_tile(KP: int, half: bool) -> tuple[int, int, int, int, bool]:
+    """Return rows and columns of a block, warps, stages, and whether columns, not components, come first."""
+    if KP > 64:
+        return 32, 64, 8, 2, True
+    if half:
+        return (64, 128, 8, 3, True) if KP <= 32 else (64, 128, 4, 3, False)
+    return (32, 128, 4, 3, KP > 32)
 
 
 @triton.jit
@@ -46,13 +47,13 @@ def cross_kernel(
 @triton.jit
 def sums_kernel(
     X, U, out, n, m, part, down, right, K,
-    KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, HALF: tl.constexpr,
+    KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, HALF: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Write UᵀX of one part of the rows and a block of columns."""
     cols = tl.program_id(0) * BM + tl.arange(0, BM)
     comps = tl.arange(0, KP)
     first = tl.program_id(1) * part
-    acc = tl.zeros([KP, BM], tl.float32)
+    acc = tl.zeros([BM, KP] if COLUMNS else [KP, BM], tl.float32)
     for i in range(first, min(first + part, n), BN):
         rows = (i + tl.arange(0, BN)).to(tl.int64)
         x = tl.load(X + rows[:, None] * down + cols[None, :] * right, (rows < n)[:, None] & (cols < m)[None, :], 0.0)
@@ -60,10 +61,17 @@ def sums_kernel(
         # Matrix units cut off digits of a sum that they keep; added here, it is rounded.
         if HALF:
             high = u.to(x.dtype)
-            some = tl.dot(tl.trans(high), x)
-            acc += tl.dot(tl.trans((u - high.to(tl.float32)).to(x.dtype)), x, some)
+            low = (u - high.to(tl.float32)).to(x.dtype)
+            if COLUMNS:
+                acc += tl.dot(tl.trans(x), low, tl.dot(tl.trans(x), high))
+            else:
+                acc += tl.dot(tl.trans(low), x, tl.dot(tl.trans(high), x))
+        elif COLUMNS:
+            acc += tl.dot(tl.trans(x), u, input_precision="tf32x3")
         else:
             acc += tl.dot(tl.trans(u), x, input_precision="tf32x3")
+    if COLUMNS:
+        acc = tl.trans(acc)
     place = out + (tl.program_id(1) * K + comps[:, None]).to(tl.int64) * m + cols[None, :]
     tl.store(place, acc, (comps < K)[:, None] & (cols < m)[None, :])
 
@@ -86,39 +94,41 @@ def gather_kernel(starts, places, data, D, out, n, K, KP: tl.constexpr, BLOCK: t
 
 @triton.jit
 def sweep_few_kernel(
-    W, B, G, inverse, out, n, sweeps, l1, tol2,
+    W, B, G, out, n, sweeps, l1, tol2,
     K: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, TRACK: tl.constexpr,
 ):  # fmt: skip
-    """Sweep over up to 32 components: the slopes of all are kept up to date."""
+    """Sweep over up to 32 components, the slopes of which are kept up to date in the registers of one thread a row.
+
+    A first time round, in which nothing moves, takes what the start explains off the products.
+    """
     rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     comps = tl.arange(0, KP)
-    place = comps[None, :].to(tl.int64) * n + rows[:, None]
-    there = (comps < K)[None, :] & (rows < n)[:, None]
+    place = comps[:, None].to(tl.int64) * n + rows[None, :]
+    there = (comps < K)[:, None] & (rows < n)[None, :]
     u = tl.load(W + place, there, 0.0)
     slope = tl.load(B + place, there, 0.0) - l1
     live = tl.full([BLOCK], 1.0, u.dtype)
     first = tl.zeros([BLOCK], u.dtype)
-    for j in range(K):
-        line = tl.load(G + j * K + comps, comps < K, 0.0)
-        slope -= tl.sum(tl.where(comps[None, :] == j, u, 0.0), 1)[:, None] * line[None, :]
     sweep = 0
     going = 1
-    while (sweep < sweeps) & (going > 0):
+    while (sweep <= sweeps) & (going > 0):
+        beginning = sweep == 0
         moved = tl.zeros([BLOCK], u.dtype)
-        for j in range(K):
+        for j in tl.static_range(K):
             line = tl.load(G + j * K + comps, comps < K, 0.0)
-            h = tl.load(inverse + j)
-            here = comps[None, :] == j
-            old = tl.sum(tl.where(here, u, 0.0), 1)
-            step = tl.maximum(old + tl.sum(tl.where(here, slope, 0.0), 1) * h, 0.0) - old
+            h = tl.load(G + j * K + j)
+            inverse = tl.where(h > 0, 1 / tl.where(h > 0, h, 1.0), 0.0)
+            here = comps[:, None] == j
+            old = tl.sum(tl.where(here, u, 0.0), 0)
+            step = tl.maximum(old + tl.sum(tl.where(here, slope, 0.0), 0) * inverse, 0.0) - old
             if TRACK:
                 step = step * live
                 moved += step * step
-            u = tl.where(here, (old + step)[:, None], u)
-            slope -= step[:, None] * line[None, :]
+            u = tl.where(here & (sweep > 0), (old + step)[None, :], u)
+            slope -= tl.where(beginning, old, step)[None, :] * line[:, None]
         if TRACK:
-            first = tl.where(sweep == 0, moved, first)
-            live = tl.where(moved <= tol2 * first, 0.0, live)
+            first = tl.where(sweep == 1, moved, first)
+            live = tl.where((sweep > 0) & (moved <= tol2 * first), 0.0, live)
             going = tl.max((live > 0).to(tl.int32), 0)
         sweep += 1
     tl.store(out + place, u, there)
@@ -126,7 +136,7 @@ def sweep_few_kernel(
 
 @triton.jit
 def sweep_kernel(
-    W, B, G, inverse, out, n, sweeps, l1, tol2,
+    W, B, G, out, n, sweeps, l1, tol2,
     K: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, TRACK: tl.constexpr,
 ):  # fmt: skip
     """Sweep over sixteen components at a time.
@@ -158,10 +168,11 @@ def sweep_kernel(
             for j in tl.static_range(16):
                 t = b * 16 + j
                 line = tl.load(G + t * K + some, (some < K) & (t < K), 0.0)
-                h = tl.load(inverse + t, t < K, 0.0)
+                h = tl.load(G + t * K + t, t < K, 0.0)
+                inverse = tl.where(h > 0, 1 / tl.where(h > 0, h, 1.0), 0.0)
                 here = part[:, None] == j
                 old = tl.sum(tl.where(here, mine, 0.0), 0)
-                step = tl.maximum(old + tl.sum(tl.where(here, slope, 0.0), 0) * h, 0.0) - old
+                step = tl.maximum(old + tl.sum(tl.where(here, slope, 0.0), 0) * inverse, 0.0) - old
                 if TRACK:
                     step = step * live
                     moved += step * step

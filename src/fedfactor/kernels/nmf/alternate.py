@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from fedfactor.kernels.nmf.steps import gradient_step, lipschitz, multiplicative_step, solve_rows, squared_error
 from fedfactor.kernels.products import cross, gram, gram_rows, sums
@@ -102,7 +102,7 @@ def alternate(
         if mu:
             xp, k = array_namespace(G), G.shape[0]
             weight = mu * float(xp.linalg.trace(G)) / k if relative else mu
-            G, A = G + weight * xp.eye(k, dtype=G.dtype), A + weight * anchor
+            G, A = G + weight * xp.eye(k, dtype=G.dtype, device=device(G)), A + weight * anchor
         V, V_last = _move(V.T, V_last.T, G, A.T, solver, inertia).T, V
         if pull is not None:
             V = pull(V, step, 1.0 / lipschitz(G))
