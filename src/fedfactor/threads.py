@@ -9,6 +9,7 @@ environment).
 
 from __future__ import annotations
 
+from typing import Any
 import functools
 import math
 import os
@@ -29,7 +30,7 @@ _caps: list[list[int]] = []  # those in force, the latest last; lists, because o
 _before: dict[str, int] = {}  # what each threaded library had before it was first capped
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 _inside = threading.local()
-_controller = None
+_controller: Any = None
 _modules = -1  # how many were loaded when libraries were last looked for
 
 
@@ -45,7 +46,7 @@ def usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
         cores = os.cpu_count() or 1
-    return max(1, min(cores, _quota(), *map(_asked, VARIABLES)))
+    return int(max(1, min(cores, _quota(), *map(_asked, VARIABLES))))
 
 
 def _asked(variable: str) -> float:

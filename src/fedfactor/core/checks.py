@@ -1,11 +1,14 @@
 """Look at an owner's rows once, when they are opened, so that nothing later has to."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -232,7 +235,9 @@ def as_real(X: Any, where: str = "") -> Any:
         )
     real = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
     # A cast map is no map any more, though NumPy keeps calling it one.
-    return np.asarray(real) if isinstance(real, np.memmap) and real is not X else real
+    if real is not X and isinstance(real, np.memmap):
+        return np.asarray(cast("Any", real))
+    return real
 
 
 def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:
@@ -290,7 +295,7 @@ def check_values(
         remedy = (
             "pass missing_values=numpy.nan if NaN marks missing cells, or fill them" if kind == "NaN" else "clip them"
         )
-        where = _place(X, lambda part: ~np.isfinite(part), features, row_ids)
+        where = _place(X, _not_finite, features, row_ids)
         raise DataError(f"Input X contains {kind} (owner {name!r}{where}), which no factor can explain: {remedy}.")
     if domain != "real" and low < 0:
         raise DataError(
@@ -312,7 +317,13 @@ def check_values(
     return largest
 
 
-def _place(X: Any, wrong: Any, features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None) -> str:
+def _not_finite(part: Any) -> Any:
+    return ~np.isfinite(part)
+
+
+def _place(
+    X: Any, wrong: Callable[[Any], Any], features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None
+) -> str:
     """Say in which row and column the first wrong cell lies; nothing for arrays that NumPy does not hold."""
     if is_sparse(X):
         cells = X.tocoo()
@@ -321,8 +332,9 @@ def _place(X: Any, wrong: Any, features: tuple[str, ...] | None, row_ids: tuple[
             return ""
         row, column = int(cells.coords[0][found[0]]), int(cells.coords[1][found[0]])
     elif isinstance(X, np.ndarray):
+        rows = cast("np.ndarray", X)
         row, column = next(
-            ((i, int(hits[0])) for i in range(len(X)) if len(hits := np.flatnonzero(wrong(X[i])))), (-1, -1)
+            ((i, int(hits[0])) for i in range(len(rows)) if len(hits := np.flatnonzero(wrong(rows[i])))), (-1, -1)
         )
         if row < 0:
             return ""
