@@ -9,7 +9,6 @@ environment).
 
 from __future__ import annotations
 
-from typing import Any
 import functools
 import math
 import os
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 __all__ = ["for_blocks", "limit_threads", "thread_limit", "usable_cores"]
 

@@ -180,7 +180,7 @@ def _as_floating(X: Any) -> Any:
         return as_real(X) if isinstance(X, np.ndarray) or is_sparse(X) else X
     if hasattr(X, "detach"):
         if kind in ("bfloat16", "float16") and X.is_cuda:
-            return X  # stored at half the bytes; factors are in single precision
+            return X  # kept until it is known whether the method can work on half the bytes
         small = kind in ("float16", "bfloat16", "uint8", "int8", "int16", "bool")
         return X.float() if small else X.double()
     if kind == "object" or kind.startswith(("str", "<U", "bytes")):
@@ -233,7 +233,7 @@ def as_real(X: Any, where: str = "") -> Any:
             f"{f'{where}: the' if where else 'The'} values are not real numbers but {what} ({X.dtype}): "
             f"{'Complex data not supported. ' if kind == 'c' else ''}{remedy}."
         )
-    real = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
+    real: Any = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
     # A cast map is no map any more, though NumPy keeps calling it one.
     if real is not X and isinstance(real, np.memmap):
         return np.asarray(cast("Any", real))
@@ -295,7 +295,7 @@ def check_values(
         remedy = (
             "pass missing_values=numpy.nan if NaN marks missing cells, or fill them" if kind == "NaN" else "clip them"
         )
-        where = _place(X, _not_finite, features, row_ids)
+        where = _place(X, lambda part: ~np.isfinite(part), features, row_ids)
         raise DataError(f"Input X contains {kind} (owner {name!r}{where}), which no factor can explain: {remedy}.")
     if domain != "real" and low < 0:
         raise DataError(
@@ -317,10 +317,6 @@ def check_values(
     return largest
 
 
-def _not_finite(part: Any) -> Any:
-    return ~np.isfinite(part)
-
-
 def _place(
     X: Any, wrong: Callable[[Any], Any], features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None
 ) -> str:
@@ -331,10 +327,9 @@ def _place(
         if not len(found):
             return ""
         row, column = int(cells.coords[0][found[0]]), int(cells.coords[1][found[0]])
-    elif isinstance(X, np.ndarray):
-        rows = cast("np.ndarray", X)
+    elif library(X) == "numpy":
         row, column = next(
-            ((i, int(hits[0])) for i in range(len(rows)) if len(hits := np.flatnonzero(wrong(rows[i])))), (-1, -1)
+            ((i, int(hits[0])) for i in range(len(X)) if len(hits := np.flatnonzero(wrong(X[i])))), (-1, -1)
         )
         if row < 0:
             return ""

@@ -91,7 +91,8 @@ def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], 
     (array([[2., 0.],
            [0., 1.]]), ['9', '10'], ['a', 'b'])
     """
-    (rows, i), (columns, j) = sorted_ids(who), sorted_ids(what)
+    rows, i = sorted_ids(who)
+    columns, j = sorted_ids(what)
     x = np.asarray(values, np.float64)
     for name, ids in ((roles.who, who), (roles.what, what)):
         empty = next((place for place, each in enumerate(ids) if each.strip() == ""), None)

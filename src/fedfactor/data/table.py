@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -102,7 +102,7 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
             said.append(f"{lacking:,} cells missing ({lacking / (n * m):.1%})")
     line = f"{where}: {n:,} rows × {m:,} columns"
     if sparse.issparse(X):
-        line += f", {cast("Any", X).nnz / (n * m):.2%} of the cells stored"
+        line += f", {len(X.data) / (n * m):.2%} of the cells stored"
     return Table(X, features, ids, id_name, missing, "; ".join([line, *said]) + ".")
 
 

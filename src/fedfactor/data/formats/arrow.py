@@ -113,7 +113,9 @@ def _text_bytes(column: Any) -> int:
     for chunk in getattr(column, "chunks", [column]):
         kind = chunk.type
         if pa.types.is_dictionary(kind):
-            lengths = np.asarray(pc.fill_null(pc.binary_length(chunk.dictionary), 0)) if len(chunk.dictionary) else None
+            # By name: Arrow makes its functions at run time, and type checkers do not know them.
+            sizes = pc.call_function("binary_length", [chunk.dictionary]) if len(chunk.dictionary) else None
+            lengths = None if sizes is None else np.asarray(pc.fill_null(sizes, 0))
             codes = np.asarray(pc.fill_null(chunk.indices, 0))
             total += 0 if lengths is None else int(lengths.astype(np.int64)[codes].sum())
         else:
