@@ -177,7 +177,7 @@ def _as_floating(X: Any) -> Any:
         return as_real(X) if isinstance(X, np.ndarray) or is_sparse(X) else X
     if hasattr(X, "detach"):
         if kind in ("bfloat16", "float16") and X.is_cuda:
-            return X  # stored at half the bytes; factors are in single precision
+            return X  # kept until it is known whether the method can work on half the bytes
         small = kind in ("float16", "bfloat16", "uint8", "int8", "int16", "bool")
         return X.float() if small else X.double()
     if kind == "object" or kind.startswith(("str", "<U", "bytes")):

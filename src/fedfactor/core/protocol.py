@@ -159,6 +159,7 @@ class Algorithm(ABC):
 
     domain: ClassVar[Domain] = "nonnegative"
     handles_missing: ClassVar[bool] = False
+    handles_half: ClassVar[bool] = False
     default_rounds: ClassVar[int] = 100
 
     @abstractmethod
