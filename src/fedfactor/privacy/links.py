@@ -82,10 +82,11 @@ def agreed_channel(
     links = agreed_links(named, secure=secure, n_clients=meta.n_clients)
     if not links:
         return None
-    if for_links(links, algorithm) is not algorithm:
+    alike = for_links(links, algorithm)
+    if alike is not algorithm:
         raise IncompatibleError(
             "Under noise or a median clients must count alike, but this algorithm weighs them by rows. Set weights = "
-            "'equal'."
+            f"{getattr(alike, 'weights', 'equal')!r}."
         )
     noisy = any(link.noisy for link in links)
     ledgers = [Ledger(folder / "ledger.jsonl")] if noisy and folder is not None else []
