@@ -15,24 +15,13 @@ from fedfactor.cli.place import Place
 from fedfactor.cli.reading import reads
 from fedfactor.core.checks import check_features, check_values, split_missing
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import read_json
 from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.text import printable
 from fedfactor.data.content import Reading, Rows, write_rows
 from fedfactor.data.formats import endings, format_of
-from fedfactor.data.preprocess import Preprocess
+from fedfactor.data.record import Preprocessed, read_record
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
-
-_SAID = ("algorithm", "settings", "seed", "rounds", "relative_error")
-_OF_ALL = ("status", "bytes_up", "bytes_down", "seconds")
-_KINDS: dict[str, Any] = {
-    "algorithm": str, "settings": dict, "seed": int, "rounds": int, "relative_error": (float, int, type(None)),
-    "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
-    "asked": (dict, type(None)), "preprocess": (dict, type(None)), "errors": (dict, type(None)),
-    "worst_client": (dict, type(None)),
-}  # fmt: skip
-_OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
 
 
 def info(folder: Folder, debug: Debug = False) -> None:
@@ -109,7 +98,8 @@ def transform(
         asked = record.get("asked") or {}
         table = load_for(rows, features, reading(missing_values=asked.get("missing_values")))
         X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), table.missing_values)
-        X = _preprocessed(folder, record, X)
+        done = Preprocessed.of(record.get("preprocess"), X.shape[1], folder / "run.json")
+        X = X if done is None else done.apply(X)
         check_values(rows.name, X, mask, method.domain, features, table.row_ids)
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
@@ -123,23 +113,6 @@ def transform(
         about = {"algorithm": str(record["algorithm"]), "seed": str(record["seed"])}
         write_rows(out, Rows(U, names, table.row_ids, table.id_name, V, features, rows, about))
     typer.echo(f"{out}: U of {U.shape[0]} rows, {U.shape[1]} components, readable by you only.")
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """Read what a run left about itself; refuse what is no such record."""
-    path = folder / "run.json"
-    record = read_json(path, "Give a folder written by fedfactor fit.")
-    known = record if isinstance(record, dict) else {}
-    lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
-    if lacking:
-        raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
-    wrong = [name for name, kind in _KINDS.items() if name in known and not isinstance(known[name], kind)]
-    if wrong:
-        raise DataError(
-            f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
-            "fit again."
-        )
-    return record
 
 
 def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: int) -> Any:
@@ -158,21 +131,3 @@ def _method(folder: Path, record: dict[str, Any]) -> Any:
         return algorithm_class(record["algorithm"])(**record["settings"])
     except (TypeError, ValueError) as error:
         raise DataError(f"{folder / 'run.json'}: {error} It was written by another version, or is damaged.") from None
-
-
-def _preprocessed(folder: Path, record: dict[str, Any], X: Any) -> Any:
-    """Do to new rows what was done to those of the run, with the column weights that all owners' sums gave then."""
-    kept = record.get("preprocess")
-    if kept is None:
-        return X
-    try:
-        plan = Preprocess.parse(kept["steps"])
-        weights = None if kept.get("weights") is None else np.asarray(kept["weights"], np.float64)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{folder / 'run.json'} does not say how rows were preprocessed ({error}).") from None
-    if plan.survey and (weights is None or weights.shape != (X.shape[1],)):
-        raise DataError(
-            f"{folder / 'run.json'} lacks the {X.shape[1]} column weights of {plan.survey!r}, without which new rows "
-            "cannot be brought to the scale of the components. Write the results again with fedfactor results."
-        )
-    return plan.apply(X, weights)
