@@ -25,14 +25,18 @@ Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.
 
 
 def info(folder: Folder, debug: Debug = False) -> None:
-    """Say what a folder of results holds."""
+    """Say what a folder of results holds: algorithm and settings, errors, traffic, privacy, whose factors.
+
+    Example: fedfactor info out/
+    """
     from fedfactor.data.results import owner_from_file, read_components
 
     with polite(debug):
         saved = Place(folder).saved()
         if saved:
             typer.echo(f"Unfinished run, {saved[1]} rounds done. The command that began it goes on from there.")
-            return
+            if not (folder / "components.safetensors").exists():
+                return
         V, features = read_components(folder)
         record = read_record(folder)
         private = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
@@ -40,13 +44,52 @@ def info(folder: Folder, debug: Debug = False) -> None:
     lines = [
         f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds{ended}",
         f"V: {V.shape[0]} components × {V.shape[1]} features, {V.dtype}, {'named' if features else 'without names'}",
+        f"settings: {_settings(record)}",
+        _steps(record),
         _errors(record),
         _traffic(record),
+        privacy_line(record),
         f"private U of {len(private)} owners: {', '.join(private) or 'none'}",
     ]
     screen = console()
     for line in filter(None, lines):
         screen.print(printable(line), markup=False)  # a folder of others may hold anything
+
+
+def _settings(record: dict[str, Any]) -> str:
+    """Write the settings that are not left to privacy or to their defaults' None."""
+    return ", ".join(f"{name}={value}" for name, value in record["settings"].items() if value is not None)
+
+
+def _steps(record: dict[str, Any]) -> str:
+    steps = (record.get("preprocess") or {}).get("steps") or []
+    return f"before the first round: {', '.join(map(str, steps))}" if steps else ""
+
+
+def privacy_line(record: dict[str, Any]) -> str:
+    """Say which privacy holds, in one line.
+
+    Examples
+    --------
+    >>> privacy_line({"privacy": {"mode": "dp", "epsilon": 2.5, "delta": 1e-5, "unit": "row"}})
+    'privacy: dp, ε = 2.5, δ = 1e-05, unit row'
+    >>> privacy_line({"privacy": {"mode": "none", "epsilon": "inf"}})
+    'privacy: none, ε = ∞ (uploads reached the server in the clear)'
+    """
+    about = record.get("privacy")
+    if not about:
+        return "privacy: as the terms of the federation say" if "party" in record else ""
+    mode = about.get("mode", "none")
+    try:
+        epsilon = float(about.get("epsilon", "inf"))
+    except (TypeError, ValueError):
+        raise DataError("run.json names an ε that is no number. Write the results again.") from None
+    if epsilon == float("inf"):
+        why = " (uploads reached the server in the clear)" if mode == "none" else ""
+        return f"privacy: {mode}, ε = ∞{why}"
+    delta = f", δ = {about['delta']:g}" if isinstance(about.get("delta"), float | int) else ""
+    void = " (void: the noise came from a seed)" if about.get("void") else ""
+    return f"privacy: {mode}, ε = {epsilon:.3g}{delta}, unit {about.get('unit')}{void}"
 
 
 def _errors(record: dict[str, Any]) -> str:
@@ -86,6 +129,8 @@ def transform(
 
     FOLDER was written by fedfactor fit or fedfactor results; ROWS is a file of new rows, in any format that fit reads.
     They are preprocessed as the rows of that run were, and matched by column name; their ids go with U.
+
+    Example: fedfactor transform out/ new_patients.csv -o u.csv
     """
     from fedfactor.data.io import load_for
     from fedfactor.data.results import read_components
