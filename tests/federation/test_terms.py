@@ -239,7 +239,9 @@ def test_links_that_cannot_work_are_refused(content, links, said):
 
 def test_links_stand_in_an_order_that_protects(content):
     noise = {"link": "Gaussian", "noise_multiplier": 1.0, "sensitivity": 1.0, "whole": True, "share": "local"}
-    content["algorithm"]["weights"] = "equal"
     content["privacy"] |= {"links": [noise, {"link": "Clip", "norm": 1.0}], "report_error": False}
+    with pytest.raises(IncompatibleError, match="Set weights = 'mean'"):
+        Terms.of(content).agreement("north")
+    content["algorithm"]["weights"] = "mean"
     with pytest.raises(IncompatibleError, match="wrong order"):
         Terms.of(content).agreement("north")

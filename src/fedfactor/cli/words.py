@@ -35,7 +35,7 @@ def cells(entry: Any) -> tuple[str, ...]:
     return entry.label, f"{entry.error:.4f}", worst, rounds, *traffic, f"{entry.seconds:.2f}"
 
 
-def summary_table(run: Run, federation: Federation, out: Path) -> Any:
+def summary_table(run: Run, federation: Federation, out: Path, page: Path | None = None) -> Any:
     """Lay out a finished run in two columns."""
     from rich.table import Table
 
@@ -51,6 +51,7 @@ def summary_table(run: Run, federation: Federation, out: Path) -> Any:
         "time in rounds": duration(run.seconds),
         "shared results": f"{out / 'components.safetensors'}, features.json, run.json",
         "private results": f"{out / 'private'}/OWNER.safetensors, readable by you only",
+        **({} if page is None else {"to look at": f"{page}, in a browser"}),
     }
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)

@@ -122,7 +122,8 @@ class Ledger:
         self.path = None if path is None else Path(path)
         self._chain = None if self.path is None else Chain(self.path)
         self.accountant: Accountant = accountant
-        self._limit, self._delta, self._unit = asked, 1e-5 if delta is None else delta, unit or "row"
+        self._limit, self._delta = asked, 1e-5 if delta is None else delta
+        self._unit: Unit = unit or "row"
         self._entries: dict[tuple[str, int, str], Entry] = {}
         kept = self._about()
         if kept is not None and epsilon is not None and epsilon > kept["epsilon"] * (1 + 1e-12):
@@ -332,7 +333,7 @@ def rows_fingerprint(federation: Federation) -> str:
         for part in parts:
             array = np.ascontiguousarray(to_numpy(part))
             digest.update(repr((name, array.dtype.str, array.shape)).encode())
-            digest.update(array)
+            digest.update(array.data)
     return digest.hexdigest()
 
 
