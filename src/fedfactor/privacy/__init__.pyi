@@ -14,22 +14,3 @@ from .paper_noise import PaperNoise as PaperNoise
 from .report import describe as describe
 from .robust import Robust as Robust
 from .secure_sum import SecureSum as SecureSum
-
-__all__ = [
-    "BudgetError",
-    "Clip",
-    "Entropy",
-    "Gaussian",
-    "Ledger",
-    "Listener",
-    "Minimums",
-    "PaperNoise",
-    "PrivacyWarning",
-    "RefusedError",
-    "Robust",
-    "SecureSum",
-    "calibrate",
-    "describe",
-    "dp",
-    "epsilon_of",
-]
