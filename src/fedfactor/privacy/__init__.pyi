@@ -2,6 +2,7 @@ from .accounting import calibrate as calibrate
 from .accounting import epsilon_of as epsilon_of
 from .dp import dp as dp
 from .entropy import Entropy as Entropy
+from .laplace import Laplace as Laplace
 from .ledger import BudgetError as BudgetError
 from .ledger import Ledger as Ledger
 from .listener import Listener as Listener
