@@ -32,7 +32,9 @@ KNOWN = {
 
 def modules() -> list[str]:
     """Name the modules whose estimators have made signatures."""
-    return sorted({getattr(estimators, name).__module__.rpartition(".")[2] for name in estimators.__all__})
+    public = [getattr(estimators, name) for name in estimators.__all__]
+    made = [each for each in public if isinstance(each, type) and issubclass(each, Face)]
+    return sorted({each.__module__.rpartition(".")[2] for each in made})
 
 
 def stub(name: str) -> str:
