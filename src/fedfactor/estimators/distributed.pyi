@@ -1,80 +1,202 @@
 # Written by `make format` from the declared settings. Change those, not this.
+from typing import Any, Literal
+
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.estimators._columns import GridFace, SecureFace
-from typing import Any, Literal
 
 class DSANLS(GridFace):
     n_components: int
-    sketch: Literal['subsampling', 'gaussian', 'count', 'srht']
+    sketch: Literal["subsampling", "gaussian", "count", "srht"]
     ratio: float
-    solver: Literal['proximal', 'gradient']
-    rule: Literal['relative', 'absolute']
+    solver: Literal["proximal", "gradient"]
+    rule: Literal["relative", "absolute"]
     schedule_start: float | None
     growth: float | None
-    init: Literal['scaled', 'unit']
-    leak: Literal['warn', 'refuse', 'ignore']
+    init: Literal["scaled", "unit"]
+    leak: Literal["warn", "refuse", "ignore"]
     iterations: int
     collect: bool
-    def __init__(self, n_components: int = 2, *, sketch: Literal['subsampling', 'gaussian', 'count', 'srht'] = 'subsampling', ratio: float = 0.1, solver: Literal['proximal', 'gradient'] = 'proximal', rule: Literal['relative', 'absolute'] = 'relative', schedule_start: float | None = None, growth: float | None = None, init: Literal['scaled', 'unit'] = 'scaled', leak: Literal['warn', 'refuse', 'ignore'] = 'warn', iterations: int = 100, collect: bool = True, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, missing_values: float | str | None = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        sketch: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling",
+        ratio: float = 0.1,
+        solver: Literal["proximal", "gradient"] = "proximal",
+        rule: Literal["relative", "absolute"] = "relative",
+        schedule_start: float | None = None,
+        growth: float | None = None,
+        init: Literal["scaled", "unit"] = "scaled",
+        leak: Literal["warn", "refuse", "ignore"] = "warn",
+        iterations: int = 100,
+        collect: bool = True,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class DistributedNMF(FederatedTransformer):
     n_components: int
-    solver: Literal['hals', 'mu', 'bpp']
+    solver: Literal["hals", "mu", "bpp"]
     tol: float
-    def __init__(self, n_components: int = 2, *, solver: Literal['hals', 'mu', 'bpp'] = 'hals', tol: float = 0.0, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, missing_values: float | str | None = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        solver: Literal["hals", "mu", "bpp"] = "hals",
+        tol: float = 0.0,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class SynSD(SecureFace):
     n_components: int
     local_steps: int
     align: bool
-    solver: Literal['proximal', 'gradient']
-    rule: Literal['relative', 'absolute']
+    solver: Literal["proximal", "gradient"]
+    rule: Literal["relative", "absolute"]
     schedule_start: float | None
     growth: float | None
-    init: Literal['scaled', 'unit', 'small']
-    def __init__(self, n_components: int = 2, *, local_steps: int = 10, align: bool = True, solver: Literal['proximal', 'gradient'] = 'proximal', rule: Literal['relative', 'absolute'] = 'relative', schedule_start: float | None = None, growth: float | None = None, init: Literal['scaled', 'unit', 'small'] = 'scaled', split: Literal['rows', 'columns'] = 'rows', rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, missing_values: float | str | None = None, verbose: int | bool = 0) -> None: ...
+    init: Literal["scaled", "unit", "small"]
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        local_steps: int = 10,
+        align: bool = True,
+        solver: Literal["proximal", "gradient"] = "proximal",
+        rule: Literal["relative", "absolute"] = "relative",
+        schedule_start: float | None = None,
+        growth: float | None = None,
+        init: Literal["scaled", "unit", "small"] = "scaled",
+        split: Literal["rows", "columns"] = "rows",
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class SynSSD(SecureFace):
     n_components: int
-    sketch: Literal['uv', 'u', 'v']
-    kind: Literal['subsampling', 'gaussian', 'count', 'srht']
+    sketch: Literal["uv", "u", "v"]
+    kind: Literal["subsampling", "gaussian", "count", "srht"]
     ratio: float
     local_steps: int
     align: bool
-    solver: Literal['proximal', 'gradient']
-    rule: Literal['relative', 'absolute']
+    solver: Literal["proximal", "gradient"]
+    rule: Literal["relative", "absolute"]
     schedule_start: float | None
     growth: float | None
-    init: Literal['scaled', 'unit', 'small']
-    def __init__(self, n_components: int = 2, *, sketch: Literal['uv', 'u', 'v'] = 'uv', kind: Literal['subsampling', 'gaussian', 'count', 'srht'] = 'subsampling', ratio: float = 0.1, local_steps: int = 10, align: bool = True, solver: Literal['proximal', 'gradient'] = 'proximal', rule: Literal['relative', 'absolute'] = 'relative', schedule_start: float | None = None, growth: float | None = None, init: Literal['scaled', 'unit', 'small'] = 'scaled', split: Literal['rows', 'columns'] = 'rows', rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, missing_values: float | str | None = None, verbose: int | bool = 0) -> None: ...
+    init: Literal["scaled", "unit", "small"]
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        sketch: Literal["uv", "u", "v"] = "uv",
+        kind: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling",
+        ratio: float = 0.1,
+        local_steps: int = 10,
+        align: bool = True,
+        solver: Literal["proximal", "gradient"] = "proximal",
+        rule: Literal["relative", "absolute"] = "relative",
+        schedule_start: float | None = None,
+        growth: float | None = None,
+        init: Literal["scaled", "unit", "small"] = "scaled",
+        split: Literal["rows", "columns"] = "rows",
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class AsynSD(SecureFace):
     n_components: int
     local_steps: int
     align: bool
-    solver: Literal['proximal', 'gradient']
-    rule: Literal['relative', 'absolute']
+    solver: Literal["proximal", "gradient"]
+    rule: Literal["relative", "absolute"]
     schedule_start: float | None
     growth: float | None
-    init: Literal['scaled', 'unit', 'small']
-    server: Literal['history', 'harmonic', 'constant']
+    init: Literal["scaled", "unit", "small"]
+    server: Literal["history", "harmonic", "constant"]
     omega: float | None
-    weights: Literal['equal', 'rows']
-    def __init__(self, n_components: int = 2, *, local_steps: int = 10, align: bool = True, solver: Literal['proximal', 'gradient'] = 'proximal', rule: Literal['relative', 'absolute'] = 'relative', schedule_start: float | None = None, growth: float | None = None, init: Literal['scaled', 'unit', 'small'] = 'scaled', server: Literal['history', 'harmonic', 'constant'] = 'history', omega: float | None = None, weights: Literal['equal', 'rows'] = 'equal', split: Literal['rows', 'columns'] = 'rows', rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, missing_values: float | str | None = None, verbose: int | bool = 0) -> None: ...
+    weights: Literal["equal", "rows"]
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        local_steps: int = 10,
+        align: bool = True,
+        solver: Literal["proximal", "gradient"] = "proximal",
+        rule: Literal["relative", "absolute"] = "relative",
+        schedule_start: float | None = None,
+        growth: float | None = None,
+        init: Literal["scaled", "unit", "small"] = "scaled",
+        server: Literal["history", "harmonic", "constant"] = "history",
+        omega: float | None = None,
+        weights: Literal["equal", "rows"] = "equal",
+        split: Literal["rows", "columns"] = "rows",
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class AsynSSD(SecureFace):
     n_components: int
-    kind: Literal['subsampling', 'gaussian', 'count', 'srht']
+    kind: Literal["subsampling", "gaussian", "count", "srht"]
     ratio: float
     local_steps: int
     align: bool
-    solver: Literal['proximal', 'gradient']
-    rule: Literal['relative', 'absolute']
+    solver: Literal["proximal", "gradient"]
+    rule: Literal["relative", "absolute"]
     schedule_start: float | None
     growth: float | None
-    init: Literal['scaled', 'unit', 'small']
-    server: Literal['history', 'harmonic', 'constant']
+    init: Literal["scaled", "unit", "small"]
+    server: Literal["history", "harmonic", "constant"]
     omega: float | None
-    weights: Literal['equal', 'rows']
-    def __init__(self, n_components: int = 2, *, kind: Literal['subsampling', 'gaussian', 'count', 'srht'] = 'subsampling', ratio: float = 0.1, local_steps: int = 10, align: bool = True, solver: Literal['proximal', 'gradient'] = 'proximal', rule: Literal['relative', 'absolute'] = 'relative', schedule_start: float | None = None, growth: float | None = None, init: Literal['scaled', 'unit', 'small'] = 'scaled', server: Literal['history', 'harmonic', 'constant'] = 'history', omega: float | None = None, weights: Literal['equal', 'rows'] = 'equal', split: Literal['rows', 'columns'] = 'rows', rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, missing_values: float | str | None = None, verbose: int | bool = 0) -> None: ...
+    weights: Literal["equal", "rows"]
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kind: Literal["subsampling", "gaussian", "count", "srht"] = "subsampling",
+        ratio: float = 0.1,
+        local_steps: int = 10,
+        align: bool = True,
+        solver: Literal["proximal", "gradient"] = "proximal",
+        rule: Literal["relative", "absolute"] = "relative",
+        schedule_start: float | None = None,
+        growth: float | None = None,
+        init: Literal["scaled", "unit", "small"] = "scaled",
+        server: Literal["history", "harmonic", "constant"] = "history",
+        omega: float | None = None,
+        weights: Literal["equal", "rows"] = "equal",
+        split: Literal["rows", "columns"] = "rows",
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...

@@ -1,27 +1,29 @@
 # Written by `make format` from the declared settings. Change those, not this.
+from typing import Any, Literal
+
 import numpy as np
+
 from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
 from fedfactor.data.ratings import Ratings
 from fedfactor.data.user_table import WeightTable
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
-from typing import Any, Literal
 
 class FedSPLIT(FederatedRecommender):
     n_components: int
     local_components: int
-    rank_rule: Literal['third', 'paper']
-    item_bias: Literal['pooled', 'count', 'mean']
-    unrated: Literal['draw', 'mean', 'keep']
+    rank_rule: Literal["third", "paper"]
+    item_bias: Literal["pooled", "count", "mean"]
+    unrated: Literal["draw", "mean", "keep"]
     masked: bool
     unit_rows: bool
-    joint: Literal['gather', 'sum']
+    joint: Literal["gather", "sum"]
     joint_rounds: int
     refine: int
     min_raters: int
     outlier: float
-    select: Literal['all', 'size', 'quality']
+    select: Literal["all", "size", "quality"]
     min_ratings: int
     max_error: float
     iterations: int
@@ -34,27 +36,82 @@ class FedSPLIT(FederatedRecommender):
     eta_user: float
     eta_item: float
     by_count: bool
-    def __init__(self, n_components: int = 4, *, local_components: int = 6, rank_rule: Literal['third', 'paper'] = 'third', item_bias: Literal['pooled', 'count', 'mean'] = 'pooled', unrated: Literal['draw', 'mean', 'keep'] = 'draw', masked: bool = False, unit_rows: bool = True, joint: Literal['gather', 'sum'] = 'gather', joint_rounds: int = 30, refine: int = 20, min_raters: int = 4, outlier: float = 20.0, select: Literal['all', 'size', 'quality'] = 'all', min_ratings: int = 100, max_error: float = 1.0, iterations: int = 60, overrides: tuple[Any, ...] = (), start_scale: float = 1.0, alpha: float = 0.06, beta: float = 0.06, gamma: float = 0.02, delta: float = 0.02, eta_user: float = 0.005, eta_item: float = 0.005, by_count: bool = True, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, scale: tuple[float, float] | None = None, verbose: int | bool = 0) -> None: ...
-    def _keep(self, result: Run, found: Any) -> None:
-        ...
+    def __init__(
+        self,
+        n_components: int = 4,
+        *,
+        local_components: int = 6,
+        rank_rule: Literal["third", "paper"] = "third",
+        item_bias: Literal["pooled", "count", "mean"] = "pooled",
+        unrated: Literal["draw", "mean", "keep"] = "draw",
+        masked: bool = False,
+        unit_rows: bool = True,
+        joint: Literal["gather", "sum"] = "gather",
+        joint_rounds: int = 30,
+        refine: int = 20,
+        min_raters: int = 4,
+        outlier: float = 20.0,
+        select: Literal["all", "size", "quality"] = "all",
+        min_ratings: int = 100,
+        max_error: float = 1.0,
+        iterations: int = 60,
+        overrides: tuple[Any, ...] = (),
+        start_scale: float = 1.0,
+        alpha: float = 0.06,
+        beta: float = 0.06,
+        gamma: float = 0.02,
+        delta: float = 0.02,
+        eta_user: float = 0.005,
+        eta_item: float = 0.005,
+        by_count: bool = True,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+    def _keep(self, result: Run, found: Any) -> None: ...
 
 class PooledCF(FederatedRecommender):
     n_components: int
-    feedback: Literal['explicit', 'implicit']
+    feedback: Literal["explicit", "implicit"]
     ridge: float
     ridge_floor: float
     bias_ridge: float
     weight: float
-    counts: Literal['log', 'binary', 'raw']
+    counts: Literal["log", "binary", "raw"]
     iterations: int
     validation: float
     tol: float
     min_ratings: int
-    def __init__(self, n_components: int = 16, *, feedback: Literal['explicit', 'implicit'] = 'explicit', ridge: float = 0.05, ridge_floor: float = 6.0, bias_ridge: float = 3.0, weight: float = 3.0, counts: Literal['log', 'binary', 'raw'] = 'log', iterations: int = 17, validation: float = 0.05, tol: float = 0.0002, min_ratings: int = 3, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, scale: tuple[float, float] | None = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        n_components: int = 16,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        ridge: float = 0.05,
+        ridge_floor: float = 6.0,
+        bias_ridge: float = 3.0,
+        weight: float = 3.0,
+        counts: Literal["log", "binary", "raw"] = "log",
+        iterations: int = 17,
+        validation: float = 0.05,
+        tol: float = 0.0002,
+        min_ratings: int = 3,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class PooledCNMF(FederatedRecommender):
     n_components: int
-    feedback: Literal['explicit', 'implicit']
+    feedback: Literal["explicit", "implicit"]
     weight: float
     tol: float
     start_scale: float
@@ -65,15 +122,52 @@ class PooledCNMF(FederatedRecommender):
     eta_user: float
     eta_item: float
     by_count: bool
-    def __init__(self, n_components: int = 6, *, feedback: Literal['explicit', 'implicit'] = 'explicit', weight: float = 10.0, tol: float = 0.0, start_scale: float = 1.0, alpha: float = 0.06, beta: float = 0.06, gamma: float = 0.02, delta: float = 0.02, eta_user: float = 0.005, eta_item: float = 0.005, by_count: bool = True, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, scale: tuple[float, float] | None = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        n_components: int = 6,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        weight: float = 10.0,
+        tol: float = 0.0,
+        start_scale: float = 1.0,
+        alpha: float = 0.06,
+        beta: float = 0.06,
+        gamma: float = 0.02,
+        delta: float = 0.02,
+        eta_user: float = 0.005,
+        eta_item: float = 0.005,
+        by_count: bool = True,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class FCF(FederatedRecommender):
     n_components: int
-    feedback: Literal['explicit', 'implicit']
+    feedback: Literal["explicit", "implicit"]
     weight: float
     lam: float
     learning_rate: float
-    def __init__(self, n_components: int = 5, *, feedback: Literal['explicit', 'implicit'] = 'explicit', weight: float = 10.0, lam: float = 5.0, learning_rate: float = 0.05, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, scale: tuple[float, float] | None = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        n_components: int = 5,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        weight: float = 10.0,
+        lam: float = 5.0,
+        learning_rate: float = 0.05,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class FedMF(FederatedRecommender):
     n_components: int
@@ -81,59 +175,113 @@ class FedMF(FederatedRecommender):
     learning_rate: float
     momentum: float
     local_steps: int
-    def __init__(self, n_components: int = 8, *, lam: float = 0.1, learning_rate: float = 0.5, momentum: float = 0.5, local_steps: int = 2, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, scale: tuple[float, float] | None = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        n_components: int = 8,
+        *,
+        lam: float = 0.1,
+        learning_rate: float = 0.5,
+        momentum: float = 0.5,
+        local_steps: int = 2,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class PooledEASE(FederatedRecommender):
     low_rank: int | None
     ridge: float
-    counts: Literal['log', 'binary', 'raw']
+    counts: Literal["log", "binary", "raw"]
     balance: float
     min_users: int
     min_pairs: int
     exchanges: int
-    def __init__(self, low_rank: int | None = None, *, ridge: float = 40.0, counts: Literal['log', 'binary', 'raw'] = 'log', balance: float = 0.5, min_users: int = 3, min_pairs: int = 1, exchanges: int = 3, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        low_rank: int | None = None,
+        *,
+        ridge: float = 40.0,
+        counts: Literal["log", "binary", "raw"] = "log",
+        balance: float = 0.5,
+        min_users: int = 3,
+        min_pairs: int = 1,
+        exchanges: int = 3,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
     @property
-    def _implicit(self) -> bool:
-        ...
-    def _federation(self, found: Ratings) -> Federation:
-        ...
-    def _exchanges(self) -> int | None:
-        ...
-    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
-        ...
+    def _implicit(self) -> bool: ...
+    def _federation(self, found: Ratings) -> Federation: ...
+    def _exchanges(self) -> int | None: ...
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...
 
 class Baseline(FederatedRecommender):
-    def similar_items(self, items: Any, n: int=10, *, client: str | None=None) -> tuple[np.ndarray, np.ndarray]:
-        ...
+    def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]: ...
 
 class Biases(Baseline):
     user_ridge: float
     item_ridge: float
     tol: float
-    def __init__(self, user_ridge: float = 5.0, *, item_ridge: float = 5.0, tol: float = 0.001, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, scale: tuple[float, float] | None = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        user_ridge: float = 5.0,
+        *,
+        item_ridge: float = 5.0,
+        tol: float = 0.001,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
 
 class Popularity(Baseline):
     min_users: int
-    def __init__(self, min_users: int = 1, *, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        min_users: int = 1,
+        *,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
     @property
-    def _implicit(self) -> bool:
-        ...
-    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
-        ...
+    def _implicit(self) -> bool: ...
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...
 
 class PooledRidge(CatalogueRecommender):
     n_components: int
     ridge: float
     min_users: int
-    def __init__(self, n_components: int = 32, *, ridge: float = 30.0, min_users: int = 3, rounds: int | None = None, n_clients: int = 1, engine: str | Engine = 'local', privacy: Any = None, random_state: Any = None, verbose: int | bool = 0) -> None: ...
+    def __init__(
+        self,
+        n_components: int = 32,
+        *,
+        ridge: float = 30.0,
+        min_users: int = 3,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
     @property
-    def _implicit(self) -> bool:
-        ...
-    def _keep(self, result: Run, found: Any) -> None:
-        ...
-    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
-        ...
-    def score(self, ratings: Any, y: Any=None, *, client: str | None=None) -> float:
-        ...
-    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
-        ...
+    def _implicit(self) -> bool: ...
+    def _keep(self, result: Run, found: Any) -> None: ...
+    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray: ...
+    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float: ...
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...
