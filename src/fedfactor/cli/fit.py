@@ -135,9 +135,9 @@ def fit(
     Each of FILES holds the rows of one owner; a folder stands for the files in it. A column of ids names the rows and
     is not factored; a long table (user, item, rating) becomes a matrix; one line says what each file was taken for.
 
-    An interrupted run goes on when the same command is given again. Written to the folder: components.safetensors (V),
-    features.json, run.json, and private/OWNER.safetensors (U, readable by you only). checkpoint/ is there while the run
-    is unfinished, and removed once the results are written.
+    An interrupted run goes on when the same command is given again. Written to the folder: shared/, which
+    may be published (V as components.safetensors, features.json, run.json), and private/ (U of each owner, readable by
+    you only). checkpoint/ is there while the run is unfinished, and removed once the results are written.
     """
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())

@@ -14,7 +14,7 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.wire import read_header
-from fedfactor.data.results import owner_to_file, row_ids_file, write_factors
+from fedfactor.data.results import has_results, owner_to_file, row_ids_file, write_factors
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.mpi.checkpoints import progress
 
@@ -42,10 +42,9 @@ class Place:
             raise DataError(f"{self.out} is a file, but results need a folder. Choose another with -o.")
         if self.every < 1:
             raise ValueError(f"--checkpoint-every {self.every} must be at least 1.")
-        finished = [name for name in ("components.safetensors", "run.json") if (self.out / name).exists()]
-        if finished and not overwrite and not self.unfinished:
+        if has_results(self.out) and not overwrite and not self.unfinished:
             raise DataError(
-                f"{self.out} already holds a finished run ({finished[0]}). Choose another folder with -o, or "
+                f"{self.out} already holds a finished run. Choose another folder with -o, or "
                 "replace it with --overwrite."
             )
 
@@ -70,14 +69,15 @@ class Place:
     def write(self, run: Run, federation: Federation, asked: Mapping[str, Any]) -> None:
         """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished."""
         private = {name: own_arrays(factors) for name, factors in run.factors.items()}
+        scores = run.measured.scores
         owners = {
-            name: {"rows": federation.shard(name).n_rows, "relative_error": run.scores[name].relative_error}
+            name: {"rows": federation.shard(name).n_rows, "relative_error": scores[name].relative_error}
             for name in federation.names
         }
         record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": federation.preprocess}
         ids = {name: federation.shard(name).row_ids for name in private}
         write_factors(self.out, run.V, features=run.feature_names, private=private, run=record, row_ids=ids)
-        kept = {owner_to_file(name) for name in private} | {row_ids_file(name) for name in private}
+        kept = {"run.json"} | {owner_to_file(name) for name in private} | {row_ids_file(name) for name in private}
         for old in (self.out / "private").glob("*.*"):
             if old.name not in kept:  # an owner of the run that was overwritten
                 old.unlink()

@@ -15,7 +15,6 @@ from fedfactor.cli.place import Place
 from fedfactor.cli.reading import reads
 from fedfactor.core.checks import check_features, check_values, split_missing
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import read_json
 from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.text import printable
 from fedfactor.data.content import Reading, Rows, write_rows
@@ -24,8 +23,8 @@ from fedfactor.data.preprocess import Preprocess
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
-_SAID = ("algorithm", "settings", "seed", "rounds", "relative_error")
-_OF_ALL = ("status", "bytes_up", "bytes_down", "seconds")
+_SAID = ("algorithm", "settings", "seed", "rounds")
+_OF_ALL = ("status", "bytes_up", "bytes_down")
 _KINDS: dict[str, Any] = {
     "algorithm": str, "settings": dict, "seed": int, "rounds": int, "relative_error": (float, int, type(None)),
     "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
@@ -79,7 +78,8 @@ def _traffic(record: dict[str, Any]) -> str:
     if "bytes_sent" in record:
         return f"sent {size(record['bytes_sent'])} in {record['letters']} letters"
     up, down = size(record["bytes_up"]), size(record["bytes_down"])
-    return f"sent {up} up and {down} down in {duration(record['seconds'])}"
+    took = f" in {duration(record['seconds'])}" if record.get("seconds") is not None else ""
+    return f"sent {up} up and {down} down{took}"
 
 
 @reads(prepares=False)
@@ -127,8 +127,9 @@ def transform(
 
 def read_record(folder: Path) -> dict[str, Any]:
     """Read what a run left about itself; refuse what is no such record."""
-    path = folder / "run.json"
-    record = read_json(path, "Give a folder written by fedfactor fit.")
+    from fedfactor.data.results import read_run, shared_folder
+
+    path, record = shared_folder(folder) / "run.json", read_run(folder)
     known = record if isinstance(record, dict) else {}
     lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
     if lacking:
