@@ -46,6 +46,8 @@ from .estimators.recommend import PooledCNMF as PooledCNMF
 from .estimators.recommend import PooledEASE as PooledEASE
 from .estimators.recommend import PooledRidge as PooledRidge
 from .estimators.recommend import Popularity as Popularity
+from .estimators.saved import load as load
+from .estimators.saved import save as save
 from .privacy.dp import dp as dp
 from .selection.rank import RankSelection as RankSelection
 from .selection.rank import select_rank as select_rank

@@ -157,7 +157,9 @@ def _halves(federation: Federation, seed: int) -> tuple[dict[str, Shard], np.nda
 def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, asked: DP | None) -> Finding:
     V = to_numpy(result.V).astype(np.float64)
     inside = residual_scores(np.concatenate([_dense(shard.X) for shard in members.values()]), V)
-    figures = membership_figures(inside, residual_scores(others, V)) if others.size else {"auc": 0.5}
+    figures: dict[str, Any] = {"auc": 0.5}
+    if others.size:
+        figures = membership_figures(inside, residual_scores(others, V))
     refuted, claim = False, "none is made: membership is not protected without noise"
     if asked is not None and others.size:
         claim = f"({asked.epsilon:g}, {asked.delta:g})-DP of one {asked.unit}: hits ≤ exp(ε) × false alarms + δ"

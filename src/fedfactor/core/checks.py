@@ -1,5 +1,8 @@
 """Look at an owner's rows once, when they are opened, so that nothing later has to."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math
@@ -232,8 +235,9 @@ def as_real(X: Any, where: str = "") -> Any:
         )
     real: Any = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
     # A cast map is no map any more, though NumPy keeps calling it one.
-    mapped = isinstance(real, np.memmap) and real is not X
-    return np.asarray(cast("Any", real)) if mapped else real
+    if real is not X and isinstance(real, np.memmap):
+        return np.asarray(cast("Any", real))
+    return real
 
 
 def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:

@@ -1,5 +1,8 @@
 """Who owns which rows. Shards are opened lazily and never leave their owner."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -159,7 +159,6 @@ class Algorithm(ABC):
 
     domain: ClassVar[Domain] = "nonnegative"
     handles_missing: ClassVar[bool] = False
-    handles_half: ClassVar[bool] = False
     default_rounds: ClassVar[int] = 100
 
     @abstractmethod
@@ -203,6 +202,11 @@ class Algorithm(ABC):
         None when nothing but clipping whole uploads bounds it.
         """
         return None
+
+    @property
+    def handles_half(self) -> bool:
+        """Tell whether rows may be tensors of half precision: where only products touch them."""
+        return False
 
     @property
     def against_noise(self) -> str:

@@ -106,7 +106,7 @@ def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], 
     X = sparse.coo_array((x, (i, j)), shape=(len(rows), len(columns))).tocsr()
     if X.nnz < len(x):
         order = np.lexsort((j, i))
-        twice = order[np.flatnonzero((np.diff(i[order]) == 0) & (np.diff(j[order]) == 0))[0]]
+        twice = int(order[np.flatnonzero((np.diff(i[order]) == 0) & (np.diff(j[order]) == 0))[0]])
         raise DataError(
             f"{where}: {roles.who} {who[twice]!r} has {roles.what} {what[twice]!r} more than once. Keep one of them, "
             "for example the last."

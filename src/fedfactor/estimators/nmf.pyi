@@ -2,15 +2,11 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.run import Run
-from fedfactor.core.tree import Array
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
 
 class OwnComponents(FederatedTransformer):
     components_private_: Any
-    def _keep(self, result: Run, federation: Federation) -> None: ...
 
 class PooledNMF(OwnComponents):
     n_components: int
@@ -43,7 +39,7 @@ class PooledNMF(OwnComponents):
         n_private: int = 0,
         private_penalty: float = 0.1,
         weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows",
-        ridge: float = 0.03,
+        ridge: float = 0.003,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -52,7 +48,6 @@ class PooledNMF(OwnComponents):
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
-    def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]: ...
 
 class FedAvgNMF(FederatedTransformer):
     n_components: int

@@ -37,7 +37,9 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
     refuse_duplicates(where, names)
     reading.check(str(where), names)
     index, cells = _index(where, schema), long_names(names, reading)
-    numbers, texts, widths = [], [], []
+    numbers: list[str] = []
+    texts: list[str] = []
+    widths: list[str] = []
     for field in schema:
         kind = field.type.value_type if types.is_dictionary(field.type) else field.type
         text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
