@@ -67,9 +67,8 @@ def test_what_lies_in_the_folder(files, tmp_path, rows):
     assert done.exit_code == 0, done.output
     found = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
     private = [f"private/{name}.safetensors" for name in rows]
-    assert found == sorted(
-        [*(f"shared/{name}" for name in ("components.safetensors", "features.json", "run.json")), *private]
-    )
+    shared = [f"shared/{name}" for name in ("components.safetensors", "features.json", "run.json")]
+    assert found == sorted(["report.html", *shared, *private])
     assert all(stat.S_IMODE((out / name).stat().st_mode) == 0o600 for name in private)
     record = json.loads((out / "shared" / "run.json").read_text())
     assert (record["seed"], record["rounds"], record["clients"]) == (7, 8, 3)

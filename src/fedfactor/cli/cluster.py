@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from fedfactor.cli.console import duration, size
-from fedfactor.cli.place import Place, own_arrays
+from fedfactor.cli.place import Place
 from fedfactor.cli.settings import open_parts
 from fedfactor.cli.words import STATUS, resumed
 from fedfactor.core.errors import FedfactorError, MissingExtraError
@@ -121,6 +121,8 @@ def _everywhere(world: Collectives, work: Callable[[], Any]) -> Any:
 
 def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any], federation: Any) -> None:
     """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
+    from fedfactor.estimators.saved import own_arrays  # late: scikit-learn with it
+
     private = {name: own_arrays(kept) for name, kept in run.factors.items() if name}
     ids = {name: federation.shard(name).row_ids for name in private}
     _everywhere(world, lambda: write_private(place.out, private, ids))

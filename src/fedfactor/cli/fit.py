@@ -29,6 +29,7 @@ from fedfactor.cli.privacy import (
     privacy_of,
 )
 from fedfactor.cli.reading import ENDINGS, reads
+from fedfactor.cli.report import write_report
 from fedfactor.cli.settings import build, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
 from fedfactor.data.content import Reading
@@ -65,7 +66,10 @@ Algorithm = Annotated[
     str,
     typer.Option("--algorithm", "-a", help=f"One of {', '.join(algorithm_names())}.", autocompletion=algorithm_names),
 ]
-Rank = Annotated[int, typer.Option("--rank", "-k", help="Number of components.", show_default=False)]
+Rank = Annotated[
+    int | None,
+    typer.Option("--rank", "-k", help="Number of components; fedfactor rank helps to choose it.", show_default=False),
+]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.", show_default=False)]
 Rounds = Annotated[int | None, typer.Option(help="Rounds at most; by default the algorithm's own.", show_default=False)]
 Seed = Annotated[int | None, typer.Option(help="Drawn and written to run.json when not given.", show_default=False)]
@@ -91,14 +95,15 @@ Adding = Annotated[
 ]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html beside the results.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but mistakes.")]
 
 
 @reads()
 def fit(
     files: Files,
-    rank: Rank,
     out: Out,
+    rank: Rank = None,
     algorithm: Algorithm = "pooled-nmf",
     rounds: Rounds = None,
     seed: Seed = None,
@@ -124,6 +129,7 @@ def fit(
     budget: Budget = None,
     allow: Allow = None,
     overwrite: Overwrite = False,
+    no_report: NoReport = False,
     quiet: Quiet = False,
     debug: Debug = False,
     *,
@@ -135,9 +141,12 @@ def fit(
     Each of FILES holds the rows of one owner; a folder stands for the files in it. A column of ids names the rows and
     is not factored; a long table (user, item, rating) becomes a matrix; one line says what each file was taken for.
 
-    An interrupted run goes on when the same command is given again. Written to the folder: shared/, which
-    may be published (V as components.safetensors, features.json, run.json), and private/ (U of each owner, readable by
-    you only). checkpoint/ is there while the run is unfinished, and removed once the results are written.
+    Examples: fedfactor fit north.csv south.csv -k 5 -o out; fedfactor fit ratings.csv -a pooled-cf -o out
+
+    Ctrl-C keeps the result so far, and the run goes on when the same command is given again. Written to the folder:
+    shared/, which may be published (V as components.safetensors, features.json, run.json), private/ (U of each owner,
+    readable by you only) and report.html, to be opened in a browser. checkpoint/ is there while the run is unfinished,
+    and removed once the results of all rounds are written.
     """
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
@@ -172,7 +181,7 @@ def fit(
         federation = _open(files, how, steps, method)
         if overwrite:
             place.clear()
-        run = _run(
+        run, until = _run(
             place,
             method,
             federation,
@@ -183,10 +192,30 @@ def fit(
             engine=_engine(backend, workers),
             quiet=quiet,
         )
-        place.write(run, federation, asked)
+        place.write(run, federation, asked, unfinished=until is not None)
+        page = _report(out, no_report)
+        if until is not None:
+            typer.echo(
+                f"Interrupted. The result of the first {until} rounds is in {out}. Give the same command again, "
+                f"without --overwrite, to go on from round {until}.",
+                err=True,
+            )
+            raise typer.Exit(130)
     screen = console(quiet)
-    screen.print(summary_table(run, federation, out))
+    screen.print(summary_table(run, federation, out, page))
     screen.print(told(run, federation))
+
+
+def _report(out: Path, unwanted: bool) -> Path | None:
+    """Write the page; the results are written already, and no mistake in a page may look like one in them."""
+    if unwanted:
+        (out / "report.html").unlink(missing_ok=True)  # of a run that was overwritten
+        return None
+    try:
+        return write_report(out)
+    except Exception as error:
+        typer.echo(f"Note: the results are written, but report.html is not ({error}).", err=True)
+        return None
 
 
 def _written(missing_values: float | str | None) -> str | None:
@@ -212,8 +241,10 @@ def _engine(backend: Backend, workers: int | None) -> Any:
     return LocalEngine(backend=backend.value, workers=workers)
 
 
-def _run(place: Place, method: Any, federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
-    """Run, from the checkpoint if there is one; an interrupted run says how it is taken up again."""
+def _run(
+    place: Place, method: Any, federation: Any, *, seed: int | None, quiet: bool, **options: Any
+) -> tuple[Any, int | None]:
+    """Run, from the checkpoint if there is one; return the run, and the round it was interrupted at, if it was."""
     from fedfactor.core.errors import CheckpointError
     from fedfactor.engines.callbacks import watcher
     from fedfactor.engines.run import run
@@ -224,18 +255,21 @@ def _run(place: Place, method: Any, federation: Any, *, seed: int | None, quiet:
         if not quiet:
             typer.echo(resumed(place.out, saved[1]), err=True)
     try:
-        return run(
-            method, federation, seed=seed, checkpoint=place.checkpoint, callbacks=watcher(int(not quiet)), **options
-        )
+        watch = watcher(int(not quiet))
+        return run(method, federation, seed=seed, checkpoint=place.checkpoint, callbacks=watch, **options), None
     except CheckpointError as error:
         raise CheckpointError(f"{error} Or start anew in this one with --overwrite.") from None
     except KeyboardInterrupt:
         saved = place.saved()
-        kept = (
-            f"Give the same command again, without --overwrite, to go on from round {saved[1]}"
-            if saved
-            else "Nothing is kept"
-        )
-        why = "" if saved else " (no checkpoint had been written yet)"
-        typer.echo(f"Interrupted. {kept}{why}.", err=True)
-        raise typer.Exit(130) from None
+    if saved and saved[1] and options.get("privacy") is None:  # of a private run the noise is that of all its rounds
+        options["rounds"] = saved[1]
+        so_far = run(method, federation, seed=saved[0], checkpoint=place.checkpoint, **options)
+        return replace(so_far, status="stopped"), saved[1]
+    kept = (
+        f"Give the same command again, without --overwrite, to go on from round {saved[1]}"
+        if saved
+        else "Nothing is kept"
+    )
+    why = "" if saved else " (no checkpoint had been written yet)"
+    typer.echo(f"Interrupted. {kept}{why}.", err=True)
+    raise typer.Exit(130)

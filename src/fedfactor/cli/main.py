@@ -8,10 +8,16 @@ from typing import Annotated
 import typer
 
 from fedfactor.cli.audit import audit
+from fedfactor.cli.compare import compare
 from fedfactor.cli.demo import demo
+from fedfactor.cli.doctor import doctor
+from fedfactor.cli.export import export
 from fedfactor.cli.federation import register
 from fedfactor.cli.fit import fit
+from fedfactor.cli.inspect import inspect
 from fedfactor.cli.rank import rank
+from fedfactor.cli.recommend import predict, recommend
+from fedfactor.cli.report import report
 from fedfactor.cli.reproduce import reproduce
 from fedfactor.cli.results import info, transform
 from fedfactor.cli.settings import settings
@@ -45,12 +51,19 @@ def _main(
 
 
 app.command()(fit)
+app.command()(inspect)
 app.command()(demo)
 app.command()(transform)
 app.command()(info)
+app.command()(report)
+app.command()(export)
+app.command()(recommend)
+app.command()(predict)
 app.command()(settings)
 app.command()(rank)
+app.command()(compare)
 app.command()(reproduce)
 app.command()(audit)
 app.command()(split)
+app.command()(doctor)
 register(app)

@@ -11,7 +11,6 @@ from typing import Any
 
 from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.wire import read_header
 from fedfactor.data.results import has_results, owner_to_file, row_ids_file, write_factors
@@ -66,25 +65,27 @@ class Place:
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{file} is damaged ({error}). Start anew with --overwrite.") from None
 
-    def write(self, run: Run, federation: Federation, asked: Mapping[str, Any]) -> None:
-        """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished."""
-        private = {name: own_arrays(factors) for name, factors in run.factors.items()}
-        scores = run.measured.scores
-        owners = {
-            name: {"rows": federation.shard(name).n_rows, "relative_error": scores[name].relative_error}
-            for name in federation.names
-        }
+    def write(self, run: Run, federation: Federation, asked: Mapping[str, Any], *, unfinished: bool = False) -> None:
+        """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished.
+
+        The checkpoint of an unfinished run stays, so that it can go on.
+        """
+        from fedfactor.estimators.saved import model_file, owners_of, private_parts, recommender_of, write_models
+
+        private = private_parts(run)
+        owners = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}
+        for name, about in owners_of(run).items():
+            owners[name] |= about
         record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": federation.preprocess}
         ids = {name: federation.shard(name).row_ids for name in private}
         write_factors(self.out, run.V, features=run.feature_names, private=private, run=record, row_ids=ids)
+        model = recommender_of(run, federation)
+        if model is not None:
+            write_models(model, self.out)
         kept = {"run.json"} | {owner_to_file(name) for name in private} | {row_ids_file(name) for name in private}
+        kept |= set() if model is None else {model_file(name) for name in private}
         for old in (self.out / "private").glob("*.*"):
             if old.name not in kept:  # an owner of the run that was overwritten
                 old.unlink()
-        self.clear()
-
-
-def own_arrays(factors: LocalFactors) -> dict[str, Any]:
-    """Name what belongs to one owner: its rows of U, and components that only it has."""
-    arrays = {"U": factors.U, "U_private": factors.U_private, "V_private": factors.V_private}
-    return {name: array for name, array in arrays.items() if array is not None}
+        if not unfinished:
+            self.clear()

@@ -11,6 +11,7 @@ import typer
 
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.fit import Algorithm, Files, Quiet, Rounds, Seed, Set
+from fedfactor.cli.progress import bar
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files
 from fedfactor.data.content import Reading
@@ -43,7 +44,10 @@ def rank(
 ) -> None:
     """Choose the number of components: each owner hides cells, all factor the rest, the sums of errors decide.
 
-    Each of FILES holds the rows of one owner; a folder stands for the files in it.
+    Each of FILES holds the rows of one owner; a folder stands for the files in it. Counts: --set loss=kullback-leibler.
+    Zeros and ones: -a pooled-bmf.
+
+    Example: fedfactor rank north.csv south.csv -k 2-10
     """
     from fedfactor.data.io import open_files
     from fedfactor.selection import select_rank
@@ -57,16 +61,19 @@ def rank(
         federation.prepare(method.domain)
         warn_of_scales(federation)
 
-        def told(done: int, of: int, error: float) -> None:
-            if not quiet:
-                typer.echo(f"run {done} of {of}: held-out error {error:.4f}", err=True)
-
         options: dict[str, Any] = {"share": share, "repeats": repeats, "rounds": rounds, "seed": seed}
-        found = select_rank(federation, candidates, algorithm=method, progress=told, **options)
+        with bar("rank", quiet) as told:
+
+            def progress(done: int, of: int, error: float) -> None:
+                told(done, of, f"held-out error {error:.4f}")
+
+            found = select_rank(federation, candidates, algorithm=method, progress=progress, **options)
         if out is not None:
             out.write_text(json.dumps(found.summary(), indent=2) + "\n")
     console(quiet).print(_table(found))
     typer.echo(found.recommended if quiet else f"Recommended rank: {found.recommended} (least error: {found.best}).")
+    if found.at_edge and not quiet:
+        typer.echo(f"Note: {found.at_edge}", err=True)
 
 
 def parse_ranks(text: str) -> list[int]:

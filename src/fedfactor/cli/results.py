@@ -19,30 +19,24 @@ from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.text import printable
 from fedfactor.data.content import Reading, Rows, write_rows
 from fedfactor.data.formats import endings, format_of
-from fedfactor.data.preprocess import Preprocess
+from fedfactor.data.record import Preprocessed, read_record
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
-_SAID = ("algorithm", "settings", "seed", "rounds")
-_OF_ALL = ("status", "bytes_up", "bytes_down")
-_KINDS: dict[str, Any] = {
-    "algorithm": str, "settings": dict, "seed": int, "rounds": int, "relative_error": (float, int, type(None)),
-    "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
-    "asked": (dict, type(None)), "preprocess": (dict, type(None)), "errors": (dict, type(None)),
-    "worst_client": (dict, type(None)),
-}  # fmt: skip
-_OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
-
 
 def info(folder: Folder, debug: Debug = False) -> None:
-    """Say what a folder of results holds."""
-    from fedfactor.data.results import owner_from_file, read_components
+    """Say what a folder of results holds: algorithm and settings, errors, traffic, privacy, whose factors.
+
+    Example: fedfactor info out/
+    """
+    from fedfactor.data.results import has_results, owner_from_file, read_components
 
     with polite(debug):
         saved = Place(folder).saved()
         if saved:
             typer.echo(f"Unfinished run, {saved[1]} rounds done. The command that began it goes on from there.")
-            return
+            if not has_results(folder):
+                return
         V, features = read_components(folder)
         record = read_record(folder)
         private = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
@@ -50,13 +44,52 @@ def info(folder: Folder, debug: Debug = False) -> None:
     lines = [
         f"{record['algorithm']}, seed {record['seed']}: {record['rounds']} rounds{ended}",
         f"V: {V.shape[0]} components × {V.shape[1]} features, {V.dtype}, {'named' if features else 'without names'}",
+        f"settings: {_settings(record)}",
+        _steps(record),
         _errors(record),
         _traffic(record),
+        privacy_line(record),
         f"private U of {len(private)} owners: {', '.join(private) or 'none'}",
     ]
     screen = console()
     for line in filter(None, lines):
         screen.print(printable(line), markup=False)  # a folder of others may hold anything
+
+
+def _settings(record: dict[str, Any]) -> str:
+    """Write the settings that are not left to privacy or to their defaults' None."""
+    return ", ".join(f"{name}={value}" for name, value in record["settings"].items() if value is not None)
+
+
+def _steps(record: dict[str, Any]) -> str:
+    steps = (record.get("preprocess") or {}).get("steps") or []
+    return f"before the first round: {', '.join(map(str, steps))}" if steps else ""
+
+
+def privacy_line(record: dict[str, Any]) -> str:
+    """Say which privacy holds, in one line.
+
+    Examples
+    --------
+    >>> privacy_line({"privacy": {"mode": "dp", "epsilon": 2.5, "delta": 1e-5, "unit": "row"}})
+    'privacy: dp, ε = 2.5, δ = 1e-05, unit row'
+    >>> privacy_line({"privacy": {"mode": "none", "epsilon": "inf"}})
+    'privacy: none, ε = ∞ (uploads reached the server in the clear)'
+    """
+    about = record.get("privacy")
+    if not about:
+        return "privacy: as the terms of the federation say" if "party" in record else ""
+    mode = about.get("mode", "none")
+    try:
+        epsilon = float(about.get("epsilon", "inf"))
+    except (TypeError, ValueError):
+        raise DataError("run.json names an ε that is no number. Write the results again.") from None
+    if epsilon == float("inf"):
+        why = " (uploads reached the server in the clear)" if mode == "none" else ""
+        return f"privacy: {mode}, ε = ∞{why}"
+    delta = f", δ = {about['delta']:g}" if isinstance(about.get("delta"), float | int) else ""
+    void = " (void: the noise came from a seed)" if about.get("void") else ""
+    return f"privacy: {mode}, ε = {epsilon:.3g}{delta}, unit {about.get('unit')}{void}"
 
 
 def _errors(record: dict[str, Any]) -> str:
@@ -97,6 +130,8 @@ def transform(
 
     FOLDER was written by fedfactor fit or fedfactor results; ROWS is a file of new rows, in any format that fit reads.
     They are preprocessed as the rows of that run were, and matched by column name; their ids go with U.
+
+    Example: fedfactor transform out/ new_patients.csv -o u.csv
     """
     from fedfactor.data.io import load_for
     from fedfactor.data.results import read_components
@@ -109,7 +144,8 @@ def transform(
         asked = record.get("asked") or {}
         table = load_for(rows, features, reading(missing_values=asked.get("missing_values")))
         X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), table.missing_values)
-        X = _preprocessed(folder, record, X)
+        done = Preprocessed.of(record.get("preprocess"), X.shape[1], folder / "run.json")
+        X = X if done is None else done.apply(X)
         check_values(rows.name, X, mask, method.domain, features, table.row_ids)
         if mask is not None and not method.handles_missing:
             raise ValueError(f"{record['algorithm']} needs complete rows. Fill the missing cells first.")
@@ -123,24 +159,6 @@ def transform(
         about = {"algorithm": str(record["algorithm"]), "seed": str(record["seed"])}
         write_rows(out, Rows(U, names, table.row_ids, table.id_name, V, features, rows, about))
     typer.echo(f"{out}: U of {U.shape[0]} rows, {U.shape[1]} components, readable by you only.")
-
-
-def read_record(folder: Path) -> dict[str, Any]:
-    """Read what a run left about itself; refuse what is no such record."""
-    from fedfactor.data.results import read_run, shared_folder
-
-    path, record = shared_folder(folder) / "run.json", read_run(folder)
-    known = record if isinstance(record, dict) else {}
-    lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
-    if lacking:
-        raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
-    wrong = [name for name, kind in _KINDS.items() if name in known and not isinstance(known[name], kind)]
-    if wrong:
-        raise DataError(
-            f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
-            "fit again."
-        )
-    return record
 
 
 def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: int) -> Any:
@@ -159,21 +177,3 @@ def _method(folder: Path, record: dict[str, Any]) -> Any:
         return algorithm_class(record["algorithm"])(**record["settings"])
     except (TypeError, ValueError) as error:
         raise DataError(f"{folder / 'run.json'}: {error} It was written by another version, or is damaged.") from None
-
-
-def _preprocessed(folder: Path, record: dict[str, Any], X: Any) -> Any:
-    """Do to new rows what was done to those of the run, with the column weights that all owners' sums gave then."""
-    kept = record.get("preprocess")
-    if kept is None:
-        return X
-    try:
-        plan = Preprocess.parse(kept["steps"])
-        weights = None if kept.get("weights") is None else np.asarray(kept["weights"], np.float64)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{folder / 'run.json'} does not say how rows were preprocessed ({error}).") from None
-    if plan.survey and (weights is None or weights.shape != (X.shape[1],)):
-        raise DataError(
-            f"{folder / 'run.json'} lacks the {X.shape[1]} column weights of {plan.survey!r}, without which new rows "
-            "cannot be brought to the scale of the components. Write the results again with fedfactor results."
-        )
-    return plan.apply(X, weights)

@@ -20,6 +20,11 @@ from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.data.content import Reading
 from fedfactor.data.formats import endings
 
+RATED = ("PooledCF", "PooledCNMF", "FCF", "FedMF", "FedSPLIT")
+"""Methods for ratings, which forgive a rank that is not the best: their penalties hold back what is not needed."""
+
+RATING_RANK = 10
+
 
 def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) -> Algorithm:
     """Make an algorithm from options that many algorithms share (None: not given) and from ``name=value`` words.
@@ -46,6 +51,12 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
     odd = [key for key in (*given, *words) if key not in known]
     if odd:
         raise ValueError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
+    rank = known.get("n_components")
+    if rank is not None and rank.default is MISSING and "n_components" not in {*given, *words}:
+        if cls.__name__ not in RATED:
+            raise ValueError("Say how many components: -k 5, for example. fedfactor rank finds a number that serves.")
+        given["n_components"] = RATING_RANK
+        typer.echo(f"Note: {RATING_RANK} components, as none were asked for with -k.", err=True)
     return cls(**given | {key: typed(key, value, known[key].kind) for key, value in words.items()})
 
 

@@ -35,7 +35,7 @@ def cells(entry: Any) -> tuple[str, ...]:
     return entry.label, f"{entry.error:.4f}", worst, rounds, *traffic, f"{entry.seconds:.2f}"
 
 
-def summary_table(run: Run, federation: Federation, out: Path) -> Any:
+def summary_table(run: Run, federation: Federation, out: Path, page: Path | None = None) -> Any:
     """Lay out a finished run in two columns."""
     from rich.table import Table
 
@@ -43,7 +43,7 @@ def summary_table(run: Run, federation: Federation, out: Path) -> Any:
     worst, error = measured.worst_client
     whose = " (yours to know; not covered by ε)" if run.owners_only else ""
     lines = {
-        "algorithm": f"{type(run.algorithm).__name__}, rank {run.V.shape[0]}, seed {run.seed}",
+        "algorithm": f"{type(run.algorithm).__name__}, rank {_rank(run)}, seed {run.seed}",
         "owners": f"{len(run.factors)} ({_list(list(run.factors))})",
         "rows × columns": f"{federation.n_rows:,} × {federation.n_features:,}",
         "relative error": f"{measured.relative_error:.5f} over all rows{whose}",
@@ -53,6 +53,7 @@ def summary_table(run: Run, federation: Federation, out: Path) -> Any:
         "time in rounds": duration(sum(measured.seconds)),
         "may be shared": f"{out / 'shared'}: components.safetensors, features.json, run.json",
         "private results": f"{out / 'private'}/OWNER.safetensors, readable by you only",
+        **({} if page is None else {"to look at": f"{page}, in a browser"}),
     }
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -103,6 +104,12 @@ def _about(kind: type, leaves: Iterable[str]) -> str:
 def resumed(out: Path, next_round: int) -> str:
     """Say that a run is taken up again."""
     return f"{out} holds an unfinished run: going on from round {next_round}."
+
+
+def _rank(run: Run) -> int:
+    """Name the rank that was asked for: a recommender's V has rows for levels besides."""
+    asked = getattr(run.algorithm, "n_components", None)
+    return asked if isinstance(asked, int) else run.V.shape[0]
 
 
 def _ended(run: Run) -> str:

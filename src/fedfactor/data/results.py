@@ -32,6 +32,9 @@ __all__ = [
     "write_private",
 ]
 
+FORMAT = 2
+"""Of result folders; those of 0.1 have no number, and are read as well."""
+
 _SHARED = 0o644  # every party holds the components anyway; U stays at 0600
 
 
@@ -87,7 +90,7 @@ def write_factors(
     shared.mkdir(exist_ok=True)
     write_atomic(shared / "features.json", _json(names), _SHARED)
     if run is not None:
-        told, own = split_record(run)
+        told, own = split_record({"format": FORMAT, **run})
         if own:
             write_atomic(private_folder(out / "private") / "run.json", _json(own), 0o600)
         else:

@@ -20,6 +20,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import row_positions
+from fedfactor.data.record import Preprocessed
 from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import EveryRun, Face, MissingCells, Progress
@@ -196,7 +197,9 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
             labels = _inputs.owner_labels(X.shape[0], groups, self.n_clients, seed)
             features = getattr(self, "feature_names_in_", None)
             federation = _inputs.split(X, labels, self.missing_values, features)
+        done = federation.preprocess
         federation = self._encode(federation)
+        federation.preprocess = done
         self._keep(self._run(algorithm, federation, engine, seed), federation)
         return labels
 
@@ -218,6 +221,18 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
         return algorithm, engine, _inputs.draw_seed(self.random_state)
 
     def _keep(self, result: Run, federation: Federation) -> None:
+        self._adopt(result, federation)
+        tol = getattr(result.algorithm, "tol", 0)
+        if result.status == "rounds" and tol > 0 and self._warns_at_last_round:
+            warnings.warn(
+                f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. "
+                "Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
+                ConvergenceWarning,
+                stacklevel=callers_level(),
+            )
+
+    def _adopt(self, result: Run, federation: Federation) -> None:
+        """Take over a run, whether it has just ended or was read from a folder."""
         self.run_ = result
         self.components_ = result.V
         self.n_components_ = int(result.V.shape[0])
@@ -231,18 +246,11 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
                 self.__dict__.pop(name, None)
         self.n_features_in_ = int(result.V.shape[1])
         self._missing = federation.missing_values
+        self.preprocess_ = Preprocessed.of(federation.preprocess, self.n_features_in_)
         if result.feature_names is not None:
             self.feature_names_in_ = np.asarray(result.feature_names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        tol = getattr(result.algorithm, "tol", 0)
-        if result.status == "rounds" and tol > 0 and self._warns_at_last_round:
-            warnings.warn(
-                f"{type(self).__name__} used all {result.rounds} rounds before it converged to tol={tol:g}. "
-                "Raise rounds, raise tol, or set tol=0 to use all rounds without this test.",
-                ConvergenceWarning,
-                stacklevel=callers_level(),
-            )
 
     def _factors(self, client: str | None) -> LocalFactors:
         known = self.run_.factors
@@ -259,13 +267,22 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
         domain = self.run_.algorithm.domain
         if not _inputs.is_owned(X):
             rows = Federation({"new rows": _inputs.matrix(self, X, reset=False)}, missing_values=self._missing)
-            shard = self._encode(rows).shard("new rows")
+            shard = self._encode(self._preprocessed(rows)).shard("new rows")
             check_values("new rows", shard.X, shard.mask, domain)
             return work(shard)
-        federation = self._encode(_inputs.federation_of(X, self._missing))
+        federation = _inputs.federation_of(X, self._missing)
+        federation = self._encode(federation if federation.preprocess else self._preprocessed(federation))
         federation.prepare(domain)
         self._check_same_features(federation)
         return {name: work(federation.shard(name)) for name in federation.names}
+
+    def _preprocessed(self, federation: Federation) -> Federation:
+        """Do to new rows what was done to those of the run."""
+        done = self.preprocess_
+        if done is None:
+            return federation
+        shards = {name: federation.shard(name) for name in federation.names}
+        return Federation({name: replace(shard, X=done.apply(shard.X)) for name, shard in shards.items()})
 
     def _check_output(self, X: Any) -> None:
         if _inputs.is_owned(X) and _get_output_config("transform", self)["dense"] != "default":

@@ -20,8 +20,8 @@ class OwnComponents(FederatedTransformer):
         Components that only one owner has, by owner; empty where the settings ask for none.
     """
 
-    def _keep(self, result: Run, federation: Federation) -> None:
-        super()._keep(result, federation)
+    def _adopt(self, result: Run, federation: Federation) -> None:
+        super()._adopt(result, federation)
         owned = {name: kept.V_private for name, kept in result.factors.items()}
         self.components_private_ = {name: V for name, V in owned.items() if V is not None}
 

@@ -10,7 +10,7 @@ from fedfactor.estimators._base import FederatedTransformer
 
 class OwnComponents(FederatedTransformer):
     components_private_: Any
-    def _keep(self, result: Run, federation: Federation) -> None: ...
+    def _adopt(self, result: Run, federation: Federation) -> None: ...
 
 class PooledNMF(OwnComponents):
     n_components: int
@@ -25,7 +25,7 @@ class PooledNMF(OwnComponents):
     l1_ratio: float
     n_private: int
     private_penalty: float
-    weights: Literal["rows", "equal"] | Mapping[str, float]
+    weights: Literal["rows", "equal", "mean"] | Mapping[str, float]
     ridge: float
     def __init__(
         self,
@@ -42,8 +42,8 @@ class PooledNMF(OwnComponents):
         l1_ratio: float = 0.0,
         n_private: int = 0,
         private_penalty: float = 0.1,
-        weights: Literal["rows", "equal"] | Mapping[str, float] = "rows",
-        ridge: float = 0.03,
+        weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows",
+        ridge: float = 0.003,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",

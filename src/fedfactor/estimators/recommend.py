@@ -113,6 +113,56 @@ class PooledEASE(FederatedRecommender):
         return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)
 
 
+class Baseline(FederatedRecommender):
+    """A model without factors: what it says of an item is one number."""
+
+    def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Refuse: one number for each item does not tell which items are alike."""
+        raise DataError(f"{type(self).__name__} knows no similar items. Use PooledEASE or PooledCF for them.")
+
+
+@face(algorithms.Biases)
+class Biases(Baseline):
+    """Ratings from a mean and levels of users and items: the baseline of rating models, from sums alone.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedfactor import Biases
+    >>> rows = [(user, item, rating) for user, all_ in {"ann": [5, 4, 3], "bob": [4, 3]}.items()
+    ...         for item, rating in zip("abc", all_)]
+    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
+    >>> model = Biases(random_state=0).fit(ratings, groups={"ann": "north", "bob": "south"})
+    >>> model.recommend("bob", n=1)[0].tolist(), bool(model.predict("ann", "a") > model.predict("bob", "c"))
+    ([['c']], True)
+    """
+
+
+@face(algorithms.Popularity, without=("scale",))
+class Popularity(Baseline):
+    """The most popular items for everybody, less what each user has seen: the baseline of lists, from sums alone.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedfactor import Popularity
+    >>> clicks = pd.DataFrame([("ann", "a"), ("bob", "a"), ("bob", "b"), ("cat", "c"), ("dan", "b")],
+    ...                       columns=["user", "item"])
+    >>> model = Popularity(random_state=0).fit(clicks, groups={"ann": 0, "bob": 0, "cat": 1, "dan": 1})
+    >>> model.recommend(["ann", "cat"], n=1)[0].tolist()
+    [['b'], ['a']]
+    """
+
+    scale = None  # shares of users need none
+
+    @property
+    def _implicit(self) -> bool:
+        return True
+
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
+        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)
+
+
 @face(algorithms.PooledRidge, without=("scale",))
 class PooledRidge(CatalogueRecommender):
     """Items that only others hold: ridge regression on directions of the items that all owners hold.

@@ -223,6 +223,45 @@ class PooledEASE(FederatedRecommender):
     def _exchanges(self) -> int | None: ...
     def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...
 
+class Baseline(FederatedRecommender):
+    def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]: ...
+
+class Biases(Baseline):
+    user_ridge: float
+    item_ridge: float
+    tol: float
+    def __init__(
+        self,
+        user_ridge: float = 5.0,
+        *,
+        item_ridge: float = 5.0,
+        tol: float = 0.001,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+
+class Popularity(Baseline):
+    min_users: int
+    def __init__(
+        self,
+        min_users: int = 1,
+        *,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+    @property
+    def _implicit(self) -> bool: ...
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...
+
 class PooledRidge(CatalogueRecommender):
     n_components: int
     ridge: float

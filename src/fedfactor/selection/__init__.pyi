@@ -1,3 +1,5 @@
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
 from .holdout import hold_out as hold_out
 from .rank import RankSelection as RankSelection
 from .rank import select_rank as select_rank

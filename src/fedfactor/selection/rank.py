@@ -52,6 +52,32 @@ class RankSelection:
         """Mean held-out error of each rank."""
         return self.errors.mean(axis=0)
 
+    @property
+    def at_edge(self) -> str:
+        """Say that the best rank is the last candidate, or the first: a better one may lie beyond. Else empty.
+
+        Examples
+        --------
+        >>> errors = np.array([[0.5, 0.4, 0.3]])
+        >>> RankSelection((2, 3, 4), errors, errors, 4, 4, 0).at_edge
+        'The best rank is the largest candidate, 4: a better one may lie beyond. Offer larger ones, for example 4-8.'
+        """
+        if len(self.ranks) < 2:
+            return ""
+        if self.ranks[-1] in (self.best, self.recommended):
+            last = self.ranks[-1]
+            return (
+                f"The best rank is the largest candidate, {last}: a better one may lie beyond. Offer larger ones, for "
+                f"example {last}-{2 * last}."
+            )
+        if self.best == self.ranks[0] > 1:
+            first = self.ranks[0]
+            return (
+                f"The best rank is the smallest candidate, {first}: a better one may lie below. Offer smaller ones, "
+                f"for example 1-{first}."
+            )
+        return ""
+
     def summary(self) -> dict[str, Any]:
         """Plain data, for a file."""
         return {
@@ -61,6 +87,7 @@ class RankSelection:
             "fitted_error": self.fitted.mean(axis=0).tolist(),
             "best": self.best,
             "recommended": self.recommended,
+            "at_edge": self.at_edge or None,
             "seed": self.seed,
         }
 

@@ -312,6 +312,7 @@ class FNMF(Algorithm):
         """Return the middle without this client's share: a sum resembles each of its terms, common or not."""
         if state.sent is None or int(state.sent_round) != int(down.round):
             return middle
+        assert state.sent_mass is not None  # kept together with what was sent
         mass = as_like(down.mass, middle)[:, None]
         left = mass - state.sent_mass[:, None]
         some = as_like(left > 1e-6 * mass, middle)

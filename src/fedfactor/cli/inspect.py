@@ -1,0 +1,176 @@
+"""``fedfactor inspect``: look at a file before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from fedfactor.cli.console import Debug, polite, size
+from fedfactor.cli.reading import reads
+from fedfactor.cli.words import uploads
+from fedfactor.core.checks import is_sparse, split_missing
+from fedfactor.core.protocol import Meta
+from fedfactor.core.text import printable
+from fedfactor.core.tree import Array
+from fedfactor.data.content import Reading, listed
+
+_APART = 100.0  # columns whose scales differ by more than this are worth a word
+
+
+@reads(prepares=False)
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A table, in any format that fit reads.", show_default=False)],
+    debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+) -> None:
+    """Say what a file is taken for, what can be run on it, and what would leave the house. Nothing is sent.
+
+    Example: fedfactor inspect patients.csv
+    """
+    from fedfactor.data.io import load
+
+    with polite(debug):
+        how = reading()
+        table = load(file, how if how.missing_values is not None else reading(missing_values="nan"))
+        facts = facts_of(table)
+        kind = kind_of(facts)
+        lines = [
+            f"{facts['rows']:,} rows × {facts['columns']:,} columns of numbers"
+            + (f", {size(table.X.data.nbytes)} in memory." if hasattr(table.X.data, "nbytes") else "."),
+            f"Columns: {listed(table.features)}." if table.features else "The columns have no names.",
+            f"Row ids: {table.id_name or 'yes'}; they stay with you." if table.row_ids else "The rows have no ids.",
+            f"Cells: {facts['said']}.",
+        ]
+        if facts["missing"] and not (how.missing_values is not None or kind == "ratings"):
+            lines.append("Cells are missing: say --missing nan when you fit.")
+        if facts["apart"] is not None and kind in ("amounts",):
+            small, large, times = facts["apart"]
+            lines.append(f"Scales differ: {large!r} is {times:,.0f} times as large as {small!r}. Use --scale rms.")
+        lines += ["", "What can be run on it:", *(f"  {line}" for line in advice(kind, file))]
+        lines += ["", "What would leave the house, with the first of these and 5 components:"]
+        lines += [f"  {line}" for line in leaves_the_house(kind, facts)]
+    for line in lines:
+        typer.echo(printable(line))
+
+
+def facts_of(table: Any) -> dict[str, Any]:
+    """Count what a table holds.
+
+    Examples
+    --------
+    >>> from fedfactor.data.table import Table
+    >>> facts = facts_of(Table(np.array([[0.0, 1.0], [1.0, 0.0]])))
+    >>> facts["binary"], facts["said"]
+    (True, 'zeros and ones, 50 % of them zero')
+    """
+    X, mask = split_missing(table.X, table.missing_values)
+    n, m = X.shape
+    stored = isinstance(mask, str)
+    if is_sparse(X):
+        values, cells, seen = X.data, n * m, X.nnz if stored else n * m
+        zeros = 0 if stored else n * m - np.count_nonzero(values)
+    else:
+        values = X if mask is None else X[np.asarray(mask)]
+        cells, seen = n * m, values.size
+        zeros = int((values == 0).sum())
+    values = np.asarray(values)
+    whole = bool(values.size) and bool((values == np.floor(values)).all())
+    binary = whole and bool(((values == 0) | (values == 1)).all())
+    negative = bool(values.size) and bool((values < 0).any())
+    missing = 0.0 if not cells else 1 - seen / cells
+    rated = stored and table.missing_values == "unstored"
+    kind = "zeros and ones" if binary else "counts" if whole and not negative and not rated else "numbers"
+    kind = "ratings" if rated else "numbers, some negative" if negative else kind
+    said = kind + (f", {100 * zeros / max(seen, 1):.0f} % of them zero" if zeros else "")
+    said += f", {100 * missing:.0f} % missing" if missing else ""
+    return {
+        "rows": n, "columns": m, "binary": binary, "whole": whole, "negative": negative, "missing": missing,
+        "rated": rated, "zeros": zeros / max(seen, 1), "said": said, "apart": _apart(X, mask, table.features),
+        "dtype": str(X.dtype),
+    }  # fmt: skip
+
+
+def _apart(X: Array, mask: Any, features: Any) -> tuple[str, str, float] | None:
+    """Name the columns of the smallest and the largest scale where they are far apart."""
+    if isinstance(mask, str) or not X.shape[1]:
+        return None
+    known: Any = X if mask is None else np.where(np.asarray(mask), X, 0)
+    squares = known.power(2) if is_sparse(known) else np.square(known)
+    scale = np.sqrt(np.asarray(squares.mean(axis=0), np.float64).ravel())
+    there = np.flatnonzero(scale > 0)
+    if len(there) < 2:
+        return None
+    low, high = there[np.argmin(scale[there])], there[np.argmax(scale[there])]
+    times = float(scale[high] / scale[low])
+    name = (lambda j: str(features[j])) if features is not None else (lambda j: f"column {j}")
+    return (name(low), name(high), times) if times >= _APART else None
+
+
+def kind_of(facts: dict[str, Any]) -> str:
+    """Say in one word what a table is for a method."""
+    if facts["rated"]:
+        return "ratings"
+    if facts["negative"]:
+        return "negative"
+    if facts["binary"]:
+        return "yes/no"
+    return "counts" if facts["whole"] and facts["zeros"] > 0.3 else "amounts"
+
+
+def advice(kind: str, file: Path) -> list[str]:
+    """Write commands that fit a kind of table.
+
+    Examples
+    --------
+    >>> advice("ratings", Path("r.csv"))[0]
+    'fedfactor fit r.csv -a pooled-cf -o out      recommendations'
+    """
+    name = file.name
+    found = {
+        "ratings": [
+            (f"fedfactor fit {name} -a pooled-cf -o out", "recommendations"),
+            ("fedfactor recommend out --user ID", "the best items for a user"),
+            (f"fedfactor fit {name} -a pooled-ease -o out", "items by items, from signs of interest"),
+        ],
+        "yes/no": [
+            (f"fedfactor rank {name} -a pooled-bmf -k 2-10", "how many patterns"),
+            (f"fedfactor fit {name} -a pooled-bmf -k 5 -o out", "patterns of ones"),
+            (f"fedfactor fit {name} -k 5 -o out", "parts with weights"),
+        ],
+        "counts": [
+            (f"fedfactor fit {name} -k 5 --set loss=kullback-leibler -o out", "topics; counts as counts"),
+            (f"fedfactor fit {name} -k 5 --library-size 10000 --log1p -o out", "rows of different sums"),
+            (f"fedfactor rank {name} -k 2-10", "how many components"),
+        ],
+        "amounts": [
+            (f"fedfactor fit {name} -k 5 -o out", "parts that add up"),
+            (f"fedfactor rank {name} -k 2-10", "how many components"),
+            (f"fedfactor compare {name} OTHER_FILES -k 5", "whether it pays to factor together"),
+        ],
+        "negative": [
+            ("no method as it is", "all take values from 0 upwards; shift or drop the columns with negative ones"),
+        ],
+    }[kind]  # fmt: skip
+    wide = max(len(command) for command, _ in found)
+    return [f"{command:<{wide}}      {what}" for command, what in found]
+
+
+def leaves_the_house(kind: str, facts: dict[str, Any]) -> list[str]:
+    """Say what an owner of such a table would send, and what it would not."""
+    from fedfactor import algorithms
+
+    if kind == "negative":
+        return ["nothing: there is nothing to run."]
+    method = {"ratings": algorithms.PooledCF, "yes/no": algorithms.PooledBMF}.get(kind, algorithms.PooledNMF)(5)
+    meta = Meta(facts["columns"], ("you", "another"), facts["dtype"], bool(facts["missing"]))
+    said = [line.replace("Each owner sent", "You would send") for line in uploads(method, meta)]
+    return [
+        *said,
+        "The names of the columns, once, so that owners can match them.",
+        "Never: rows, row ids, U. With --privacy secure-sum the server sees sums of all owners only.",
+    ]

@@ -1,0 +1,475 @@
+"""``fedfactor report``: a page about a finished run, one file that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from importlib import metadata, resources
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from fedfactor.cli.console import Debug, duration, polite, size
+from fedfactor.cli.words import STATUS, uploads
+from fedfactor.core.files import write_atomic
+from fedfactor.core.protocol import Meta
+from fedfactor.core.run import Run
+from fedfactor.core.text import printable
+
+_DRAWN = 12  # components drawn as figures; all of them are in the table
+_NAMED = 10  # features named for each component
+_CELLS = 4000  # shares by owner that are written out as a table
+
+
+def report(
+    result: Annotated[
+        Path, typer.Argument(help="A folder written by fedfactor fit or fedfactor results.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The page; by default report.html in that folder.", show_default=False),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Write a page about a result: how good, for whom it is worse, components by name, privacy, how to use it.
+
+    One HTML file without scripts that fetches nothing. It shows who the owners are and what share of each component
+    they have; in private runs only what is published.
+
+    Example: fedfactor report out/
+    """
+    with polite(debug):
+        path = write_report(result, out)
+    typer.echo(f"{path}: open it in a browser.")
+
+
+def write_report(folder: Path, out: Path | None = None) -> Path:
+    """Write the page of a result; return where it is."""
+    path = folder / "report.html" if out is None else out
+    # Shares by owner are made of U, which only its owner may read: so may the page.
+    return write_atomic(path, page(folder).encode("utf-8", "replace"), 0o600)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A result as the page speaks of it."""
+
+    folder: Path
+    run: Run
+    record: dict[str, Any]
+    V: np.ndarray
+    features: tuple[str, ...] | None
+    owners: tuple[str, ...]
+
+    @property
+    def private(self) -> bool:
+        """Whether uploads were protected: then no owner's own figures are shown."""
+        return self.run.privacy is not None
+
+    @property
+    def party(self) -> str | None:
+        """The party whose own result this is; None for a simulation or a coordinator."""
+        return self.record.get("party")
+
+    @property
+    def ratings(self) -> bool:
+        """Whether this is a recommender's result."""
+        return bool(list((self.folder / "private").glob("*.model.npz")))
+
+    @property
+    def rank(self) -> int:
+        """Components that were asked for; rows of V below them hold the levels of users and items."""
+        asked = self.record["settings"].get("n_components")
+        return min(asked, len(self.V)) if self.ratings and isinstance(asked, int) else len(self.V)
+
+    @property
+    def shows_usage(self) -> bool:
+        """Whether shares by owner may be shown: in the clear, or where the one owner is the reader."""
+        known = [name for name, kept in self.run.factors.items() if len(kept.U)]
+        return bool(known) and (not self.private or self.party is not None)
+
+
+def page(folder: Path) -> str:
+    """Fill the template; whatever comes from data is escaped on the way."""
+    from fedfactor.data.record import read_record
+    from fedfactor.data.results import read_components
+    from fedfactor.estimators.saved import NOBODY, load_run
+    from fedfactor.privacy.published import promises
+
+    run = load_run(folder)
+    V, features = read_components(folder)
+    # A page is made to be shown: of a run with a promise it says only what the promise covers.
+    record = read_record(folder, published=promises(run.privacy))
+    owners = tuple(name for name in run.scores if name != NOBODY) or tuple(n for n in run.factors if n != NOBODY)
+    told = Told(folder, run, record, V, features, owners)
+    sections: dict[str, tuple[str, str]] = {
+        "good": ("How good it is", _good(told)),
+        "components": ("The components", _components(told)),
+        "owners": ("Who has how much of each", _usage(told)),
+        "travelled": ("What travelled, and who saw it", _travelled(told)),
+        "privacy": ("Which privacy holds", _privacy(told)),
+        "use": ("How to use it", _use(told)),
+        "settings": ("Settings", _settings(told)),
+    }
+    sections = {key: part for key, part in sections.items() if part[1]}
+    k, m, what = told.rank, V.shape[1], "items" if told.ratings else "features"
+    template = Template((resources.files("fedfactor.cli") / "report.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=_text(f"{record['algorithm']}: {k} components of {m} {what}"),
+        heading=_text(f"{k} components of {m:,} {what}"),
+        lede=_lede(told),
+        cards=_cards(told),
+        links="".join(f'<li><a href="#{key}">{head}</a></li>' for key, (head, _) in sections.items()),
+        body="\n".join(
+            f'<section id="{key}"><h2>{head}</h2>\n{text}</section>' for key, (head, text) in sections.items()
+        ),
+        version=_version(),
+    )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("fedfactor")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _text(words: Any) -> str:
+    return escape(printable(str(words)))
+
+
+def _rows(told: Told) -> dict[str, int]:
+    said = told.record.get("owners") or {}
+    found = {name: about.get("rows") for name, about in said.items() if isinstance(about, dict)}
+    for name, kept in told.run.factors.items():
+        if not found.get(name) and len(kept.U):
+            found[name] = len(kept.U)
+    return {name: int(rows) for name, rows in found.items() if rows}
+
+
+def _lede(told: Told) -> str:
+    rows = _rows(told)
+    total = f" with {sum(rows.values()):,} rows" if rows and not told.party else ""
+    steps = (told.record.get("preprocess") or {}).get("steps") or []
+    done = f" Before the first round: {_text(', '.join(steps))}." if steps else ""
+    if told.party:
+        who = f"{_text(told.party)} and the other parties of its federation"
+    else:
+        count = len(told.owners) or told.record.get("clients", 0)
+        names = ", ".join(told.owners[:8]) + (", …" if len(told.owners) > 8 else "")
+        who = f"{count} owner{'s' if count != 1 else ''}{total}" + (f" ({_text(names)})" if names else "")
+    ended = STATUS.get(told.record.get("status", ""), "")
+    return (
+        f"Factored together by {who}, with {_text(told.record['algorithm'])} in {told.record['rounds']} rounds"
+        f"{f' ({ended})' if ended else ''}. Rows and U stayed with their owners; V is common to all.{done}"
+    )
+
+
+def _cards(told: Told) -> str:
+    error = told.record.get("relative_error")
+    cards = []
+    if error is not None:
+        whose = "your own rows" if told.party else "all rows"
+        cards.append((f"{error:.4f}", f"relative error over {whose}", f"{_explained(error)} of the sum of squares"))
+    worst = _worst(told)
+    if worst is not None and len(told.owners) > 1:
+        cards.append((f"{worst[1]:.4f}", "relative error of the worst owner", worst[0]))
+    record = told.record
+    if "bytes_sent" in record:
+        cards.append((size(record["bytes_sent"]), "sent by this party", f"in {record['letters']} letters"))
+    else:
+        cards.append(
+            (size(record["bytes_up"]), "sent by all owners together", f"{size(record['bytes_down'])} received")
+        )
+    epsilon = _epsilon(record)
+    if told.party is None:
+        mode = (record.get("privacy") or {}).get("mode", "none")
+        unit = (record.get("privacy") or {}).get("unit")
+        cards.append(
+            ("none" if mode == "none" else f"ε = {epsilon:.3g}" if math.isfinite(epsilon) else mode,
+             "differential privacy" if math.isfinite(epsilon) else "privacy mechanism",
+             f"of one {unit}" if unit else "no bound on what can be learnt of a row (ε = ∞)")
+        )  # fmt: skip
+    return "".join(
+        f"<li><b>{_text(a)}</b><span>{_text(b)}</span><br><small>{_text(c)}</small></li>" for a, b, c in cards
+    )
+
+
+def _explained(error: float) -> str:
+    return f"explains {100 * (1 - error**2):.1f} %" if error < 1 else "explains nothing"
+
+
+def _epsilon(record: dict[str, Any]) -> float:
+    try:
+        return float((record.get("privacy") or {}).get("epsilon", math.inf))
+    except (TypeError, ValueError):
+        return math.inf
+
+
+def _worst(told: Told) -> tuple[str, float] | None:
+    if told.private or told.party or not told.run.scores:
+        return None
+    name, error = told.run.worst_client
+    return (name, error) if math.isfinite(error) else None
+
+
+def _good(told: Told) -> str:
+    parts = []
+    known = [name for record in told.run.history for name in record.metrics if "error" in name or "rmse" in name]
+    metric = "relative_error" if "relative_error" in known else next(iter(known), "")
+    errors = [record.metrics.get(metric, math.nan) for record in told.run.history]
+    seen = [error for error in errors if math.isfinite(error)]
+    if seen:
+
+        def draw(ax: Any) -> None:
+            from fedfactor.plots import plot_history
+
+            plot_history(told.run, metric=metric, ax=ax)
+
+        what = metric.replace("_", " ").capitalize()
+        ends = f"{what} after each of {len(errors)} rounds, {seen[0]:.4f} at first and {seen[-1]:.4f} at last."
+        parts.append(_figure(draw, ends, "wide", name="history"))
+    if told.private:
+        parts.append(
+            "<p>Uploads were protected, so no owner’s own error is published: each owner can measure its own with "
+            "<code>score</code>.</p>"
+        )
+    elif told.party:
+        parts.append("<p>The error above is that of your own rows. What others have, they alone know.</p>")
+    elif len(told.owners) > 1:
+        worst = _worst(told)
+        rows = _rows(told)
+        body = ""
+        for name in sorted(told.run.scores, key=lambda each: -_finite(told.run.scores[each].relative_error)):
+            error = told.run.scores[name].relative_error
+            chosen = ' class="chosen"' if worst and name == worst[0] else ""
+            count = f"{rows[name]:,}" if name in rows else "–"
+            cells = f"<td>{count}</td><td>{error:.4f}</td><td>{_explained(error)}</td>"
+            body += f'<tr{chosen}><th scope="row">{_text(name)}</th>{cells}</tr>'
+        parts.append(
+            "<p>A good total can hide an owner for whom the components fit badly. Worst first:</p>"
+            + _table(("owner", "rows", "relative error", "of its squares"), body)
+        )
+        parts.append(
+            '<p class="note">Whether an owner gains over going alone is measured by <code>fedfactor compare</code> on '
+            "rows kept aside.</p>"
+        )
+    return "\n".join(parts)
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else -math.inf
+
+
+def _table(heads: tuple[str, ...], body: str, *, words: bool = False) -> str:
+    """Write a table; with `words` its last column is text, not numbers."""
+    last = len(heads) - 1 if words else -1
+    kinds = [' class="text"' if place == last else "" for place in range(len(heads))]
+    head = "".join(f'<th scope="col"{kind}>{_text(each)}</th>' for kind, each in zip(kinds, heads, strict=True))
+    return (
+        '<div class="card scroll" tabindex="0" role="group" aria-label="table">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _figure(
+    draw: Callable[[Any], Any],
+    title: str,
+    kind: str = "",
+    *,
+    name: str,
+    caption: bool = True,
+    excused: bool = True,
+    **shape: float,
+) -> str:
+    """Draw a figure, or say which package would."""
+    from fedfactor.core.errors import MissingExtraError
+    from fedfactor.plots.svg import svg
+
+    try:
+        drawn = svg(draw, title, name=name, **shape)
+    except (MissingExtraError, ImportError):
+        if not excused:
+            return ""
+        return (
+            '<p class="note">A figure would stand here: the package matplotlib draws it (pip install matplotlib).</p>'
+        )
+    below = f"<figcaption>{_text(title)}</figcaption>" if caption else ""
+    return f'<div class="card {kind}"><figure>{drawn}{below}</figure></div>'
+
+
+def _components(told: Told) -> str:
+    from fedfactor.plots.features import plot_top_features, top_features
+
+    k = told.rank
+    found = top_features(told.V[:k], told.features, _NAMED)
+    shares = _shares(told)
+    order = list(range(k)) if shares is None else sorted(range(k), key=lambda t: -shares[t])
+    tiles = []
+    for t in order[:_DRAWN]:
+        names = ", ".join(name for name, _ in found[t][:3])
+
+        def draw(ax: Any, component: int = t) -> None:
+            plot_top_features(told.V, told.features, component=component, n=8, ax=ax)
+
+        title = f"Component {t}: most weight on {names}." if names else f"Component {t} is empty."
+        tiles.append(
+            _figure(draw, title, name=f"component {t}", excused=not tiles, caption=False, width=3.4, height=2.5)
+        )
+    body = ""
+    for t in order:
+        words = ", ".join(f'{_text(name)} <span class="weight">{weight:.3g}</span>' for name, weight in found[t])
+        share = "" if shares is None else f"<td>{100 * shares[t]:.1f}&nbsp;%</td>"
+        body += f'<tr><th scope="row">{t}</th>{share}<td class="text">{words or "empty"}</td></tr>'
+    heads = ("component", *(() if shares is None else ("share",)), "most weight on")
+    why = "" if told.features else "<p>The columns had no names: they are counted from 0.</p>"
+    why += (
+        "<p>Below them V has a row of ones and the level of each item, which carry how much users and items are liked "
+        "as such.</p>"
+        if k < len(told.V)
+        else ""
+    )
+    first = "" if k <= _DRAWN else f"<p>The {_DRAWN} largest are drawn; the table below has all {k}.</p>"
+    ordered = "Largest first. " if shares is not None else ""
+    table = _table(heads, body, words=True)
+    return (
+        f"<p>{ordered}Each component is a pattern of features that rise together; a row is a sum of components, and U "
+        f"says how much of each.</p>{why}{first}<div class='tiles'>{''.join(tiles)}</div>{table}"
+    )
+
+
+def _shares(told: Told) -> np.ndarray | None:
+    """Return what share of all weight lies on each component; None where no U may be looked at."""
+    if not told.shows_usage:
+        return None
+    length = np.abs(told.V).sum(axis=1)
+    sums = sum(np.abs(kept.U).sum(axis=0) for kept in told.run.factors.values() if kept.U.shape[1] == len(length))
+    weights = np.asarray(sums) * length
+    return weights / weights.sum() if np.ndim(weights) and weights.sum() > 0 else None
+
+
+def _usage(told: Told) -> str:
+    if not told.shows_usage:
+        why = "protected, so no owner’s shares are published" if told.private else "kept by the owners; none is here"
+        return f"<p>What rows have of each component is {why}.</p>" if told.private else ""
+    from fedfactor.plots.usage import plot_usage, usage_by_owner
+
+    if told.ratings:
+        return ""
+    owners, shares = usage_by_owner(told.run)
+    k = shares.shape[1]
+    figure = ""
+    if len(owners) > 1:
+        title = f"Share of each owner’s weight on each of {k} components."
+        height = min(6.0, 1.4 + 0.25 * min(len(owners), 40))
+        figure = _figure(lambda ax: plot_usage(told.run, ax=ax), title, "wide", name="usage", height=height, width=5.6)
+    body = ""
+    wide = len(owners) * k <= _CELLS
+    for name, own in zip(owners, shares, strict=True):
+        most = sorted(range(k), key=lambda t: -own[t])[:5]
+        words = ", ".join(f"{t} ({100 * own[t]:.0f} %)" for t in most if own[t] > 0)
+        body += f'<tr><th scope="row">{_text(name)}</th><td class="text">{words or "none"}</td></tr>'
+    text = figure + _table(("owner", "components it has most of"), body, words=True)
+    if wide and k > 5:
+        cells = "".join(
+            f'<tr><th scope="row">{_text(name)}</th>' + "".join(f"<td>{100 * each:.1f}</td>" for each in own) + "</tr>"
+            for name, own in zip(owners, shares, strict=True)
+        )
+        heads = ("owner, %", *map(str, range(k)))
+        text += f"<details><summary>All shares</summary>{_table(heads, cells)}</details>"
+    return text
+
+
+def _travelled(told: Told) -> str:
+    from fedfactor.data.record import missing_of
+
+    meta = Meta(told.V.shape[1], told.owners or ("owner",), str(told.V.dtype), missing_of(told.record) is not None)
+    try:
+        said = uploads(told.run.algorithm, meta)
+    except Exception:  # a page about a run must not fail on a message that only a live run can describe
+        said = []
+    sees = (told.record.get("privacy") or {}).get("sees") or {}
+    seen = "".join(f"<dt>{_text(who)} saw</dt><dd>{_text(what)}</dd>" for who, what in sees.items())
+    record = told.record
+    if "bytes_sent" in record:
+        amount = (
+            f"This party sent {size(record['bytes_sent'])} in {record['letters']} letters; sent.jsonl lists each one."
+        )
+    else:
+        amount = (
+            f"All owners together sent {size(record['bytes_up'])} and received {size(record['bytes_down'])} in "
+            f"{record['rounds']} rounds and {duration(record['seconds'])}."
+        )
+    listed = "".join(f"<li>{_text(each)}</li>" for each in said)
+    return f'<p>{_text(amount)}</p><ul class="plain">{listed}</ul>' + (f'<dl class="card">{seen}</dl>' if seen else "")
+
+
+def _privacy(told: Told) -> str:
+    about = told.record.get("privacy") or {}
+    if told.party and not about:
+        return "<p>What protects uploads is in the terms that every party signed: <code>fedfactor show</code>.</p>"
+    if about.get("mode", "none") == "none":
+        return (
+            "<p><b>None.</b> Uploads reached the server in the clear. Rows were not sent, but what is made of rows can "
+            "reveal rows, above all where an owner has few. <code>--privacy secure-sum</code> shows the server sums "
+            "only; <code>--privacy dp --epsilon 4</code> bounds what anybody can learn of one row.</p>"
+        )
+    epsilon = _epsilon(told.record)
+    bound = "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
+    delta = f", δ = {about['delta']:g}" if isinstance(about.get("delta"), float | int) else ""
+    lines = [f"<p><b>{_text(about['mode'])}</b>: ε = {bound}{delta}. {_text(about.get('guarantee', ''))}.</p>"]
+    if about.get("void"):
+        lines.append(
+            "<p><b>The guarantee is void:</b> the noise was drawn from a seed, and who knows it can take it off.</p>"
+        )
+    for head, key in (("It does not cover", "not_covered"), ("This was a simulation", "simulation")):
+        if about.get(key):
+            items = "".join(f"<li>{_text(each)}</li>" for each in about[key])
+            lines.append(f'<p>{head}:</p><ul class="plain">{items}</ul>')
+    return "".join(lines)
+
+
+def _use(told: Told) -> str:
+    folder = printable(str(told.folder))
+    if told.ratings:
+        python = f"import fedfactor\n\nmodel = fedfactor.load({folder!r})\nitems, scores = model.recommend(USER, n=10)"
+        shell = f"fedfactor recommend {_quoted(folder)} --user USER"
+        shell += f"\nfedfactor predict {_quoted(folder)} --user USER --item ITEM"
+    else:
+        python = (
+            f"import fedfactor\n\nmodel = fedfactor.load({folder!r})\nU = model.transform(new_rows)   # columns as "
+            "in the files, not yet preprocessed\nmodel.components_             # V"
+        )
+        shell = f"fedfactor transform {_quoted(folder)} NEW_ROWS.csv -o u.csv"
+    shell += f"\nfedfactor export {_quoted(folder)} -o components.csv\nfedfactor info {_quoted(folder)}"
+    return (
+        f"<p>In Python:</p><pre tabindex='0'><code>{escape(python)}</code></pre>"
+        f"<p>On the command line:</p><pre tabindex='0'><code>{escape(shell)}</code></pre>"
+        "<p class='note'>private/ holds every owner’s own part. Do not pass it on with the rest.</p>"
+    )
+
+
+def _quoted(path: str) -> str:
+    import shlex
+
+    return shlex.quote(path)
+
+
+def _settings(told: Told) -> str:
+    record = told.record
+    lines = {"algorithm": record["algorithm"], "seed": record["seed"], "rounds": record["rounds"], **record["settings"]}
+    versions = (record.get("environment") or {}).get("versions")
+    if isinstance(versions, dict):
+        lines |= {f"version of {name}": version for name, version in versions.items()}
+    items = "".join(f"<dt>{_text(name)}</dt><dd>{_text(_short(value))}</dd>" for name, value in lines.items())
+    return f'<details><summary>All settings</summary><dl class="card">{items}</dl></details>'
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:199]}…"

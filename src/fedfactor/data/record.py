@@ -1,0 +1,98 @@
+"""What a run left about itself in ``run.json``: read back, and refused when it is no such record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import read_json
+from fedfactor.data.preprocess import Preprocess
+from fedfactor.data.results import FORMAT, read_run, shared_folder
+
+_SAID = ("algorithm", "settings", "seed", "rounds")
+_OF_ALL = ("status", "bytes_up", "bytes_down")
+_OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
+_KINDS: dict[str, Any] = {
+    "algorithm": str, "settings": dict, "seed": int, "rounds": int, "relative_error": (float, int, type(None)),
+    "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
+    "asked": (dict, type(None)), "preprocess": (dict, type(None)), "errors": (dict, type(None)),
+    "worst_client": (dict, type(None)), "owners": (dict, type(None)), "history": (list, type(None)),
+    "privacy": (dict, type(None)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessed:
+    """What was done to the rows of a run, to be done to new rows: steps, and the weights that all owners' sums gave.
+
+    Examples
+    --------
+    >>> Preprocessed(Preprocess.parse(["scale max"]), np.array([0.5, 0.1])).apply(np.array([[2.0, 10.0]]))
+    array([[1., 1.]])
+    """
+
+    plan: Preprocess
+    weights: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, kept: Any, n_features: int, where: object = "The result") -> Preprocessed | None:
+        """Read what a record says; None when nothing was done."""
+        if kept is None:
+            return None
+        try:
+            plan = Preprocess.parse(kept["steps"])
+            weights = None if kept.get("weights") is None else np.asarray(kept["weights"], np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{where} does not say how rows were preprocessed ({error}).") from None
+        if plan.survey and (weights is None or weights.shape != (n_features,)):
+            raise DataError(
+                f"{where} lacks the {n_features} column weights of {plan.survey!r}, without which new rows cannot be "
+                "brought to the scale of the components. Write the results again with fedfactor results."
+            )
+        return cls(plan, weights) if plan.words else None
+
+    def apply(self, X: Any) -> Any:
+        """Do it to new rows."""
+        return self.plan.apply(X, self.weights)
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, as a record keeps it."""
+        return {"steps": self.plan.words, "weights": None if self.weights is None else self.weights.tolist()}
+
+
+def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
+    """Read what a run left about itself, all of it or what may be published; refuse what is no such record."""
+    path = shared_folder(folder) / "run.json"
+    record = read_json(path, "Give a folder written by fedfactor fit.") if published else read_run(folder)
+    known = record if isinstance(record, dict) else {}
+    number = known.get("format", 1)
+    if not isinstance(number, int) or number > FORMAT:
+        raise DataError(
+            f"{path} is of format {str(number)[:40]}, which a later version writes; this one reads up to {FORMAT}. "
+            "Install that version, or run fedfactor fit again."
+        )
+    lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
+    if lacking:
+        raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")
+    wrong = [name for name, kind in _KINDS.items() if name in known and not isinstance(known[name], kind)]
+    if wrong:
+        raise DataError(
+            f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
+            "fit again."
+        )
+    return record
+
+
+def missing_of(record: dict[str, Any]) -> float | str | None:
+    """Say what marked missing cells in a run."""
+    said = (record.get("asked") or {}).get("missing_values")
+    if said is None or said == "none":
+        return None
+    try:
+        return float(said)
+    except (TypeError, ValueError):
+        return str(said)

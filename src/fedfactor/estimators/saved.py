@@ -1,0 +1,341 @@
+"""From a fitted estimator to a folder and back: arrays and plain text, nothing that could run."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor import algorithms, estimators
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation
+from fedfactor.core.protocol import LocalFactors, Score
+from fedfactor.core.run import RoundRecord, Run
+from fedfactor.data.ratings import Ratings
+from fedfactor.data.record import missing_of, read_record
+from fedfactor.data.results import (
+    has_results,
+    owner_from_file,
+    owner_to_file,
+    read_components,
+    read_private,
+    read_row_ids,
+    write_factors,
+)
+from fedfactor.estimators._base import FederatedTransformer
+from fedfactor.estimators._model_file import read_model, write_model
+from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
+from fedfactor.privacy.published import seal
+
+__all__ = ["load", "load_run", "save"]
+
+_MODEL = ".model.npz"
+NOBODY = "(shared)"
+"""Under which name a run lies whose folder holds no owner's factors, as at a coordinator."""
+
+
+def save(estimator: Any, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write a fitted estimator to a folder, in the layout of ``fedfactor fit``.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        A factorization or a recommender.
+    folder : path
+        Made if missing. What may be published lies at its top; ``private/`` holds every owner's own part, readable by
+        its writer only.
+    overwrite : bool, default=False
+        Whether results that lie there may be replaced.
+
+    Returns
+    -------
+    Path
+        The folder; :func:`load` reads it back.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fedfactor
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> model = fedfactor.PooledNMF(2, rounds=5, tol=0, random_state=0).fit({"a": X[:10], "b": X[10:]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = fedfactor.load(fedfactor.save(model, folder))
+    >>> bool(np.array_equal(again.transform(X), model.transform(X)))
+    True
+    """
+    from sklearn.utils.validation import check_is_fitted
+
+    out = Path(folder)
+    if not isinstance(estimator, FederatedTransformer | FederatedRecommender):
+        raise TypeError(f"save takes a fitted estimator of fedfactor, but this is a {type(estimator).__name__}.")
+    check_is_fitted(estimator)
+    if has_results(out) and not overwrite:
+        raise DataError(f"{out} already holds a result. Choose another folder, or say overwrite=True.")
+    run: Run = estimator.run_
+    done = getattr(estimator, "preprocess_", None)
+    absent = getattr(estimator, "_missing", None)
+    record = {
+        **run.summary(),
+        "asked": {"missing_values": None if absent is None else str(absent), "rounds": estimator.rounds},
+        "owners": owners_of(run),
+        "preprocess": None if done is None else done.record(),
+    }
+    names = getattr(estimator, "feature_names_in_", getattr(estimator, "items_", None))
+    features = None if names is None else [str(name) for name in names]
+    turned = getattr(estimator, "split", "rows") == "columns"  # then owners have columns, and U is what they share
+    private = {} if turned else private_parts(run)
+    write_factors(out, _plain(estimator.components_), features=features, private=private, run=record)
+    if isinstance(estimator, FederatedRecommender):
+        write_models(estimator, out)
+    return out
+
+
+def load(folder: str | os.PathLike[str]) -> Any:
+    """Read a result back as a fitted estimator.
+
+    Parameters
+    ----------
+    folder : path
+        Written by ``fedfactor fit -o``, by ``fedfactor results`` of a federation, or by :func:`save`.
+
+    Returns
+    -------
+    estimator
+        Ready for ``transform``, ``predict`` or ``recommend``. New rows are preprocessed as those of the run were:
+        give them as they are in the files. Settings of engine and privacy are not kept.
+
+    Raises
+    ------
+    DataError
+        If the files are missing, damaged, or do not fit together.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fedfactor
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> model = fedfactor.PooledNMF(2, rounds=5, tol=0, random_state=0).fit(X, groups=["a"] * 10 + ["b"] * 20)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fedfactor.load(fedfactor.save(model, folder)).client_factors_["b"].shape
+    (20, 2)
+    """
+    out = Path(folder)
+    record, run = _read(out)
+    kind: Any = getattr(estimators, record["algorithm"])
+    if issubclass(kind, FederatedRecommender):
+        return _recommender(out, kind, run)
+    model = kind(**_parameters(kind, record, out))
+    rows = Federation({NOBODY: np.zeros((1, run.V.shape[1]))}, missing_values=missing_of(record))
+    rows.preprocess = record.get("preprocess")
+    model._adopt(run, rows)
+    if NOBODY in run.factors:
+        model.client_factors_ = {}
+    if "squared_error" not in next(iter((record.get("owners") or {"": {}}).values())):
+        model.reconstruction_err_ = math.nan  # the record knows the relative error alone
+    model.relative_error_ = math.nan if (error := record.get("relative_error")) is None else float(error)
+    model.n_iter_ = int(record["rounds"])
+    return model
+
+
+def load_run(folder: str | os.PathLike[str]) -> Run:
+    """Read a result back as a run: factors, history, errors by owner.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fedfactor
+    >>> from fedfactor.estimators.saved import load_run
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> model = fedfactor.PooledNMF(2, rounds=5, tol=0, random_state=0).fit({"a": X[:10], "b": X[10:]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load_run(fedfactor.save(model, folder)).rounds
+    5
+    """
+    return _read(Path(folder))[1]
+
+
+def _read(out: Path) -> tuple[dict[str, Any], Run]:
+    V, features = read_components(out)
+    record = read_record(out)
+    if record["algorithm"] not in dir(algorithms):
+        raise DataError(f"{out / 'run.json'}: there is no algorithm {str(record['algorithm'])[:40]!r}.")
+    kind = getattr(estimators, record["algorithm"])
+    method = kind(**_parameters(kind, record, out))._algorithm()
+    factors: dict[str, LocalFactors] = {}
+    for path in sorted((out / "private").glob("*.safetensors")):
+        own = read_private(out, owner_from_file(path.name))
+        if "U" in own:
+            factors[owner_from_file(path.name)] = LocalFactors(
+                own["U"], V, V_private=own.get("V_private"), U_private=own.get("U_private")
+            )
+    try:
+        history = tuple(
+            RoundRecord(
+                **{
+                    "seconds": math.nan,
+                    "metrics": {},
+                    **each,
+                    "participants": tuple(each["participants"]),
+                    "rejected": tuple(each["rejected"]),
+                }
+            )
+            for each in record.get("history") or ()
+        )
+        scores = _scores(record, list(factors))
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise DataError(f"{out / 'run.json'} is damaged ({error}). Write the results again.") from None
+    run = Run(
+        method,
+        int(record["seed"]),
+        record.get("status", "rounds"),
+        history,
+        factors or {NOBODY: LocalFactors(np.empty((0, V.shape[0]), V.dtype), V)},
+        scores,
+        {},
+        record.get("environment") or {},
+        features,
+        record.get("privacy") if (record.get("privacy") or {}).get("mode", "none") != "none" else None,
+    )
+    return record, seal(run)
+
+
+def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
+    """Rebuild errors by owner; where only relative errors are known, every owner counts alike."""
+    owners = record.get("owners") or {}
+    if not owners:
+        errors = record.get("errors") or {name: record.get("relative_error") for name in names or [NOBODY]}
+        owners = {name: {"relative_error": error} for name, error in errors.items()}
+
+    def score(about: dict[str, Any]) -> Score:
+        if "squared_error" in about:
+            return Score.of(about["squared_error"], about["cells"], about["squared_total"])
+        error = about.get("relative_error")
+        return Score.of(math.nan if error is None else float(error) ** 2, 1, 1)
+
+    return {name: score(about) for name, about in owners.items()}
+
+
+def owners_of(run: Run) -> dict[str, Any]:
+    """Write what a record says of each owner; in a private run no owner's own error is published."""
+    rows: dict[str, dict[str, Any]] = {name: {"rows": len(kept.U)} for name, kept in run.factors.items()}
+    if run.privacy is not None:
+        return rows
+    for name, score in run.scores.items():
+        rows.setdefault(name, {})
+        rows[name] |= {
+            "relative_error": score.relative_error,
+            "squared_error": float(score.sse),
+            "cells": float(score.n),
+            "squared_total": float(score.total),
+        }
+    return rows
+
+
+def private_parts(run: Run) -> dict[str, dict[str, Any]]:
+    """Name what belongs to each owner: its rows of U, and components that only it has."""
+    return {name: own_arrays(kept) for name, kept in run.factors.items() if name != NOBODY}
+
+
+def own_arrays(kept: LocalFactors) -> dict[str, Any]:
+    """Name what belongs to one owner."""
+    arrays = {"U": kept.U, "U_private": kept.U_private, "V_private": kept.V_private}
+    return {name: _plain(array) for name, array in arrays.items() if array is not None}
+
+
+def recommender_of(run: Run, federation: Federation) -> FederatedRecommender | None:
+    """Make the recommender whose algorithm ran on files; None for other algorithms.
+
+    Users and items keep the ids of the files, as numbers where they are whole numbers.
+    """
+    kind: Any = getattr(estimators, type(run.algorithm).__name__, None)
+    if kind is None or not issubclass(kind, FederatedRecommender) or issubclass(kind, CatalogueRecommender):
+        return None
+    known = {each.name for each in kind._declared}
+    settings = {name: getattr(run.algorithm, name) for name in run.algorithm.__dataclass_fields__ if name in known}
+    model = kind(**settings)
+    shards = {name: federation.shard(name) for name in federation.names}
+    m = federation.n_features
+    items = _ids(federation.feature_names, m)
+    users = {name: _ids(shard.row_ids, shard.n_rows) for name, shard in shards.items()}
+    if len({each.dtype.kind for each in users.values()}) > 1:
+        users = {name: each.astype(str) for name, each in users.items()}
+    from scipy import sparse
+
+    found = Ratings({name: sparse.csr_array(shard.X) for name, shard in shards.items()}, users, items)
+    model._keep(run, found)
+    return model
+
+
+def write_models(model: FederatedRecommender, out: Path) -> None:
+    """Write every owner's users and ratings beside its factors, readable by the writer alone."""
+    for name in model.tables_:
+        write_model(model, name, out / "private" / model_file(name))
+
+
+def model_file(owner: str) -> str:
+    """Name the file of an owner's users and ratings."""
+    return owner_to_file(owner).removesuffix(".safetensors") + _MODEL
+
+
+def _recommender(out: Path, kind: Any, run: Run) -> Any:
+    files = sorted((out / "private").glob(f"*{_MODEL}"))
+    if not files:
+        raise DataError(
+            f"{out} holds item factors, but no owner's users and ratings: nobody can be recommended anything from it. "
+            "Give the folder that fedfactor fit wrote from a table of ratings."
+        )
+    models = [read_model(kind, path) for path in files]
+    first = models[0]
+    factors: dict[str, Any] = {}
+    for each in models:
+        factors |= each.run_.factors
+        first.tables_ |= each.tables_
+        first.users_ |= each.users_
+        first.client_factors_ |= each.client_factors_
+    first.run_ = replace(run, factors=factors)
+    first._homes = None
+    return first
+
+
+def _parameters(kind: Any, record: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Turn a record's settings into parameters of an estimator."""
+    known = {each.name for each in kind._declared}
+    found = {key: _value(value) for key, value in record["settings"].items() if key in known}
+    if "random_state" in known:
+        found["random_state"] = int(record["seed"])
+    if "missing_values" in known:
+        found["missing_values"] = missing_of(record)
+    asked = (record.get("asked") or {}).get("rounds")
+    if "rounds" in known and isinstance(asked, int):
+        found["rounds"] = asked
+    try:
+        model = kind(**found)
+        model._algorithm()
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{out / 'run.json'}: {error} It was written by another version, or is damaged.") from None
+    return found
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_value(each) for each in value)
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def _ids(names: Any, count: int) -> np.ndarray:
+    """Return ids as whole numbers where all of them are such, else as text; positions where there are none."""
+    if names is None:
+        return np.arange(count)
+    whole = all(name.isdecimal() and len(name) < 19 and (name == "0" or name[0] != "0") for name in names)
+    return np.array([int(name) for name in names]) if whole else np.array(names, dtype=str)
+
+
+def _plain(array: Any) -> np.ndarray:
+    return array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
+
+
+def row_ids_of(folder: str | os.PathLike[str]) -> dict[str, tuple[str, ...] | None]:
+    """Read what every owner in a folder calls its rows."""
+    owners = [owner_from_file(path.name) for path in sorted((Path(folder) / "private").glob("*.safetensors"))]
+    return {owner: read_row_ids(folder, owner) for owner in owners}

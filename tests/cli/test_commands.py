@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedfactor.cli import app
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def table(path, X, names=None, ids=False):
+    names = names or [f"f{j}" for j in range(X.shape[1])]
+    lines = [",".join([*([f"p{i}"] if ids else []), *(f"{x:g}" for x in row)]) for i, row in enumerate(X)]
+    path.write_text(",".join([*(["patient_id"] if ids else []), *names]) + "\n" + "\n".join(lines) + "\n")
+    return path
+
+
+class TestInspect:
+    @pytest.mark.parametrize(
+        ("X", "says"),
+        [
+            (np.eye(6) + np.eye(6)[::-1], "pooled-bmf"),
+            (np.random.default_rng(0).poisson(0.5, (30, 8)) + 3 * np.eye(30, 8), "kullback-leibler"),
+            (np.random.default_rng(0).random((9, 4)), "fedfactor rank"),
+            (np.random.default_rng(0).normal(size=(9, 4)), "no method as it is"),
+        ],
+    )
+    def test_advises_by_what_the_cells_are(self, tmp_path, X, says):
+        done = call("inspect", table(tmp_path / "a.csv", X, ids=True))
+        assert done.exit_code == 0, done.output
+        assert says in done.stdout
+        assert "patient_id" in done.stdout
+
+    def test_a_table_of_ratings(self, tmp_path):
+        lines = [f"{u},{i},{1 + u % 5},0" for u in range(6) for i in range(u, u + 3)]
+        (tmp_path / "r.csv").write_text("userId,movieId,rating,timestamp\n" + "\n".join(lines) + "\n")
+        said = call("inspect", tmp_path / "r.csv").stdout
+        assert "pooled-cf" in said
+        assert "6 rows × 8 columns" in said
+
+    def test_gaps_and_scales_are_pointed_out(self, tmp_path):
+        X = np.random.default_rng(0).random((20, 3)) * [1, 1, 5000]
+        X[3, 1] = np.nan
+        said = call("inspect", table(tmp_path / "a.csv", X, ["crp", "ldl", "cells"])).stdout
+        assert "--missing nan" in said
+        assert "--scale rms" in said
+        assert "'cells'" in said
+
+    def test_says_what_would_leave(self, tmp_path):
+        said = call("inspect", table(tmp_path / "a.csv", np.random.default_rng(0).random((9, 4)))).stdout
+        assert "UᵀX" in said
+        assert "Never: rows" in said
+
+    def test_no_such_file(self, tmp_path):
+        done = call("inspect", tmp_path / "none.csv")
+        assert done.exit_code == 2
+        assert "none.csv" in done.stderr
+
+
+def test_compare_puts_methods_beside_alone_and_pooled(files, tmp_path):
+    out = tmp_path / "c"
+    done = call(
+        "compare", files, "-k", 2, "-a", "pooled-nmf", "-a", "fedavg-nmf", "--seeds", 2, "--rounds", 8, "-o", out
+    )
+    assert done.exit_code == 0, done.output
+    methods = json.loads((out / "compare.json").read_text())["methods"]
+    assert list(methods) == ["alone", "pooled-nmf", "fedavg-nmf", "pooled"]
+    assert all(len(about["relative_error"]) == 2 for about in methods.values())
+    assert all(sorted(about["owners"]) == ["east", "north", "west"] for about in methods.values())
+    assert methods["alone"]["bytes_up"] == 0 < methods["pooled-nmf"]["bytes_up"]
+    assert (out / "compare.svg").read_text().startswith("<?xml")
+    assert "pooled-nmf" in done.stdout
+
+
+def test_compare_says_what_is_wrong(files):
+    for words in (("-a", "nothing"), ("-a", "pooled"), ("--share", 2)):
+        done = call("compare", files, "-k", 2, *words)
+        assert done.exit_code == 2
+        assert done.stderr.splitlines()[-1].startswith("Error: ")
+
+
+def test_doctor_lists_what_is_there():
+    done = call("doctor")
+    assert done.exit_code == 0, done.output
+    for word in ("numpy", "blas", "mpi4py", "flwr", "gpu", "disk"):
+        assert word in done.stdout
+
+
+def test_rank_says_when_the_best_lies_at_the_edge(files):
+    done = call("rank", files, "-k", "1-2", "--seed", 0, "--repeats", 1, "--rounds", 15)
+    assert done.exit_code == 0, done.output
+    assert "largest candidate, 2" in done.stderr
+
+
+@pytest.mark.parametrize("name", [command.name or command.callback.__name__ for command in app.registered_commands])
+def test_every_help_is_readable(name):
+    done = call(name, "--help")
+    assert done.exit_code == 0
+    assert "Usage" in done.stdout
