@@ -107,7 +107,7 @@ class Run:
         return max(((name, score.relative_error) for name, score in self.scores.items()), key=lambda pair: pair[1])
 
     def summary(self) -> dict[str, Any]:
-        """Plain data for ``run.json``: no factors, no rows."""
+        """Plain data for ``run.json``: no factors, no rows, and of a private run no owner's own error."""
         name, error = self.worst_client
         return {
             "algorithm": type(self.algorithm).__name__,
@@ -117,7 +117,7 @@ class Run:
             "rounds": self.rounds,
             "clients": len(self.scores),
             "relative_error": self.relative_error,
-            "worst_client": {"name": name, "relative_error": error},
+            "worst_client": {"name": name, "relative_error": error} if self.privacy is None else None,
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "seconds": self.seconds,
