@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import sklearn
 
-from benchmarks import against, owners
+from benchmarks import against, growth, neighbour, owners
 from benchmarks.datasets import SETS, load
 from benchmarks.measure import gemm_rate, read_bandwidth, seconds
 from fedfactor.kernels.compiled import kernel
@@ -22,7 +22,7 @@ from fedfactor.threads import usable_cores
 HEAD = (
     "                 time to scikit-learn's error after 200 passes         worst end | sklearn tol 1e-4| ms a round\n"
     "set              target   sklearn   ours   ratio          rounds (verified) |  s    error   | ours least share "
-    "| ten/one owner"
+    "| ten/one owner | busy/quiet | cpu/wall on one thread"
 )
 OUT = Path(__file__).parent / "out" / "bench.json"
 
@@ -42,7 +42,10 @@ def measure(label: str, bandwidth: float, rate: float, repeats: int) -> dict[str
         return None
     ten = owners.compare(X, repeats=repeats)  # first: it also warms everything up
     limit = owners.share_of_limit(X, ten["seconds_per_round"], bandwidth, rate)
-    result = {"against_sklearn": against.compare(X, repeats), "ten_owners": ten, "limit": limit}
+    result = {
+        "against_sklearn": against.compare(X, repeats), "ten_owners": ten, "limit": limit,
+        "neighbour": neighbour.compare(X, label, repeats),
+    }  # fmt: skip
     print(line(label, result), flush=True)
     return result
 
@@ -50,6 +53,7 @@ def measure(label: str, bandwidth: float, rate: float, repeats: int) -> dict[str
 def line(label: str, result: dict[str, Any]) -> str:
     """Write one row of the table."""
     a, ten, limit = result["against_sklearn"], result["ten_owners"], result["limit"]
+    beside = result["neighbour"]
     stop, seeds = a["sklearn_default_tol"], a["by_seed"].values()
     rounds = "/".join(str(one["rounds"]) if one["reached"] else "never" for one in seeds)
     reached = [one["error"] for one in seeds if one["reached"]]
@@ -57,7 +61,8 @@ def line(label: str, result: dict[str, Any]) -> str:
         f"{label:16} {a['target']:.6f} {a['sklearn_seconds']:7.2f} {a['seconds'] or math.nan:6.2f} "
         f"{a['ratio']:6.2f}x {rounds:>15} {max(reached, default=math.nan):.6f} "
         f"| {stop['seconds']:5.2f} {stop['error']:.6f} | "
-        f"{1e3 * limit['seconds']:6.1f} {1e3 * limit['limit_seconds']:5.1f} {limit['share']:5.0%} | {ten['ratio']:.2f}x"
+        f"{1e3 * limit['seconds']:6.1f} {1e3 * limit['limit_seconds']:5.1f} {limit['share']:5.0%} "
+        f"| {ten['ratio']:.2f}x | {beside['ratio']:.2f}x | {beside['one_thread_cpu_per_wall']:.2f}"
     )
 
 
@@ -83,8 +88,12 @@ def main() -> None:
         "read_bytes_per_second": bandwidth, "flops_per_second": rate, "compile_seconds": built,
         "python": platform.python_version(), "numpy": np.__version__, "sklearn": sklearn.__version__,
     }  # fmt: skip
+    grown = growth.exponents()
+    print("growth of a round, exponent:", {name: round(one["exponent"], 2) for name, one in grown.items()})
     OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps({"machine": machine, "geometric_mean": mean, "sets": results}, indent=1) + "\n")
+    OUT.write_text(
+        json.dumps({"machine": machine, "geometric_mean": mean, "sets": results, "growth": grown}, indent=1) + "\n"
+    )
     print(f"written: {OUT}")
 
 

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.decomposition import NMF
+from sklearn.decomposition import NMF, MiniBatchNMF
 from sklearn.exceptions import ConvergenceWarning
 
 import fedfactor
@@ -28,6 +28,15 @@ def run_sklearn(X: Any, tol: float, state: int) -> tuple[float, np.ndarray, np.n
         warnings.simplefilter("ignore", ConvergenceWarning)
         took, U = seconds(lambda: model.fit_transform(X))
     return took, U, model.components_, model.n_iter_
+
+
+def run_mini_batch(X: Any, state: int) -> tuple[float, np.ndarray, np.ndarray]:
+    """Fit scikit-learn's mini-batch NMF with its defaults; return time, U and V."""
+    model = MiniBatchNMF(RANK, init="random", random_state=state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        took, U = seconds(lambda: model.fit_transform(X))
+    return took, U, model.components_
 
 
 def run_ours(X: Any, stop: float, seed: int) -> tuple[float, Run]:
@@ -77,6 +86,7 @@ def compare(X: Any, repeats: int = 3, seeds: tuple[int, ...] = (0, 1, 2)) -> dic
             if ours[seed]["reached"]:
                 ours[seed]["times"].append(run_ours(X, stops[seed], seed)[0])
     took, U, V, passes = run_sklearn(X, 1e-4, seeds[0])
+    mini_took, mini_U, mini_V = run_mini_batch(X, seeds[0])
     mine = statistics.median(statistics.median(one["times"] or [math.inf]) for one in ours.values())
     return {
         "target": target,
@@ -84,6 +94,7 @@ def compare(X: Any, repeats: int = 3, seeds: tuple[int, ...] = (0, 1, 2)) -> dic
         "sklearn_seconds": statistics.median(theirs),
         "sklearn_times": theirs,
         "sklearn_default_tol": {"seconds": took, "passes": int(passes), "error": explicit_error(X, U, V)},
+        "mini_batch": {"seconds": mini_took, "error": explicit_error(X, mini_U, mini_V)},
         "seconds": mine if math.isfinite(mine) else None,
         "by_seed": ours,
         "ratio": statistics.median(theirs) / mine,

@@ -52,7 +52,7 @@ def gemm_rate(repeats: int = 5, size: int = 2000) -> float:
 
 
 def sweep_cost(X: Any, k: int, local_steps: int, server_steps: int) -> tuple[int, int]:
-    """Return the bytes of X that a round reads (twice) and the operations that it needs.
+    """Return the bytes of X that a round reads (once) and the operations that it needs.
 
     Products with X: 2 per stored cell and component, twice. Sweeps: ``2 k²`` per row of U and per column of V.
     """
@@ -61,4 +61,4 @@ def sweep_cost(X: Any, k: int, local_steps: int, server_steps: int) -> tuple[int
         cells, size = X.nnz, X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
     else:
         cells, size = X.size, X.nbytes
-    return 2 * size, 4 * cells * k + 2 * k * k * (n * local_steps + m * server_steps) + 2 * k * k * (n + m)
+    return size, 4 * cells * k + 2 * k * k * (n * local_steps + m * server_steps) + 2 * k * k * (n + m)

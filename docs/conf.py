@@ -28,7 +28,9 @@ exclude_patterns = ["_build", "api/generated/README*"]
 pages.write(HERE / "api" / "generated")
 
 # Guests that are not installed are stood in for, so that the pages of their rooms can still be built.
-GUESTS = ("torch", "flwr", "mpi4py", "matplotlib", "optuna", "dp_accounting", "cryptography", "pandas", "pyarrow")
+GUESTS = (
+    "torch", "triton", "flwr", "mpi4py", "matplotlib", "optuna", "dp_accounting", "cryptography", "pandas", "pyarrow"
+)  # fmt: skip
 autodoc_mock_imports = [name for name in GUESTS if importlib.util.find_spec(name) is None]
 autodoc_typehints = "none"  # numpydoc has the types, with shapes
 autodoc_member_order = "bysource"

@@ -33,7 +33,7 @@ def wrong(method, parts, seed: int) -> float:
 
 def claim(seeds: int = 10) -> dict:
     figures, held, cases = {}, 0, 0
-    for k in (3, 4, 5, 6, 8):
+    for k in range(3, 9):
         for noise in (0.0, 0.01, 0.03, 0.05):
             mine, best = [], []
             for seed in range(seeds):

@@ -25,7 +25,8 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNT = 12_000
-_SECONDS = 20
+FEWER = {"a.h5ad": 1_200}  # each starts a process, and one on which HDF5 hangs takes a minute to be given up
+_SECONDS = 90
 _PIECE = 2_000  # mutants a process reads before its memory is looked at
 _FLOOR = 64 << 20  # bytes that a process may grow by whatever the file
 
@@ -281,7 +282,7 @@ def survive(name: str, count: int, seed: int = 0, piece: int = _PIECE) -> dict[s
 
 
 def claim(count: int = COUNT) -> dict[str, Any]:
-    results = {name: survive(name, count) for name in SOUND}
+    results = {name: survive(name, min(count, FEWER.get(name, count))) for name in SOUND}
     holds = all(
         each["odd"] == 0 and each["grown_mb"] * 2**20 <= max(_FLOOR, 10 * each["bytes"]) for each in results.values()
     )

@@ -82,7 +82,7 @@ def settings_tables() -> str:
         text += "| setting | takes | default | what it does |\n|---|---|---|---|\n"
         for each in settings_of_class(cls):
             default = "" if each.default is dataclasses.MISSING else f"`{each.default!r}`"
-            cells = [f"`{each.name}`", each.type_words, default, plain_words(each.words)]
+            cells = [f"`{each.name}`", f"`{each.type_words}`", default, plain_words(each.words)]
             text += "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*") for cell in cells) + " |\n"
     return text
 

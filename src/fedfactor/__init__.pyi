@@ -38,12 +38,14 @@ from .estimators.nmf import FedProxNMF as FedProxNMF
 from .estimators.nmf import OneShotNMF as OneShotNMF
 from .estimators.nmf import PooledNMF as PooledNMF
 from .estimators.recommend import FCF as FCF
+from .estimators.recommend import Biases as Biases
 from .estimators.recommend import FedMF as FedMF
 from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
 from .estimators.recommend import PooledCNMF as PooledCNMF
 from .estimators.recommend import PooledEASE as PooledEASE
 from .estimators.recommend import PooledRidge as PooledRidge
+from .estimators.recommend import Popularity as Popularity
 from .estimators.saved import load as load
 from .estimators.saved import save as save
 from .privacy.dp import dp as dp

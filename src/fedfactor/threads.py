@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 __all__ = ["for_blocks", "limit_threads", "thread_limit", "usable_cores"]
 
@@ -29,7 +30,7 @@ _caps: list[list[int]] = []  # those in force, the latest last; lists, because o
 _before: dict[str, int] = {}  # what each threaded library had before it was first capped
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 _inside = threading.local()
-_controller = None
+_controller: Any = None
 _modules = -1  # how many were loaded when libraries were last looked for
 
 
@@ -45,7 +46,7 @@ def usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
         cores = os.cpu_count() or 1
-    return max(1, min(cores, _quota(), *map(_asked, VARIABLES)))
+    return int(max(1, min(cores, _quota(), *map(_asked, VARIABLES))))
 
 
 def _asked(variable: str) -> float:

@@ -161,6 +161,14 @@ def test_one_client_alone_shares_everything():
     assert run.factors["only"].V_private is None
 
 
+def test_patience_says_how_long_the_middle_must_stand_still():
+    X = np.random.default_rng(0).random((30, 6))
+    runs = [fit(FNMF(2, tol=0.5, patience=patience), {"a": X[:10], "b": X[10:]}, 40) for patience in (1, 3, 8)]
+    assert [run.status for run in runs] == ["converged"] * 3
+    assert runs[0].rounds + 2 == runs[1].rounds
+    assert runs[1].rounds + 5 == runs[2].rounds
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [

@@ -186,7 +186,7 @@ def test_fold_in_gives_members_their_own_factors(data):
 )  # fmt: skip
 def test_bad_settings_are_refused(bad, data):
     R, _, owners = data
-    with pytest.raises(ValueError, match=r"feedback|counts|ridge|iterations"):
+    with pytest.raises(ValueError, match=r"feedback|counts|ridge|iterations|validation"):
         fedfactor.run(bad, federation(R, owners), seed=0)
 
 

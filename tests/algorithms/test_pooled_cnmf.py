@@ -13,7 +13,7 @@ from fedfactor.algorithms import FCF, FedMF, PooledCNMF
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.protocol import Round
 from fedfactor.data.ratings import split_ratings_by_time
-from fedfactor.estimators._users import UserTable
+from fedfactor.data.user_table import UserTable
 from fedfactor.kernels.ratings.cnmf import cnmf
 from fedfactor.kernels.ratings.implicit import confidence, implicit_step
 from fedfactor.metrics import ranking_scores

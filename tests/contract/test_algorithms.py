@@ -34,6 +34,8 @@ CONFIGS = {
         {"low_rank": 3, "exchanges": 2, "counts": "binary", "balance": 0.0},
         {"min_pairs": 3, "min_users": 20, "counts": "raw"},
     ],
+    "Popularity": [{}, {"min_users": 5}],
+    "Biases": [{}, {"user_ridge": 1.0, "item_ridge": 20.0, "tol": 0.0}],
     "PooledRidge": [{"n_components": 3}, {"n_components": 30, "ridge": 1.0, "min_users": 1}],
     "PooledCNMF": [{"n_components": 3}, {"n_components": 2, "feedback": "implicit", "weight": 4.0}],
     "AsynSD": [{"n_components": 3, "local_steps": 2}, {"n_components": 2, "server": "harmonic", "align": False}],

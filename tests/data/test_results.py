@@ -60,7 +60,7 @@ def test_run_record_is_strict_json(tmp_path: Path) -> None:
     out = write_factors(tmp_path, np.eye(2), run=run)
     text = (out / "run.json").read_text()
     assert json.loads(text, parse_constant=pytest.fail) == {
-        "loss": [1.0, None], "epsilon": "inf", "n": 3, "names": ["a"], "4": None,
+        "format": 2, "loss": [1.0, None], "epsilon": "inf", "n": 3, "names": ["a"], "4": None,
     }  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch):
                     for sent in (f"{name}.key.pub", f"{name}.features.json"):
                         shutil.move(people.folders["coordinator"] / sent, people.folders["coordinator"] / "study")
             for name in hospitals if who == "north" else (who,):  # the page shows north; likewise at the others
-                if words[1] == "join":
+                if name in hospitals and "federation.toml" in words:
                     people.mails("coordinator", name, "federation.toml")
                 own = [word.replace("north", name) for word in words] if who == "north" else words
                 said[(name, words[1])] = people.types(name, own)
@@ -115,6 +115,9 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch):
         people.go()
     assert "fingerprint" in said[("coordinator", "federation")]
     assert "Never a row" in said[("south", "join")]
+    spoken = {name: re.search(r"In words +(.*)", said[(name, "federation")])[1] for name in hospitals}
+    assert len(set(spoken.values())) == 1
+    assert len(spoken["north"].split()) == 12
     shared = {(people.folders[name] / "result" / "components.safetensors").read_bytes() for name in people.folders}
     assert len(shared) == 1
     records = {name: json.loads((people.folders[name] / "result" / "run.json").read_bytes()) for name in people.folders}

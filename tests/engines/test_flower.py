@@ -22,6 +22,7 @@ pytest.importorskip("flwr")
 from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.trial import Trial
+from fedfactor.privacy import Ledger
 from prove import _flower as real
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
@@ -137,6 +138,25 @@ def test_tls_is_spoken_and_plain_text_is_not(trial):
 def test_the_bits_are_those_of_the_local_engine(trial, tmp_path, name):
     found = real.compare(trial, name, tmp_path, PATIENCE)
     assert found.get("largest_difference") == 0.0, found
+
+
+def test_noise_of_laplace_is_added_by_the_parties_and_counted_by_the_server(trial, tmp_path):
+    files, rounds = real.write_rows(tmp_path), 3
+    changes = real.terms("FedAvgNMF", rounds, weights="equal")
+    links = [{"link": "Laplace", "norm": 1.0, "epsilon": 0.5}]
+    changes["privacy"] |= {"links": links, "report_error": False}
+    real.everybody_joins(trial, files, changes)
+    trial.coordinator.start(again=True)
+    assert trial.coordinator.wait(PATIENCE)["state"] == "finished"
+    ledger = Ledger(next(trial.coordinator.folder.rglob("ledger.jsonl")))
+    assert [entry.epsilon for entry in ledger.entries()] == [0.5] * rounds
+    said = json.loads((trial.coordinator.folder / "result" / "run.json").read_bytes())["privacy"]
+    assert (said["channel"], said["unit"], said["epsilon_each"]) == (["Laplace"], "client", 0.5)
+    assert said["epsilon"] == pytest.approx(1.5)
+    assert said["sees"]["server"] == "every client's noisy upload in each round"
+    assert said["simulation"] == []
+    # Noise of scale 2 on each upload: no draw of it is that of this machine.
+    assert real.largest_difference(real.factors(trial), real.local(files, trial).factors) > 1e-3
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

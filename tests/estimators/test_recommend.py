@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 import fedfactor
 from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, PooledEASE, algorithms
 from fedfactor.core.settings import settings_of_class
-from fedfactor.estimators._users import UserTable
+from fedfactor.data.user_table import UserTable
 from fedfactor.testing import recommender_checks
 from fedfactor.testing.recommenders import small_ratings
 

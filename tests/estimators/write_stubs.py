@@ -32,9 +32,10 @@ KNOWN = {
 
 def modules() -> list[str]:
     """Name the modules whose estimators have made signatures."""
-    public = [getattr(estimators, name) for name in estimators.__all__]
-    made = [each for each in public if isinstance(each, type) and issubclass(each, Face)]
-    return sorted({each.__module__.rpartition(".")[2] for each in made})
+    offered = [getattr(estimators, name) for name in estimators.__all__]
+    return sorted(
+        {each.__module__.rpartition(".")[2] for each in offered if inspect.isclass(each) and issubclass(each, Face)}
+    )
 
 
 def stub(name: str) -> str:

@@ -237,9 +237,18 @@ def test_links_that_cannot_work_are_refused(content, links, said):
         Terms.of(content).agreement("north")
 
 
+def test_a_party_is_told_what_happens_to_its_uploads_before_anybody_sees_them(content):
+    content["privacy"] |= {"links": [{"link": "Clip", "norm": 1.5}]}
+    assert "The server sees yours after Clip(norm=1.5)" in setup.words(Terms.of(content))
+    content["privacy"] |= {"links": []}
+    assert " after " not in setup.words(Terms.of(content))
+
+
 def test_links_stand_in_an_order_that_protects(content):
     noise = {"link": "Gaussian", "noise_multiplier": 1.0, "sensitivity": 1.0, "whole": True, "share": "local"}
-    content["algorithm"]["weights"] = "equal"
     content["privacy"] |= {"links": [noise, {"link": "Clip", "norm": 1.0}], "report_error": False}
+    with pytest.raises(IncompatibleError, match="Set weights = 'mean'"):
+        Terms.of(content).agreement("north")
+    content["algorithm"]["weights"] = "mean"
     with pytest.raises(IncompatibleError, match="wrong order"):
         Terms.of(content).agreement("north")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -149,3 +152,29 @@ def test_without_the_compiler_it_is_the_same(monkeypatch):
     monkeypatch.setattr(compiled, "load_numba", lambda: None)
     for part, same in zip(one_pass(X, V, U, sweeps=3), fast, strict=True):
         np.testing.assert_allclose(part, same, rtol=1e-12)
+
+
+MAPPED = """
+import numpy as np, sys
+from fedfactor.kernels.nmf.one_pass import one_pass
+
+def held():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1])
+
+X = np.load(sys.argv[1], mmap_mode="r")
+V, U = np.ones((5, X.shape[1]), X.dtype), np.zeros((X.shape[0], 5), X.dtype)
+one_pass(X[:200], V, U[:200], sweeps=1)
+before = held()
+one_pass(X, V, U, sweeps=1)
+print(held() - before)
+"""
+
+
+@needs_numba
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's account of memory")
+def test_mapped_rows_are_not_copied(tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).random((30_000, 500), dtype=np.float32))
+    ran = subprocess.run(
+        [sys.executable, "-c", MAPPED, str(tmp_path / "rows.npy")], capture_output=True, text=True, check=True
+    )
+    assert int(ran.stdout) < 10_000  # kilobytes; the rows are 60,000

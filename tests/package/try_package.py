@@ -29,6 +29,7 @@ PROGRAMS = {
     "plots": f"{FIT}; from fedfactor.plots import plot_history; plot_history(fedfactor.PooledNMF(2).fit(X).run_)",
     "data": f"{ROWS}; import pandas, fedfactor; "
     "fedfactor.PooledNMF(2).fit(pandas.DataFrame(X, columns=list('abcdef')))",
+    "cells": f"{ROWS}; import anndata, fedfactor; fedfactor.PooledNMF(2).fit(anndata.AnnData(X))",
     "tune": "import optuna",
     "report": "import matplotlib",
 }

@@ -62,3 +62,21 @@ def test_the_papers_calibration_composes_to_the_figures_in_the_docs():
     assert per_release.true_epsilon(5000, 100) == pytest.approx(10.39, abs=0.01)
     assert PaperNoise("gaussian", 1.0, 0.05, sensitivity=50).true_epsilon(5000, 100) == pytest.approx(23.8, abs=0.1)
     assert PaperNoise("laplace", 1.0, sensitivity=500).true_epsilon(5000, 1) == 10
+
+
+class TestReleasesThatCostAtDeltaZero:
+    def test_few_add_up_and_many_cost_less_than_their_sum(self):
+        one = Release(0.0, epsilon=0.1)
+        assert epsilon_of([one] * 3, 1e-5) == pytest.approx(0.3)
+        # 400 of 0.1 are ρ = 400 · 0.1² / 2 = 2, hence 2 + 2 √(2 ln 10⁵).
+        assert epsilon_of([one] * 400, 1e-5) == pytest.approx(2 + 2 * math.sqrt(2 * math.log(1e5)))
+
+    def test_they_add_to_gaussian_ones(self):
+        gaussian = Release(20.0)
+        alone = epsilon_of([gaussian], 1e-5)
+        assert epsilon_of([gaussian, Release(0.0, epsilon=0.01)], 1e-5) == pytest.approx(alone + 0.01)
+        assert epsilon_of([Release(0.0), Release(0.0, epsilon=0.01)], 1e-5) == math.inf
+
+    @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+    def test_a_cost_that_is_none_is_without_bound(self, epsilon):
+        assert epsilon_of([Release(0.0, epsilon=epsilon)], 1e-5) == math.inf

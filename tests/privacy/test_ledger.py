@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.core.chain import ChainError
 from fedfactor.core.errors import CheckpointError
 from fedfactor.engines.checkpoint import Checkpoint
-from fedfactor.privacy import Ledger
+from fedfactor.privacy import Clip, Gaussian, Ledger, describe
+from fedfactor.privacy.accounting import Release, epsilon_of
 from fedfactor.privacy.ledger import BudgetError, Entry
 
 pytest.importorskip("dp_accounting")
@@ -221,3 +222,24 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path):
         done.set()
         other.join()
     assert begin(tmp_path / "run", tmp_path / "books.jsonl", None).rounds == 6
+
+
+def test_a_release_that_costs_at_delta_zero_is_kept_counted_and_not_changed(tmp_path):
+    path = tmp_path / "books.jsonl"
+    ledger = Ledger(path, epsilon=1.0, unit="client")
+    pure = [Entry("run", index, 0.0, "client", epsilon=0.4) for index in range(3)]
+    ledger.debit(pure[0])
+    ledger.debit(pure[1])
+    assert Ledger(path).epsilon() == pytest.approx(0.8)
+    with pytest.raises(BudgetError, match="more than"):
+        ledger.debit(pure[2])
+    with pytest.raises(BudgetError, match="other noise than now"):
+        ledger.debit(Entry("run", 1, 0.0, "client", epsilon=0.3))
+    assert Ledger(path).epsilon() == pytest.approx(0.8)
+
+
+def test_a_report_without_books_counts_the_rounds_of_its_run():
+    links = (Clip(1.0), Gaussian(5.0, 1.0, whole=True, share="local"))
+    privacy = fedfactor.run(FedAvgNMF(3), owners(), rounds=2, privacy=links).privacy
+    assert privacy["epsilon"] == pytest.approx(epsilon_of([Release(5.0)] * 2, 1e-5))
+    assert "ε = inf" not in describe(privacy)

@@ -1,5 +1,7 @@
 from .async_nmf import AsynSD as AsynSD
 from .async_nmf import AsynSSD as AsynSSD
+from .baselines import Biases as Biases
+from .baselines import Popularity as Popularity
 from .boolean_votes import BooleanVotes as BooleanVotes
 from .distributed_nmf import DistributedNMF as DistributedNMF
 from .dsanls import DSANLS as DSANLS

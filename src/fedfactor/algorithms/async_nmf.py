@@ -110,8 +110,8 @@ class MergedArrivals(PartySteps):
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Draw U."""
         first = first_local(self.n_components, shard, meta, at, self.init)
-        by_rows = self.weights == "rows" and meta.n_rows
-        weight = shard.n_rows * meta.n_clients / meta.n_rows if by_rows else 1.0
+        n = meta.n_rows
+        weight = shard.n_rows * meta.n_clients / n if self.weights == "rows" and n else 1.0
         # Nobody has sent anything, so the server's mean holds the common start in place of every party.
         return Local(first.U, first.V, np.int64(0), first.total, np.float64(weight))
 

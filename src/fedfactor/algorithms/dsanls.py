@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 
 from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
+from fedfactor.core.federation import Shard
 from fedfactor.core.grid import GridShard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.settings import declares_settings, setting
@@ -252,7 +253,7 @@ class DSANLS(Algorithm):
         nothing = np.int64(0)
         return Server(start, np.int64(meta.n_clients), np.float64(np.nan), nothing, nothing), start
 
-    def init_client(self, shard: GridShard, meta: Meta, at: Round) -> Local:
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Draw the node's rows of U and columns of V."""
         if not isinstance(shard, GridShard):
             raise DataError(
@@ -269,8 +270,9 @@ class DSANLS(Algorithm):
         # Before any step the model is nothing, and its squared error is that of zero.
         return Local(U, V, *norms, norms[1], np.int64(0))
 
-    def client_step(self, shard: GridShard, state: Local, down: Tree, at: Round) -> tuple[Local, Tree]:
+    def client_step(self, shard: Shard, state: Local, down: Tree, at: Round) -> tuple[Local, Tree]:
         """Use the sketch that came to improve one factor, then sketch that factor for the others."""
+        shard = cast("GridShard", shard)  # init_client refuses others
         if isinstance(down, ForU):
             S = self._sketch(shard.n_features, "columns", at.seed, int(down.drawn))
             U, sse = self._improve(sketch_columns(shard.X, S), state.U, down.B, int(down.t))
@@ -337,8 +339,9 @@ class DSANLS(Algorithm):
         else:
             sent = ForV(up.B, drawn, t, np.int64(self.collect and int(t) + 1 >= self.iterations))
             t = t + 1
-        known = up.sse is not None and up.total is not None and float(up.total) > 0
-        error = np.float64(np.sqrt(max(float(up.sse), 0.0) / float(up.total))) if known else np.float64(np.nan)
+        error = np.float64(np.nan)
+        if up.sse is not None and up.total is not None and float(up.total) > 0:
+            error = np.float64(np.sqrt(max(float(up.sse), 0.0) / float(up.total)))
         return Server(sent, state.nodes, error, t, state.done), sent
 
     def converged(self, state: Server) -> bool:
@@ -349,21 +352,24 @@ class DSANLS(Algorithm):
         """Tell the relative error as the last sketch estimates it."""
         return {"estimated_error": float(state.error)} if np.isfinite(state.error) else {}
 
-    def finish(self, shard: GridShard, state: Local, down: Tree) -> LocalFactors:
+    def finish(self, shard: Shard, state: Local, down: Tree) -> LocalFactors:
         """Keep the rows of U, and V: all of it when it was collected, else the node's columns."""
         if isinstance(down, Whole):
             return LocalFactors(state.U, as_like(down.V, state.U))
-        return LocalFactors(state.U, state.V, np.arange(*shard.bounds[2:], dtype=np.int64))
+        return LocalFactors(state.U, state.V, np.arange(*cast("GridShard", shard).bounds[2:], dtype=np.int64))
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Solve U for new rows, on the columns that the factors speak for."""
         known = X if factors.columns is None or factors.V.shape[1] == X.shape[1] else X[:, factors.columns]
         return refit_rows(None, known, as_like(factors.V, X), mask)
 
-    def score(self, shard: GridShard, state: Local | LocalFactors, down: Tree) -> Score:
+    def score(self, shard: Shard, state: Local | LocalFactors, down: Tree) -> Score:
         """Measure the error over the node's rows, on the columns whose V is at hand."""
         factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        X = shard.X if factors.columns is None else shard.X[:, shard.bounds[2] : shard.bounds[3]]
+        X = shard.X
+        if factors.columns is not None:
+            _, _, begin, end = cast("GridShard", shard).bounds
+            X = X[:, begin:end]
         return Score.of(*reconstruction(X, factors.U, factors.V))
 
 

@@ -142,8 +142,8 @@ class Averaging(Algorithm):
         return odd_factor(down.V)
 
     def server_step(self, state: Server, up: Weighted, at: Round) -> tuple[Server, Factor]:
-        """Average."""
-        V = up.V / float(up.weight)
+        """Average; with noise on the uploads cells may come out negative, which no client would take for a factor."""
+        V = (up.V / float(up.weight)).clip(0)
         still = squared_norm(V - as_like(state.V, V)) <= self.tol**2 * squared_norm(V)
         nothing = np.float64(np.nan)
         sse, whole = (nothing if leaf is None else leaf for leaf in (up.sse, up.total))

@@ -22,7 +22,7 @@ def command_name(name: str) -> str:
 
 def algorithm_names() -> tuple[str, ...]:
     """Name all algorithms as on the command line."""
-    return tuple(command_name(name) for name in algorithms.__all__)
+    return tuple(command_name(name) for name in dir(algorithms))
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
@@ -34,7 +34,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
     'PooledNMF'
     """
     plain = re.sub("[-_]", "", name).lower()
-    for known in algorithms.__all__:
+    for known in dir(algorithms):
         if known.lower() == plain:
             return getattr(algorithms, known)
     raise ValueError(f"There is no algorithm {name!r}. Use one of {', '.join(algorithm_names())}.")

@@ -198,6 +198,7 @@ class PooledRidge(Algorithm):
             columns = np.flatnonzero(np.rint(up.holders) >= len(at.participants))
             return replace(state, columns=columns), Common(columns)
         if isinstance(up, Gram):
+            assert state.columns is not None  # known since the first round
             E = self._directions(up.half, len(state.columns))
             return replace(state, E=E), Directions(state.columns, E)
         users = np.asarray(up.users)

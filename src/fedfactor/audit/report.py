@@ -7,7 +7,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedfactor.audit.findings import Finding, Verdict, verdict_of
 from fedfactor.core.files import write_atomic
@@ -84,4 +84,4 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
-    return value.item() if hasattr(value, "item") else value
+    return cast("Any", value).item() if hasattr(value, "item") else value

@@ -71,7 +71,7 @@ def alone(owners: Owners, rank: int) -> list[Entry]:
     """Let every owner factor its own rows, and then lend its V to all others."""
     own = {name: _sklearn_nmf(rows, rank, 0) for name, rows in owners.items()}
     seconds = max(found[0] for found in own.values())  # they work at the same time
-    U, V = ({name: found[part] for name, found in own.items()} for part in (1, 2))
+    U, V = {name: found[1] for name, found in own.items()}, {name: found[2] for name, found in own.items()}
     lent = [
         _entry(name, owners, {other: refit_rows(None, X, V[name]) for other, X in owners.items()}, V[name])
         for name in V

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +64,12 @@ class Chain:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        after = {"lines": len(lines) + 1, "digest": _digest(text)}
-        write_atomic(self._head, json.dumps(after).encode())
-        self._seen = (self._mark(), ([*lines, line], after["digest"], whole + len(text)))
+        last = _digest(text)
+        write_atomic(self._head, json.dumps({"lines": len(lines) + 1, "digest": last}).encode())
+        self._seen = (self._mark(), ([*lines, line], last, whole + len(text)))
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> Generator[None, None, None]:
         """Keep other processes waiting, where the system has file locks."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)

@@ -1,11 +1,14 @@
 """Look at an owner's rows once, when they are opened, so that nothing later has to."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -177,7 +180,7 @@ def _as_floating(X: Any) -> Any:
         return as_real(X) if isinstance(X, np.ndarray) or is_sparse(X) else X
     if hasattr(X, "detach"):
         if kind in ("bfloat16", "float16") and X.is_cuda:
-            return X  # stored at half the bytes; factors are in single precision
+            return X  # kept until it is known whether the method can work on half the bytes
         small = kind in ("float16", "bfloat16", "uint8", "int8", "int16", "bool")
         return X.float() if small else X.double()
     if kind == "object" or kind.startswith(("str", "<U", "bytes")):
@@ -230,9 +233,11 @@ def as_real(X: Any, where: str = "") -> Any:
             f"{f'{where}: the' if where else 'The'} values are not real numbers but {what} ({X.dtype}): "
             f"{'Complex data not supported. ' if kind == 'c' else ''}{remedy}."
         )
-    real = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
+    real: Any = X.astype(real_dtype(kind, X.dtype.itemsize), copy=False)
     # A cast map is no map any more, though NumPy keeps calling it one.
-    return np.asarray(real) if isinstance(real, np.memmap) and real is not X else real
+    if real is not X and isinstance(real, np.memmap):
+        return np.asarray(cast("Any", real))
+    return real
 
 
 def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:
@@ -312,7 +317,9 @@ def check_values(
     return largest
 
 
-def _place(X: Any, wrong: Any, features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None) -> str:
+def _place(
+    X: Any, wrong: Callable[[Any], Any], features: tuple[str, ...] | None, row_ids: tuple[str, ...] | None
+) -> str:
     """Say in which row and column the first wrong cell lies; nothing for arrays that NumPy does not hold."""
     if is_sparse(X):
         cells = X.tocoo()
@@ -320,7 +327,7 @@ def _place(X: Any, wrong: Any, features: tuple[str, ...] | None, row_ids: tuple[
         if not len(found):
             return ""
         row, column = int(cells.coords[0][found[0]]), int(cells.coords[1][found[0]])
-    elif isinstance(X, np.ndarray):
+    elif library(X) == "numpy":
         row, column = next(
             ((i, int(hits[0])) for i in range(len(X)) if len(hits := np.flatnonzero(wrong(X[i])))), (-1, -1)
         )

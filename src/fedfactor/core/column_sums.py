@@ -1,5 +1,8 @@
 """What all owners' columns add up to, and the weights that follow from it: idf, scales, a choice of columns."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Any, ClassVar
@@ -99,7 +102,7 @@ def column_sums(X: Any, mask: Any = None, *, bins: bool = False) -> ColumnSums:
     cells: Any = np.full(m, float(n)) if mask is None else stored if isinstance(mask, str) else mask.sum(0)
     sizes = _counted(values, columns, m) if bins else np.zeros((0, m))
     leaves = (np.asarray(part, np.float64) for part in (support, squares, sums, cells, sizes))
-    return ColumnSums(*leaves, np.float64(n))
+    return ColumnSums(*leaves, n=np.float64(n))
 
 
 def _counted(values: np.ndarray, columns: np.ndarray | None, m: int) -> np.ndarray:

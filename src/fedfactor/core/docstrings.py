@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 from inspect import cleandoc
@@ -41,3 +42,15 @@ def indented(words: str) -> str:
     """Break words into lines and indent them, as below the heading of an entry."""
     lines = [textwrap.fill(part, WIDTH, break_long_words=False, break_on_hyphens=False) for part in words.split("\n")]
     return textwrap.indent("\n".join(lines), "    ")
+
+
+def split_entries(section: str) -> dict[str, str]:
+    r"""Cut a section into its entries, by name.
+
+    Examples
+    --------
+    >>> list(split_entries("a : int\n    One.\nb : int\n    Two."))
+    ['a', 'b']
+    """
+    parts = re.split(r"\n(?=\S)", section) if section else []
+    return {part.partition(" : ")[0]: part for part in parts}

@@ -1,5 +1,8 @@
 """Who owns which rows. Shards are opened lazily and never leave their owner."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -106,9 +109,13 @@ class Shard:
 
     def cast(self, dtype: str) -> Shard:
         """Bring the rows to a floating type."""
-        X: Any = self.X.astype(dtype) if is_numpy(self.X) or is_sparse(self.X) else self.X.double()
+        X: Any = self.X.astype(dtype) if is_numpy(self.X) or is_sparse(self.X) else _as_tensor(self.X, dtype)
         held: Any = self.holdout
         return replace(self, X=X, holdout=held.astype(dtype) if is_sparse(held) else held)
+
+
+def _as_tensor(X: Any, dtype: str) -> Any:
+    return X.float() if dtype == "float32" else X.double()
 
 
 class Federation:
@@ -204,8 +211,11 @@ class Federation:
         """Column names, when the owners have them."""
         return self.shard(self.names[0]).features
 
-    def prepare(self, domain: Domain = "nonnegative") -> Meta:
+    def prepare(self, domain: Domain = "nonnegative", halves: bool = False) -> Meta:
         """Open and check every shard, bring all to one dtype and one order of columns, and say what is public.
+
+        Tensors of half precision on a card stay as they are with `halves`, and factors are then of single precision;
+        without, they become single precision themselves.
 
         Raises
         ------
@@ -215,7 +225,7 @@ class Federation:
         """
         found = [self.facts(name) for name in self.names]
         meta = agree(found)
-        check_scale(self.adopt(found[0], meta, domain), meta.dtype)
+        check_scale(self.adopt(found[0], meta, domain, halves), meta.dtype)
         wake_card(self.shard(self.names[0]).X)
         return meta
 
@@ -226,7 +236,7 @@ class Federation:
         size = (shard.n_rows, shard.n_features)
         return Facts(name, *size, library(shard.X), shard.dtype, masked, shard.features, shard.bounds)
 
-    def adopt(self, first: Facts, meta: Meta, domain: Domain) -> float:
+    def adopt(self, first: Facts, meta: Meta, domain: Domain, halves: bool = False) -> float:
         """Bring the owners' rows to the agreed dtype and order of columns; look at every value, return the largest."""
         largest = 0.0
         for name in self.names:
@@ -236,7 +246,7 @@ class Federation:
                 if shard.bounds is not None:
                     raise DataError(f"The columns of node {name!r} are in another order than those of {first.name!r}.")
                 shard = _reorder(shard, order, first.features)
-            shard = self._open[name] = _cast(shard, meta.dtype)
+            shard = self._open[name] = _cast(shard, meta.dtype, halves)
             largest = max(largest, check_values(name, shard.X, shard.mask, domain, shard.features, shard.row_ids))
         return largest
 
@@ -287,8 +297,8 @@ def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | Non
     return replace(shard, X=turned(shard.X), mask=turned(shard.mask), features=features, holdout=turned(shard.holdout))
 
 
-def _cast(shard: Shard, dtype: str) -> Shard:
-    kept = shard.dtype in HALVES and dtype == "float32"  # how the rows are stored; factors are in single precision
+def _cast(shard: Shard, dtype: str, halves: bool) -> Shard:
+    kept = halves and dtype == "float32" and shard.dtype in HALVES
     return shard if shard.dtype == dtype or kept else shard.cast(dtype)
 
 

@@ -9,8 +9,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fedfactor.core.errors import DataError
-
 __all__ = ["private_folder", "read_json", "write_atomic"]
 
 
@@ -120,6 +118,8 @@ def read_json(path: str | os.PathLike[str], remedy: str = "Write it again.") -> 
     ...     read_json(write_atomic(f"{folder}/a.json", b'["x", 1]'))
     ['x', 1]
     """
+    from fedfactor.core.errors import DataError  # here, so that this module can be run alone
+
     path = Path(path)
     try:
         return json.loads(path.read_bytes())

@@ -1,5 +1,8 @@
 """Nodes that own a block of rows and a block of columns of one matrix: the data-centre setting of sketched NMF."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -204,6 +204,11 @@ class Algorithm(ABC):
         return None
 
     @property
+    def handles_half(self) -> bool:
+        """Tell whether rows may be tensors of half precision: where only products touch them."""
+        return False
+
+    @property
     def against_noise(self) -> str:
         """Say why uploads with noise on them cannot be used, and what to do; nothing when they can."""
         return ""

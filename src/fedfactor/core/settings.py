@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
-from inspect import cleandoc, signature
+from inspect import Parameter, Signature, cleandoc, signature
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -221,7 +221,7 @@ def setting(
     >>> settings_of_class(Shrink)[0].heading
     'amount : float in [0, 1], default=0.5'
     """
-    former = {} if former_values is None else former_values
+    former: Mapping[Any, Any] = {} if former_values is None else former_values
     declared = Declared(words, at_least, above, at_most, below, because, formerly, former, check, shown)
     return field(default=default, metadata={KEY: declared})
 
@@ -258,7 +258,7 @@ def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]
         kinds = {}
     found: list[Setting] = []
     # In the order of the signature: a base's keyword-only settings come after those of the class itself.
-    for each in sorted(fields(cls), key=lambda each: each.kw_only) if is_dataclass(cls) else ():
+    for each in sorted(fields(cls), key=lambda each: each.kw_only is True) if is_dataclass(cls) else ():
         set_by = each.metadata.get("set_by")
         if not (offered and set_by):
             declared = each.metadata.get(KEY, Declared())
@@ -341,6 +341,30 @@ def _former(owner: str, old: str, new: str) -> property:
         setattr(self, new, value)
 
     return property(read, write, doc=f"The old name of ``{new}``.")
+
+
+def explicit_init(cls: type, settings: tuple[Setting, ...]) -> Callable[..., None]:
+    """Make an ``__init__`` that has the settings as parameters, all but the first by keyword only, and keeps them."""
+    kinds = [Parameter.POSITIONAL_OR_KEYWORD, *[Parameter.KEYWORD_ONLY] * (len(settings) - 1)]
+    explicit = [
+        Parameter(each.name, kind, default=each.default, annotation=each.kind)
+        for each, kind in zip(settings, kinds, strict=True)
+    ]
+    made = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *explicit], return_annotation=None)
+
+    def __init__(self: Any, *given: Any, **named: Any) -> None:
+        try:
+            bound = made.bind(self, *given, **renamed(cls.__name__, named, list(settings), values=False))
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}: {error}") from None
+        bound.apply_defaults()
+        for each in settings:
+            setattr(self, each.name, bound.arguments[each.name])
+
+    __init__.__signature__ = made  # type: ignore[attr-defined]
+    __init__.__annotations__ = {each.name: each.kind for each in settings} | {"return": None}
+    __init__.__qualname__, __init__.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    return __init__
 
 
 def with_parameters(doc: str, settings: list[Setting]) -> str:

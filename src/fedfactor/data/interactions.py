@@ -163,6 +163,7 @@ def _of_ratings(found: Ratings, catalogues: Mapping[str, Any] | None, withheld: 
     _check_owners({**(catalogues or {}), **withheld}, found.owners)
     owners = {name: _ones(R) for name, R in sorted(found.owners.items())}
     items, held = found.items, {}
+    listed: dict[str, np.ndarray] = {}
     if catalogues is not None:
         listed = {str(name): _ids(ids, f"catalogue of {name!r}") for name, ids in catalogues.items()}
         items = np.unique(np.concatenate([items, *listed.values()]))
@@ -171,7 +172,7 @@ def _of_ratings(found: Ratings, catalogues: Mapping[str, Any] | None, withheld: 
     for name, X in owners.items():
         touched = np.unique(X.indices)
         held[name] = touched
-        if catalogues is not None and name in listed:
+        if name in listed:
             held[name] = np.searchsorted(items, np.sort(listed[name]))
             strange = np.setdiff1d(touched, held[name])
             if len(strange):

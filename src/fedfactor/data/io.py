@@ -338,7 +338,7 @@ def _turned(order: np.ndarray, leaf: np.ndarray) -> np.ndarray:
 
 
 def _prepared(source: Any, plan: Preprocess, weights: np.ndarray | None, features: tuple[str, ...] | None) -> Shard:
-    shard: Shard = source() if callable(source) else source
+    shard: Any = source() if callable(source) else source
     if weights is not None and features is not None and shard.features is not None and shard.features != features:
         place = {name: j for j, name in enumerate(features)}
         weights = weights[[place[name] for name in shard.features]]

@@ -91,7 +91,8 @@ def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], 
     (array([[2., 0.],
            [0., 1.]]), ['9', '10'], ['a', 'b'])
     """
-    (rows, i), (columns, j) = sorted_ids(who), sorted_ids(what)
+    rows, i = sorted_ids(who)
+    columns, j = sorted_ids(what)
     x = np.asarray(values, np.float64)
     for name, ids in ((roles.who, who), (roles.what, what)):
         empty = next((place for place, each in enumerate(ids) if each.strip() == ""), None)
@@ -105,7 +106,7 @@ def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], 
     X = sparse.coo_array((x, (i, j)), shape=(len(rows), len(columns))).tocsr()
     if X.nnz < len(x):
         order = np.lexsort((j, i))
-        twice = order[np.flatnonzero((np.diff(i[order]) == 0) & (np.diff(j[order]) == 0))[0]]
+        twice = int(order[np.flatnonzero((np.diff(i[order]) == 0) & (np.diff(j[order]) == 0))[0]])
         raise DataError(
             f"{where}: {roles.who} {who[twice]!r} has {roles.what} {what[twice]!r} more than once. Keep one of them, "
             "for example the last."

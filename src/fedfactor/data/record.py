@@ -11,6 +11,7 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json
 from fedfactor.data.preprocess import Preprocess
+from fedfactor.data.results import FORMAT
 
 _SAID = ("algorithm", "settings", "seed", "rounds", "relative_error")
 _OF_ALL = ("status", "bytes_up", "bytes_down", "seconds")
@@ -68,6 +69,12 @@ def read_record(folder: Path) -> dict[str, Any]:
     path = folder / "run.json"
     record = read_json(path, "Give a folder written by fedfactor fit.")
     known = record if isinstance(record, dict) else {}
+    number = known.get("format", 1)
+    if not isinstance(number, int) or number > FORMAT:
+        raise DataError(
+            f"{path} is of format {str(number)[:40]}, which a later version writes; this one reads up to {FORMAT}. "
+            "Install that version, or run fedfactor fit again."
+        )
     lacking = [name for name in (*_SAID, *(_OF_ONE if "party" in known else _OF_ALL)) if name not in known]
     if lacking:
         raise DataError(f"{path} does not say {lacking[0]!r}: it is no record of a run. Run fedfactor fit again.")

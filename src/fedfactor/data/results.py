@@ -28,6 +28,9 @@ __all__ = [
     "write_private",
 ]
 
+FORMAT = 2
+"""Of result folders; those of 0.1 have no number, and are read as well."""
+
 _SHARED = 0o644  # every party holds the components anyway; U stays at 0600
 
 
@@ -80,7 +83,7 @@ def write_factors(
     names = None if features is None else [str(feature) for feature in features]
     write_atomic(out / "features.json", _json(names), _SHARED)
     if run is not None:
-        write_atomic(out / "run.json", _json(run), _SHARED)
+        write_atomic(out / "run.json", _json({"format": FORMAT, **run}), _SHARED)
     write_atomic(out / "components.safetensors", _pack({"components": components}), _SHARED)
     return out
 

@@ -102,7 +102,7 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
             said.append(f"{lacking:,} cells missing ({lacking / (n * m):.1%})")
     line = f"{where}: {n:,} rows × {m:,} columns"
     if sparse.issparse(X):
-        line += f", {X.nnz / (n * m):.2%} of the cells stored"
+        line += f", {len(X.data) / (n * m):.2%} of the cells stored"
     return Table(X, features, ids, id_name, missing, "; ".join([line, *said]) + ".")
 
 

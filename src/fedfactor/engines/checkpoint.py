@@ -8,7 +8,7 @@ import zlib
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -88,6 +88,10 @@ def _difference(before: dict[str, Any], now: dict[str, Any], within: str = "") -
     return None
 
 
+FORMAT = 2
+"""Of files of unfinished runs; raised whenever states or what stands beside them change."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a run needs to go on: states, the last download, the history, and what it must match."""
@@ -110,6 +114,7 @@ class Snapshot:
             "clients": {str(i): self.clients[name] for i, name in enumerate(names)},
         }
         about = {
+            "format": FORMAT,
             "next_round": self.next_round,
             "clients": names,
             "scatter": scatter,
@@ -125,10 +130,19 @@ class Snapshot:
     def from_bytes(cls, data: bytes) -> Snapshot:
         """Read what :meth:`to_bytes` wrote."""
         beside = read_header(data, limit=1 << 30)[1]
+        about: Any = json.loads(beside["about"])
+        if not isinstance(about, dict):
+            raise ValueError("it is a message, but not one about a run")
+        about = cast(dict[str, Any], about)
+        if about.get("format", 1) != FORMAT:
+            by = cast(dict[str, Any], about.get("fingerprint") or {}).get("fedfactor", "another version")
+            raise ValueError(
+                f"it was written by fedfactor {by}, whose unfinished runs this version cannot go on with: finish the "
+                "run with that version, or start it again"
+            )
         tree = from_bytes(data)
         if _checksum(beside["about"], tree) != beside["checksum"]:
             raise ValueError("its checksum is wrong: some of its bytes have changed")
-        about = json.loads(beside["about"])
         down = tree["down"]
         if about["scatter"] is not None:
             down = Scatter({name: down[str(i)] for i, name in enumerate(about["scatter"])})

@@ -23,9 +23,11 @@ from .nmf import FedProxNMF as FedProxNMF
 from .nmf import OneShotNMF as OneShotNMF
 from .nmf import PooledNMF as PooledNMF
 from .recommend import FCF as FCF
+from .recommend import Biases as Biases
 from .recommend import FedMF as FedMF
 from .recommend import FedSPLIT as FedSPLIT
 from .recommend import PooledCF as PooledCF
 from .recommend import PooledCNMF as PooledCNMF
 from .recommend import PooledEASE as PooledEASE
 from .recommend import PooledRidge as PooledRidge
+from .recommend import Popularity as Popularity

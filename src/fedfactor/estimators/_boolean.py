@@ -138,9 +138,8 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
 
     def _tell_poor_fit(self, rows: dict[str, Array], masks: dict[str, Any]) -> None:
         """Warn when nothing, the most frequent columns or one row for all would fit as well; all from column counts."""
-        ones, seen = (
-            sum(parts) for parts in zip(*(column_counts(rows[name], masks[name]) for name in rows), strict=True)
-        )
+        counts = zip(*(column_counts(rows[name], masks[name]) for name in rows), strict=True)
+        ones, seen = (np.sum(parts, axis=0) for parts in counts)
         total = int(ones.sum())
         if not total:
             return

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, replace
-from inspect import Parameter, Signature, cleandoc
+from inspect import cleandoc
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 from sklearn.base import BaseEstimator
 
-from fedfactor.core.docstrings import join_sections, split_sections
+from fedfactor.core.docstrings import join_sections, split_entries, split_sections
 from fedfactor.core.federation import Federation, Missing
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
@@ -18,6 +18,7 @@ from fedfactor.core.settings import (
     KEY,
     Setting,
     check_settings,
+    explicit_init,
     offer_former_names,
     renamed,
     setting,
@@ -211,35 +212,12 @@ def face(
             cls._method = method
         cls._declared = settings
         cls._own = tuple(each for each in settings if each.name not in {one.name for one in theirs})
-        cls.__init__ = _init(cls, settings)
+        cls.__init__ = explicit_init(cls, settings)
         cls.__doc__ = _documented(cls, method, settings)
         offer_former_names(cls, list(settings))
         return cls
 
     return make
-
-
-def _init(cls: type, settings: tuple[Setting, ...]) -> Callable[..., None]:
-    kinds = [Parameter.POSITIONAL_OR_KEYWORD, *[Parameter.KEYWORD_ONLY] * (len(settings) - 1)]
-    explicit = [
-        Parameter(each.name, kind, default=each.default, annotation=each.kind)
-        for each, kind in zip(settings, kinds, strict=True)
-    ]
-    made = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *explicit], return_annotation=None)
-
-    def __init__(self: Any, *given: Any, **named: Any) -> None:
-        try:
-            bound = made.bind(self, *given, **renamed(cls.__name__, named, list(settings), values=False))
-        except TypeError as error:
-            raise TypeError(f"{cls.__name__}: {error}") from None
-        bound.apply_defaults()
-        for each in settings:
-            setattr(self, each.name, bound.arguments[each.name])
-
-    __init__.__signature__ = made  # type: ignore[attr-defined]
-    __init__.__annotations__ = {each.name: each.kind for each in settings} | {"return": None}
-    __init__.__qualname__, __init__.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    return __init__
 
 
 def _in_context(each: Setting, cls: type, method: type[Algorithm] | None, rank: int) -> Setting:
@@ -275,7 +253,7 @@ def _documented(cls: type, method: type[Algorithm] | None, settings: tuple[Setti
         head = "\n\n".join([*parts, where + needs])
     found: dict[str, str] = {}
     for base in reversed([base for base in cls.__mro__ if base.__module__.startswith("fedfactor.")]):
-        found |= _entries(split_sections(vars(base).get("__doc__") or "")[1].get("Attributes", ""))
+        found |= split_entries(split_sections(vars(base).get("__doc__") or "")[1].get("Attributes", ""))
     sections.pop("Attributes", None)
     sections.setdefault("Examples", cleandoc(cls._example).replace("{name}", cls.__name__))
     return join_sections(
@@ -286,9 +264,3 @@ def _documented(cls: type, method: type[Algorithm] | None, settings: tuple[Setti
             **sections,
         },
     )
-
-
-def _entries(section: str) -> dict[str, str]:
-    """Cut a section into its entries, by name."""
-    parts = re.split(r"\n(?=\S)", section) if section else []
-    return {part.partition(" : ")[0]: part for part in parts}

@@ -81,7 +81,7 @@ def _fits_single(X: Any) -> bool:
     )
 
 
-def _named_matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
+def _named_matrix(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Take a matrix with names beside it (a table as read, AnnData) as scikit-learn takes a frame."""
     rows, features = as_matrix(X)
     known = getattr(estimator, "feature_names_in_", None)
@@ -90,7 +90,7 @@ def _named_matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
         rows = rows if order is None else rows[:, np.asarray(order)]
     validate_data(estimator, X=rows, reset=reset, skip_check_array=True)
     if reset and features is not None:
-        estimator.feature_names_in_ = np.array(features, dtype=object)
+        vars(estimator)["feature_names_in_"] = np.array(features, dtype=object)
     return rows
 
 

@@ -8,87 +8,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor import algorithms
-from fedfactor.core.errors import DataError
 from fedfactor.core.run import Run
+from fedfactor.data.user_table import DeepTable, new_ratings
 from fedfactor.estimators._face import face
 from fedfactor.estimators._recommender import CatalogueRecommender
-from fedfactor.estimators._users import UserTable, new_ratings, number_of_items
-from fedfactor.kernels.ratings import deep as dmf
-from fedfactor.kernels.ratings.top_items import best_by_blocks
-
-
-class DeepTable(UserTable):
-    """Users of one owner, the item vectors it knows, and the network that joins them.
-
-    Parameters
-    ----------
-    factors : DeepFactors
-        What the owner kept.
-    U : array of shape (n, d)
-        User vectors: the owner's, or those of new users.
-    seen, users, items
-        As for :class:`UserTable`.
-    """
-
-    def __init__(self, factors: Any, U: Any, seen: Any, users: Any, items: Any) -> None:
-        super().__init__(U, factors.V, seen, users, items, None)
-        self.factors = factors
-        self._b = dmf.item_part(factors.network, np.ascontiguousarray(factors.V.T))
-
-    def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Find rows and columns, −1 for ids that were not in fit; an item of which nobody sent a vector is refused."""
-        rows, found = super().places(users, items)
-        self._refuse(found[found >= 0])
-        return rows, found
-
-    def columns(self, items: Any) -> np.ndarray:
-        """Find columns by item id; an item of which nobody sent a vector is refused."""
-        found = super().columns(items)
-        self._refuse(found)
-        return found
-
-    def _refuse(self, found: np.ndarray) -> None:
-        lost = found[~np.asarray(self.factors.known)[found]]
-        if len(lost):
-            raise DataError(
-                f"Nobody published a vector of item {self.items[lost].tolist()[0]!r}: its owners withhold it, or the "
-                "run ended before its last exchange."
-            )
-
-    def at(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the probabilities of cells."""
-        net = self.factors.network
-        a = dmf.user_part(net, self.U[rows])
-        return dmf.probability(dmf.pair_logits(net, a, self._b[columns]))
-
-    def average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the share of cells that are touched, for users and items that nobody knows."""
-        return np.full(len(rows), self.seen.nnz / max(1, self.seen.shape[0] * self.seen.shape[1]))
-
-    def scores(self, rows: np.ndarray) -> np.ndarray:
-        """Return the probabilities of all items for some users; −inf where no vector is known."""
-        block = np.array(dmf.probabilities(self.factors.network, self.U[rows], self.V.T))
-        block[:, ~np.asarray(self.factors.known)] = -np.inf
-        return block
-
-    def best(
-        self,
-        rows: np.ndarray,
-        n: int,
-        exclude_seen: bool = True,
-        allowed: np.ndarray | None = None,
-        shrink: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
-        seen, n = self.seen[rows], number_of_items(n, self.V.shape[1])
-
-        def scores(some: slice) -> np.ndarray:
-            block = self.scores(rows[some])
-            if allowed is not None:
-                block[:, ~allowed] = -np.inf
-            return block
-
-        return best_by_blocks(scores, seen, n, skip_seen=exclude_seen)
 
 
 @face(algorithms.FedDMF, without=("scale",))

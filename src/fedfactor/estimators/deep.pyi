@@ -4,28 +4,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fedfactor.core.run import Run
+from fedfactor.data.user_table import DeepTable
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._recommender import CatalogueRecommender
-from fedfactor.estimators._users import UserTable
-
-class DeepTable(UserTable):
-    factors: Any
-    _b: Any
-    def __init__(self, factors: Any, U: Any, seen: Any, users: Any, items: Any) -> None: ...
-    def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]: ...
-    def columns(self, items: Any) -> np.ndarray: ...
-    def _refuse(self, found: np.ndarray) -> None: ...
-    def at(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray: ...
-    def average(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray: ...
-    def scores(self, rows: np.ndarray) -> np.ndarray: ...
-    def best(
-        self,
-        rows: np.ndarray,
-        n: int,
-        exclude_seen: bool = True,
-        allowed: np.ndarray | None = None,
-        shrink: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
 
 class FedDMF(CatalogueRecommender):
     n_components: int

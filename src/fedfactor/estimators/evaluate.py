@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.errors import DataError
 from fedfactor.data.ratings import column_named
-from fedfactor.estimators._users import UnknownWarning
+from fedfactor.data.user_table import UnknownWarning
 from fedfactor.metrics.ranking import RankingScores, ranking_scores
 from fedfactor.metrics.ratings import mae, rmse
 

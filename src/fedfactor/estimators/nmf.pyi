@@ -161,6 +161,7 @@ class FNMF(OwnComponents):
     weights: Literal["equal", "rows"]
     row_norm: Literal["unit", "usage", "free"]
     tol: float
+    patience: int
     diagnostics: bool
     def __init__(
         self,
@@ -182,6 +183,7 @@ class FNMF(OwnComponents):
         weights: Literal["equal", "rows"] = "equal",
         row_norm: Literal["unit", "usage", "free"] = "unit",
         tol: float = 0.0001,
+        patience: int = 3,
         diagnostics: bool = False,
         rounds: int | None = None,
         n_clients: int = 1,

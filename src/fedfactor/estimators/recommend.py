@@ -11,10 +11,9 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.run import Run
 from fedfactor.data.ratings import Ratings
+from fedfactor.data.user_table import WeightTable
 from fedfactor.estimators._face import face
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
-from fedfactor.estimators._users import UserTable, number_of_items
-from fedfactor.kernels.ratings.top_items import best_by_blocks
 from fedfactor.privacy.dp import DP
 
 
@@ -69,39 +68,6 @@ class FedMF(FederatedRecommender):
     """Matrix factorization with biases by federated gradient descent: an iterative baseline."""
 
 
-class WeightTable(UserTable):
-    """Users whose scores are what they touched times weights between items; items without weights are on no list."""
-
-    def best(
-        self,
-        rows: np.ndarray,
-        n: int,
-        exclude_seen: bool = True,
-        allowed: np.ndarray | None = None,
-        shrink: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
-        n, U, idle = number_of_items(n, self.V.shape[1]), self.U[rows], ~self.V.any(axis=0)
-        closed = idle if allowed is None else idle | ~allowed
-
-        def scores(some: slice) -> np.ndarray:
-            block = np.asarray(U[some] @ self.V)
-            block[:, closed] = -np.inf
-            return block
-
-        return best_by_blocks(scores, self.seen[rows], n, skip_seen=exclude_seen)
-
-    def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for some columns, the n others that tell most about them."""
-        if self.V.shape[0] != self.V.shape[1]:
-            return super().similar(columns, n)
-        weights = np.array(self.V[:, columns].T)
-        weights[:, ~self.V.any(axis=0)] = -np.inf
-        weights[np.arange(len(columns)), columns] = -np.inf
-        order = np.argsort(-weights, axis=1, kind="stable")[:, : number_of_items(n, self.V.shape[1])]
-        return order, np.take_along_axis(weights, order, axis=1)
-
-
 @face(algorithms.PooledEASE, without=("scale",))
 class PooledEASE(FederatedRecommender):
     """Lists of items from what pooled users touched together, by one exchange of a Gram matrix.
@@ -142,6 +108,56 @@ class PooledEASE(FederatedRecommender):
         if self.rounds is not None or not any(isinstance(part, DP) for part in asked):
             return self.rounds
         return 1 if self.low_rank is None else self.exchanges
+
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
+        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)
+
+
+class Baseline(FederatedRecommender):
+    """A model without factors: what it says of an item is one number."""
+
+    def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Refuse: one number for each item does not tell which items are alike."""
+        raise DataError(f"{type(self).__name__} knows no similar items. Use PooledEASE or PooledCF for them.")
+
+
+@face(algorithms.Biases)
+class Biases(Baseline):
+    """Ratings from a mean and levels of users and items: the baseline of rating models, from sums alone.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedfactor import Biases
+    >>> rows = [(user, item, rating) for user, all_ in {"ann": [5, 4, 3], "bob": [4, 3]}.items()
+    ...         for item, rating in zip("abc", all_)]
+    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
+    >>> model = Biases(random_state=0).fit(ratings, groups={"ann": "north", "bob": "south"})
+    >>> model.recommend("bob", n=1)[0].tolist(), bool(model.predict("ann", "a") > model.predict("bob", "c"))
+    ([['c']], True)
+    """
+
+
+@face(algorithms.Popularity, without=("scale",))
+class Popularity(Baseline):
+    """The most popular items for everybody, less what each user has seen: the baseline of lists, from sums alone.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedfactor import Popularity
+    >>> clicks = pd.DataFrame([("ann", "a"), ("bob", "a"), ("bob", "b"), ("cat", "c"), ("dan", "b")],
+    ...                       columns=["user", "item"])
+    >>> model = Popularity(random_state=0).fit(clicks, groups={"ann": 0, "bob": 0, "cat": 1, "dan": 1})
+    >>> model.recommend(["ann", "cat"], n=1)[0].tolist()
+    [['b'], ['a']]
+    """
+
+    scale = None  # shares of users need none
+
+    @property
+    def _implicit(self) -> bool:
+        return True
 
     def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
         return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)

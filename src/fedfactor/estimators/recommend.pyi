@@ -6,9 +6,9 @@ import numpy as np
 from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
 from fedfactor.data.ratings import Ratings
+from fedfactor.data.user_table import WeightTable
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
-from fedfactor.estimators._users import UserTable
 
 class FedSPLIT(FederatedRecommender):
     n_components: int
@@ -192,17 +192,6 @@ class FedMF(FederatedRecommender):
         verbose: int | bool = 0,
     ) -> None: ...
 
-class WeightTable(UserTable):
-    def best(
-        self,
-        rows: np.ndarray,
-        n: int,
-        exclude_seen: bool = True,
-        allowed: np.ndarray | None = None,
-        shrink: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-    def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]: ...
-
 class PooledEASE(FederatedRecommender):
     low_rank: int | None
     ridge: float
@@ -232,6 +221,45 @@ class PooledEASE(FederatedRecommender):
     def _implicit(self) -> bool: ...
     def _federation(self, found: Ratings) -> Federation: ...
     def _exchanges(self) -> int | None: ...
+    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...
+
+class Baseline(FederatedRecommender):
+    def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]: ...
+
+class Biases(Baseline):
+    user_ridge: float
+    item_ridge: float
+    tol: float
+    def __init__(
+        self,
+        user_ridge: float = 5.0,
+        *,
+        item_ridge: float = 5.0,
+        tol: float = 0.001,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+
+class Popularity(Baseline):
+    min_users: int
+    def __init__(
+        self,
+        min_users: int = 1,
+        *,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+    ) -> None: ...
+    @property
+    def _implicit(self) -> bool: ...
     def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable: ...
 
 class PooledRidge(CatalogueRecommender):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.algorithms.names import algorithm_class
+from fedfactor.core.checked import read_checked
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json
 from fedfactor.core.protocol import Algorithm
@@ -104,7 +105,7 @@ def _client_result(folder: Path, agreement: Agreement, out: str | os.PathLike[st
     }
     plan = terms.preprocess()
     columns = folder / COLUMNS
-    weights = from_bytes(columns.read_bytes()).get("weights") if plan.survey and columns.exists() else None
+    weights = from_bytes(read_checked(columns)).get("weights") if plan.survey and columns.exists() else None
     record |= _preprocessed(plan, weights)
     ids = read_json(folder / ROW_IDS) if (folder / ROW_IDS).exists() else None
     name = agreement.name

@@ -22,6 +22,7 @@ from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.fingerprint import key_words, terms_words
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
+from fedfactor.privacy.links import link_of
 from fedfactor.privacy.minimums import Minimums
 
 
@@ -114,7 +115,9 @@ def words(terms: Terms) -> str:
     runs, rounds, until = terms.limits
     steps = ", ".join(c["preprocess"]["steps"]) or "none"
     error = "; your error at the end" if privacy["report_error"] else ""
-    seen = "The server sees only what all parties' add up to" if terms.secure else f"The server sees yours{error}"
+    after = " after " + " and ".join(repr(link_of(entry)) for entry in terms.links) if terms.links else ""
+    seen = "The server sees only what all parties' add up to" if terms.secure else "The server sees yours"
+    seen += f"{after}{'' if terms.secure else error}"
     settings = ", ".join(f"{k} = {v}" for k, v in c["algorithm"].items() if k != "name")
     run = f"{c['run']['rounds']} rounds, {c['run']['payload']}, {c['run']['dtype']}"
     below = " (below the usual rule, as agreed)" if privacy["allow"] else ""

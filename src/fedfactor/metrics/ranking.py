@@ -52,7 +52,7 @@ def ranking_scores(recommended: Array, liked: Any, n: int | None = None) -> Rank
     RankingScores(precision=0.5, recall=1.0, ndcg=1.0, n_users=1, hit_rate=1.0, mrr=1.0, coverage=0.666...)
     """
     recommended = np.asarray(recommended)
-    n = recommended.shape[1] if n is None else n
+    n = int(recommended.shape[1]) if n is None else n
     if not 1 <= n <= recommended.shape[1]:
         raise ValueError(f"n={n} must lie in 1..{recommended.shape[1]}, the length of the lists.")
     if recommended.shape[0] != liked.shape[0]:

@@ -2,6 +2,7 @@ from .accounting import calibrate as calibrate
 from .accounting import epsilon_of as epsilon_of
 from .dp import dp as dp
 from .entropy import Entropy as Entropy
+from .laplace import Laplace as Laplace
 from .ledger import BudgetError as BudgetError
 from .ledger import Ledger as Ledger
 from .listener import Listener as Listener
@@ -14,22 +15,3 @@ from .paper_noise import PaperNoise as PaperNoise
 from .report import describe as describe
 from .robust import Robust as Robust
 from .secure_sum import SecureSum as SecureSum
-
-__all__ = [
-    "BudgetError",
-    "Clip",
-    "Entropy",
-    "Gaussian",
-    "Ledger",
-    "Listener",
-    "Minimums",
-    "PaperNoise",
-    "PrivacyWarning",
-    "RefusedError",
-    "Robust",
-    "SecureSum",
-    "calibrate",
-    "describe",
-    "dp",
-    "epsilon_of",
-]

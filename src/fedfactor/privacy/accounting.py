@@ -18,10 +18,14 @@ Accountant = Literal["rdp", "pld"]
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One thing the server learned: Gaussian noise of a multiplier, perhaps sampled; a multiplier of 0 is no noise."""
+    """One thing the server learned: Gaussian noise of a multiplier, perhaps sampled; a multiplier of 0 is no noise.
+
+    Other noise is counted by the ε that one release of it costs at δ = 0 (`epsilon`), where that is proven.
+    """
 
     noise_multiplier: float
     sampling: float = 1.0
+    epsilon: float | None = None
 
 
 def _books() -> tuple[Any, Any, Any]:
@@ -42,7 +46,7 @@ def epsilon_of(releases: Iterable[Release], delta: float, accountant: Accountant
     delta : float
     accountant : {"rdp", "pld"}
         ``"rdp"`` is the certified bound, which also covers noise on the integer grid; ``"pld"`` the tight figure for
-        continuous noise. Without sampling the latter is exact.
+        continuous noise. Without sampling the latter is exact. For releases with an `epsilon` both are bounds.
 
     Examples
     --------
@@ -50,7 +54,27 @@ def epsilon_of(releases: Iterable[Release], delta: float, accountant: Accountant
     1.0
     >>> epsilon_of([Release(0.0)], 1e-5)
     inf
+    >>> epsilon_of([Release(0.0, epsilon=0.5)] * 4, 1e-5)
+    2.0
     """
+    every = list(releases)
+    pure = [release.epsilon for release in every if release.epsilon is not None]
+    gaussian = [release for release in every if release.epsilon is None]
+    return _with_pure(pure, gaussian, delta, accountant) if pure else _gaussian_epsilon(gaussian, delta, accountant)
+
+
+def _with_pure(pure: list[float], gaussian: list[Release], delta: float, accountant: Accountant) -> float:
+    """Add what holds at δ = 0 to the rest; many small releases together cost less (zCDP: Bun and Steinke 2016)."""
+    if not all(0 < epsilon < math.inf for epsilon in pure):
+        return math.inf
+    added = math.fsum(pure) + _gaussian_epsilon(gaussian, delta, accountant)
+    if any(release.noise_multiplier <= 0 or release.sampling < 1 for release in gaussian):
+        return added
+    rho = math.fsum([*(e * e / 2 for e in pure), *(1 / (2 * r.noise_multiplier**2) for r in gaussian)])
+    return min(added, rho + 2 * math.sqrt(rho * math.log(1 / delta)))
+
+
+def _gaussian_epsilon(releases: list[Release], delta: float, accountant: Accountant) -> float:
     counted = Counter(releases)
     if any(release.noise_multiplier <= 0 for release in counted):
         return math.inf

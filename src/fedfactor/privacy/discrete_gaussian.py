@@ -1,4 +1,4 @@
-"""Gaussian noise on the integers, drawn exactly: no floating-point number takes part.
+"""Gaussian and Laplace noise on the integers, drawn exactly: no floating-point number takes part.
 
 Noise drawn as floating-point numbers has gaps and a grid that depend on the value it hides, and gives the value away
 (Mironov 2012). Integers have no such gaps.
@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfactor.privacy.entropy import Entropy
 
-__all__ = ["MOST_BITS", "discrete_gaussian"]
+__all__ = ["MOST_BITS", "discrete_gaussian", "discrete_laplace"]
 
 MOST_BITS = 25
 """Largest power of two for the standard deviation: beyond it squares would leave 64 bits."""
@@ -57,7 +57,7 @@ def discrete_gaussian(size: int, bits: int, entropy: Entropy) -> np.ndarray:
     sigma = 1 << int(bits)
     found, have = [], 0
     while have < size:
-        y = _discrete_laplace(int(1.35 * (size - have)) + 64, int(bits), entropy)
+        y = _some_laplace(int(1.35 * (size - have)) + 64, int(bits), entropy)
         distance = np.abs(np.abs(y) - sigma)
         if int(distance.max(initial=0)) >= 1 << 31:  # fail closed; the chance is below exp(−60) per draw
             raise OverflowError("A draw of noise left the range in which it can be exact. Draw again.")
@@ -68,7 +68,38 @@ def discrete_gaussian(size: int, bits: int, entropy: Entropy) -> np.ndarray:
     return np.concatenate(found)[:size] if found else np.zeros(0, np.int64)
 
 
-def _discrete_laplace(size: int, bits: int, entropy: Entropy) -> np.ndarray:
+def discrete_laplace(size: int, bits: int, entropy: Entropy) -> np.ndarray:
+    r"""Draw integers with :math:`P(y) \propto \exp(-|y| / b)`, :math:`b = 2^{bits}`.
+
+    Parameters
+    ----------
+    size : int
+        How many.
+    bits : int
+        Base-two logarithm of the scale, 0 to 25.
+    entropy : Entropy
+        Source of bytes.
+
+    Returns
+    -------
+    int64 array, shape (size,)
+
+    Examples
+    --------
+    >>> y = discrete_laplace(10000, 10, Entropy.seeded(0, "example"))
+    >>> 0.95 < float(np.abs(y).mean()) / 2**10 < 1.05
+    True
+    """
+    if bits != int(bits) or not 0 <= bits <= MOST_BITS:
+        raise ValueError(f"bits={bits!r} must be a whole number from 0 to {MOST_BITS}.")
+    found, have = [np.zeros(0, np.int64)], 0
+    while have < size:
+        found.append(_some_laplace(size - have, int(bits), entropy))
+        have += found[-1].size
+    return np.concatenate(found)[:size]
+
+
+def _some_laplace(size: int, bits: int, entropy: Entropy) -> np.ndarray:
     """Draw about `size` integers with P(y) ∝ exp(−|y| / 2^bits)."""
     scale = 1 << bits
     low = entropy.words(int(1.65 * size) + 64) & np.uint64(scale - 1)

@@ -44,7 +44,10 @@ class BudgetError(FedfactorError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One release: of which run and round, with what noise, for which unit."""
+    """One release: of which run and round, with what noise, for which unit.
+
+    Noise is Gaussian and has a multiplier; or it has none, and `epsilon` is what one release costs at δ = 0.
+    """
 
     run: str
     round: int
@@ -56,6 +59,7 @@ class Entry:
     proven: bool = True
     simulation: bool = False
     date: str = ""
+    epsilon: float | None = None
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -65,7 +69,12 @@ class Entry:
     @property
     def protects(self) -> bool:
         """Whether there is noise, and a proof of what it does."""
-        return self.proven and self.noise_multiplier > 0
+        return self.proven and (self.noise_multiplier > 0 or self.epsilon is not None)
+
+    @property
+    def release(self) -> Release:
+        """What it costs, for the accountant."""
+        return Release(self.noise_multiplier, self.sampling, self.epsilon)
 
 
 class Ledger:
@@ -122,7 +131,8 @@ class Ledger:
         self.path = None if path is None else Path(path)
         self._chain = None if self.path is None else Chain(self.path)
         self.accountant: Accountant = accountant
-        self._limit, self._delta, self._unit = asked, 1e-5 if delta is None else delta, unit or "row"
+        self._limit, self._delta = asked, 1e-5 if delta is None else delta
+        self._unit: Unit = unit or "row"
         self._entries: dict[tuple[str, int, str], Entry] = {}
         kept = self._about()
         if kept is not None and epsilon is not None and epsilon > kept["epsilon"] * (1 + 1e-12):
@@ -189,7 +199,7 @@ class Ledger:
     def _cost(self, entries: list[Entry], delta: float, accountant: Accountant) -> float:
         if any(not e.proven or e.unit not in _COVERED_BY[self.unit] for e in entries):
             return math.inf
-        return epsilon_of([Release(e.noise_multiplier, e.sampling) for e in entries], delta, accountant)
+        return epsilon_of([e.release for e in entries], delta, accountant)
 
     def affords(self, entry: Entry) -> bool:
         """Tell whether a release fits the budget; one that is already written down always does."""
@@ -245,9 +255,7 @@ class Ledger:
                 )
             known = self._entries.get(entry.key)
             if known is not None:
-                if (known.noise_multiplier, known.unit, known.sampling) != (
-                    entry.noise_multiplier, entry.unit, entry.sampling
-                ):  # fmt: skip
+                if (known.release, known.unit) != (entry.release, entry.unit):
                     raise BudgetError(
                         f"Round {entry.round} of run {entry.run} is in the books with other noise than now: it is "
                         "another release, and would go uncounted. Use another folder for the changed run."
@@ -332,7 +340,7 @@ def rows_fingerprint(federation: Federation) -> str:
         for part in parts:
             array = np.ascontiguousarray(to_numpy(part))
             digest.update(repr((name, array.dtype.str, array.shape)).encode())
-            digest.update(array)
+            digest.update(array.data)
     return digest.hexdigest()
 
 

@@ -82,10 +82,12 @@ def agreed_channel(
     links = agreed_links(named, secure=secure, n_clients=meta.n_clients)
     if not links:
         return None
-    if for_links(links, algorithm) is not algorithm:
+    alike = for_links(links, algorithm)
+    # Nobody is told the rows of all here, so that equal weights go by each client's own.
+    if getattr(algorithm, "weights", "equal") == "rows" and alike is not algorithm:
         raise IncompatibleError(
             "Under noise or a median clients must count alike, but this algorithm weighs them by rows. Set weights = "
-            "'equal'."
+            f"{getattr(alike, 'weights', 'equal')!r}."
         )
     noisy = any(link.noisy for link in links)
     ledgers = [Ledger(folder / "ledger.jsonl")] if noisy and folder is not None else []

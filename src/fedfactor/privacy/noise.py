@@ -20,7 +20,24 @@ from fedfactor.privacy.ledger import Entry
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
 
-__all__ = ["Clip", "Gaussian"]
+__all__ = ["CHOICES", "Clip", "Gaussian", "refuse_public_numbers"]
+
+CHOICES = "choices made by looking at the data: rank, bounds, number of rounds, unless the ledger paid for them"
+"""What no noise on uploads covers."""
+
+
+def refuse_public_numbers(parcel: Parcel, kind: str) -> None:
+    """Refuse an upload with numbers that noise leaves as they are, unless they say no more than that a client is there.
+
+    Examples
+    --------
+    >>> refuse_public_numbers(Parcel(np.zeros(3), (1.0,)), "Sums")
+    """
+    if any(number != 1.0 for number in parcel.side):
+        raise IncompatibleError(
+            f"{kind} holds a public number other than 1, which no noise hides: it tells a client with few rows "
+            "from one with many. Let clients count alike (weights='equal'), and leave out those without rows."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +191,7 @@ class Gaussian(Transform):
             found.append(f"more than {asked.colluding if asked else 0} clients who tell the server their noise")
             if asked is not None and not asked.colluding:
                 found.append("a client that takes its own share of the noise off what it sees (colluding=1 covers it)")
-        found.append(
-            "choices made by looking at the data: rank, bounds, number of rounds, unless the ledger paid for them"
-        )
-        return found
+        return [*found, CHOICES]
 
     def facts(self) -> dict[str, Any]:
         """Say whose noise it is."""
@@ -185,11 +199,7 @@ class Gaussian(Transform):
 
     def admit(self, parcel: Parcel, kind: str) -> None:
         """Refuse numbers that would be summed without noise, unless they say no more than that a client is there."""
-        if any(number != 1.0 for number in parcel.side):
-            raise IncompatibleError(
-                f"{kind} holds a public number other than 1, which no noise hides: it tells a client with few rows "
-                "from one with many. Let clients count alike (weights='equal'), and leave out those without rows."
-            )
+        refuse_public_numbers(parcel, kind)
 
     def grid(self, size: int) -> float:
         """Return the width of a grid step for uploads of so many numbers."""

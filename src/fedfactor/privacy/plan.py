@@ -141,7 +141,9 @@ def make_plan(
 
 def for_links(links: Sequence[Transform], algorithm: Algorithm) -> Algorithm:
     """Set the algorithm as the links need it."""
-    return _equal_weights(algorithm) if any(link.equal_weights for link in links) else algorithm
+    if not any(link.equal_weights for link in links):
+        return algorithm
+    return _equal_weights(algorithm, alone=any(link.noisy for link in links))
 
 
 def plain_channel(
@@ -210,7 +212,7 @@ def _private_plan(
     books.check_first()
     work, sensitivity, about = federation, 0.0, {"survey_share": share}
     if asked.unit == "client":
-        algorithm = _random_start(_equal_weights(algorithm))
+        algorithm = _random_start(_equal_weights(algorithm, alone=True))
         algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
         bounds: list[Transform] = [Clip(float(asked.clip or 0))]
         sensitivity = float(asked.clip or 0)
@@ -293,14 +295,14 @@ def _bounded(
     return algorithm, found[1]
 
 
-def _equal_weights(algorithm: Algorithm) -> Algorithm:
+def _equal_weights(algorithm: Algorithm, *, alone: bool) -> Algorithm:
     """Let clients count alike: a weight by rows would let one client count for more than its bound.
 
     Where the method weighs by rows of all clients together, one client's number of rows would move the uploads of all
-    others, which no bound on single uploads covers: each then goes by its own rows alone.
+    others, which no bound on single uploads covers: `alone` lets each go by its own rows.
     """
     given = getattr(algorithm, "weights", None)
-    if given in ("rows", "equal") and getattr(type(algorithm), "weighs_means", False):
+    if alone and given in ("rows", "equal") and getattr(type(algorithm), "weighs_means", False):
         return replace(algorithm, weights="mean")  # type: ignore[type-var]
     return replace(algorithm, weights="equal") if given == "rows" else algorithm  # type: ignore[type-var]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fedfactor.core.errors import MissingExtraError
+from fedfactor.privacy.accounting import epsilon_of
 from fedfactor.privacy.channel import Transform
 from fedfactor.privacy.leak import sum_account
 
@@ -35,7 +38,7 @@ def privacy_report(channel: Channel, rounds: int) -> dict[str, Any]:
         "simulation": _simulation(channel),
         "rejected_uploads": channel.rejected,
         **channel.about,
-        **_guarantee(channel),
+        **_guarantee(channel, rounds),
     }
     if not channel.sender.noisy:
         sent = [s for kind, s in channel.algorithm.messages(channel.meta).items() if hasattr(kind, "uplink")]
@@ -48,15 +51,19 @@ def _gathered(kind: type) -> bool:
     return getattr(kind, "uplink", "") == "gather"
 
 
-def _guarantee(channel: Channel) -> dict[str, Any]:
+def _guarantee(channel: Channel, rounds: int) -> dict[str, Any]:
     entry, noise = channel.books.entry, next((link for link in channel.links if link.noisy), None)
     if noise is None or not entry.protects:
         why = Transform.label if noise is None else noise.label
         return {"epsilon": math.inf, "guarantee": f"none: {why}", "unit": None}
     own, delta = channel.books.ledgers, channel.asked.delta if channel.asked else 1e-5
     books = own[0] if own else None
-    found: dict[str, Any] = {"unit": entry.unit, "delta": delta, "noise_multiplier": entry.noise_multiplier}
-    if books is not None:
+    each = {"noise_multiplier": entry.noise_multiplier} if entry.epsilon is None else {"epsilon_each": entry.epsilon}
+    found: dict[str, Any] = {"unit": entry.unit, "delta": delta, **each}
+    if books is None:  # nobody writes down what is spent, but the rounds of this run can be counted
+        with contextlib.suppress(MissingExtraError):
+            found["epsilon"] = epsilon_of([entry.release] * rounds, delta)
+    else:
         found["epsilon"] = books.epsilon(delta, "rdp", entry.run, as_if=True)
         found["epsilon_tight"] = books.epsilon(delta, "pld", entry.run, as_if=True)
     if len(own) > 1:

@@ -115,7 +115,7 @@ def size_of(values: int, side: int) -> tuple[int, int]:
 
 
 def words_of(parcel: Parcel, fraction: int, n: int, *, cut: bool = False) -> np.ndarray:
-    """Write a parcel as integers: on its own grid, or rounded to so many fractional bits, cut or refused if too large."""
+    """Write a parcel as integers: on its own grid, or rounded to fractional bits; cut or refused if too large."""
     values = quantise(parcel.values, fraction, n, cut=cut) if parcel.grid is None else parcel.values
     return join(values, parcel.side)
 

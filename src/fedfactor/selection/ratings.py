@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy import sparse
@@ -303,7 +303,7 @@ def tune_recommender(
         rounds = found.pop("rounds", None)
         options = {"folds": folds, "scale": scale, "seed": seed, "rounds": rounds}
         try:
-            error = choose_recommender([replace(algorithm, **found)], owners, **options)[1][0]
+            error = choose_recommender([replace(cast("Any", algorithm), **found)], owners, **options)[1][0]
         except FedfactorError:  # a run that diverged: the worst there is, not the end of the search
             return math.inf
         return error if math.isfinite(error) else math.inf
@@ -346,7 +346,7 @@ def _owners_error(factors: Mapping[str, Any], held: Mapping[str, Any], scale: tu
 
 
 def _error(kept: Any, held: Any, k: int, mu: float, penalty: RatingPenalty, iterations: int, scale: Any) -> float:
-    U, V = starting_factors(*kept.shape, k, np.random.default_rng(23), dtype=kept.dtype)
+    U, V = starting_factors(kept.shape[0], kept.shape[1], k, np.random.default_rng(23), dtype=kept.dtype)
     model = cnmf(kept, U, V, mu, penalty=penalty, iterations=iterations)
     T = held.tocoo()
     fitted = np.clip(predict_cells(model.U, model.V, model.user, model.item, mu, T.row, T.col), *scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fedfactor.algorithms.feddmf.messages import (
 )
 from fedfactor.core.federation import Shard
 from fedfactor.core.items import held_columns, open_columns
-from fedfactor.core.protocol import Algorithm, Domain, Meta, Round, Score
+from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Spec
@@ -261,9 +261,9 @@ class FedDMF(Algorithm):
         """Keep user vectors, the network, own item vectors, and the others' for items that one does not hold."""
         return steps.finish(self, shard, state, down)
 
-    def fold_in(self, X: Array, factors: DeepFactors, mask: Array | str | None = None) -> Array:
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Find vectors of new users by gradient steps on all their cells, the rest of the model being fixed."""
-        return training.fold_in(self, X, factors)
+        return training.fold_in(self, X, cast("DeepFactors", factors))
 
     def score(self, shard: Shard, state: Local | DeepFactors, down: Any) -> Score:
         """Measure the squared error of the probabilities over all cells of the items that the client holds."""

@@ -257,6 +257,7 @@ def finish(settings: FedDMF, shard: Shard, state: Local, down: Any) -> DeepFacto
 
 def score(shard: Shard, factors: DeepFactors) -> Score:
     """Sum the squared error over all cells of held items, a few users at a time."""
+    assert factors.network is not None
     held = held_columns(shard)
     Q = np.ascontiguousarray(factors.V[:, held].T)
     sse = total = 0.0

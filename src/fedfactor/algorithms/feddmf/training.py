@@ -190,6 +190,8 @@ def _rows_of(part: Any, weights: dict[str, Any], table: Any, rows: Any) -> Any:
 def fold_in(settings: FedDMF, X: Any, factors: DeepFactors) -> np.ndarray:
     """Find vectors of new users; zeros weigh as much in all as the zeros that training would draw."""
     torch = torch_module()
+    assert factors.known is not None
+    assert factors.network is not None
     known = np.flatnonzero(factors.known)
     kind = factors.V.dtype
     with _one_thread():

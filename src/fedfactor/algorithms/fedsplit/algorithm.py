@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -359,7 +359,7 @@ class FedSPLIT(RatingParts):
         sizes = [np.abs(each.V).max(initial=0.0) if (each.V >= 0).all() else np.inf for each in up.values()]
         bad = outliers(sizes, self.outlier)
         if self.item_bias == "mean":
-            bad |= outliers([np.abs(each.item).max(initial=0.0) for each in up.values()], self.outlier)
+            bad |= outliers([np.abs(cast("Array", each.item)).max(initial=0.0) for each in up.values()], self.outlier)
         good = {name: each for (name, each), out in zip(up.items(), bad, strict=True) if not out}
         rejected = state.rejected | np.isin(_names(state), np.array(list(up), str)[bad])
         server = replace(state, rejected=rejected, done=np.bool_(True), steps=np.int64(1))
@@ -367,10 +367,10 @@ class FedSPLIT(RatingParts):
             return server, Level(state.mu, state.item if self.item_bias == "pooled" else None)
         S, item, mask = np.concatenate([each.V for each in good.values()]), state.item, None
         if self.masked:
-            mask = np.concatenate([np.broadcast_to(each.seen, each.V.shape) for each in good.values()])
+            mask = np.concatenate([np.broadcast_to(cast("Array", each.seen), each.V.shape) for each in good.values()])
         M, V, error = joint_factors(S, self.n_components, mask=mask)
         if self.item_bias == "mean":
-            item = np.mean([each.item for each in good.values()], axis=0).astype(V.dtype)
+            item = np.mean([cast("Array", each.item) for each in good.values()], axis=0).astype(V.dtype)
         server = replace(server, V=V, item=item, moved=np.float64(error))
         cuts = np.split(M, np.cumsum([len(each.V) for each in good.values()])[:-1])
         own = {name: np.ascontiguousarray(part.T) for name, part in zip(good, cuts, strict=True)}

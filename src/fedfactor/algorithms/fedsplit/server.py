@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 
 from fedfactor.algorithms.fedsplit.messages import JointSums, Stats
@@ -35,7 +37,10 @@ def doubtful_stats(up: Stats, scale: tuple[float, float] | None) -> str:
         return ""
     if float(up.counts.min(initial=0)) < -0.5 or abs(float(up.counts.sum()) - n) > slack:
         return "The numbers of ratings contradict each other."
-    if scale is not None and (np.abs(up.residuals) > (scale[1] - scale[0] + 1e-3) * (up.counts + 1e-3)).any():
+    if (
+        scale is not None
+        and (np.abs(cast("Any", up.residuals)) > (scale[1] - scale[0] + 1e-3) * (up.counts + 1e-3)).any()
+    ):
         return f"Residuals are larger than ratings on the scale {scale} can have."
     return ""
 

@@ -20,9 +20,6 @@ from fedfactor.kernels.factors import RowNorm, fit_rows, odd_factor, reconstruct
 from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
-PATIENCE = 3
-"""Rounds in a row in which V hardly moves before the run counts as converged."""
-
 REFIT = 10
 """Sweeps over U after a synchronisation with a soft plan, which no reordering of U can follow."""
 
@@ -118,10 +115,16 @@ class FNMF(Algorithm):
         formerly="scale",
     )
     tol: float = setting(
-        "Converged when the middle moves by less than this share of its norm in three rounds in a row; 0 uses all "
-        "rounds.",
+        "Converged when the middle moves by less than this share of its norm in ``patience`` rounds in a row; 0 uses "
+        "all rounds.",
         default=1e-4,
         at_least=0,
+    )
+    patience: int = setting(
+        "Rounds in a row in which the middle must hardly move. With a small ``gamma`` it creeps: more rounds then keep "
+        "a run from ending on a plateau.",
+        default=3,
+        at_least=1,
     )
     diagnostics: bool = setting(
         "Report in each round how far owners have drifted from the middle they received, with and without alignment, "
@@ -248,7 +251,7 @@ class FNMF(Algorithm):
 
     def converged(self, state: Server) -> bool:
         """Tell whether the middle stands still."""
-        return self.tol > 0 and int(state.flat) >= PATIENCE
+        return self.tol > 0 and int(state.flat) >= self.patience
 
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error of the middle that clients received, and the drift when it is watched."""
@@ -309,6 +312,7 @@ class FNMF(Algorithm):
         """Return the middle without this client's share: a sum resembles each of its terms, common or not."""
         if state.sent is None or int(state.sent_round) != int(down.round):
             return middle
+        assert state.sent_mass is not None  # kept together with what was sent
         mass = as_like(down.mass, middle)[:, None]
         left = mass - state.sent_mass[:, None]
         some = as_like(left > 1e-6 * mass, middle)

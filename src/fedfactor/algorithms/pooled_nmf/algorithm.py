@@ -193,6 +193,11 @@ class PooledNMF(Algorithm):
     handles_missing: ClassVar[bool] = True
     weighs_means: ClassVar[bool] = True
 
+    @property
+    def handles_half(self) -> bool:
+        """Tell whether rows may be tensors of half precision: where only products touch them."""
+        return find_loss(self.loss).squared and not self.n_private and self.row_clip is None
+
     def check(self, meta: Meta) -> None:
         """Refuse a rank that the data cannot carry, and settings that do not go together."""
         check_rank(self.n_components, meta)

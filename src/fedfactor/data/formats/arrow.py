@@ -37,7 +37,9 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
     refuse_duplicates(where, names)
     reading.check(str(where), names)
     index, cells = _index(where, schema), long_names(names, reading)
-    numbers, texts, widths = [], [], []
+    numbers: list[str] = []
+    texts: list[str] = []
+    widths: list[str] = []
     for field in schema:
         kind = field.type.value_type if types.is_dictionary(field.type) else field.type
         text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
@@ -70,7 +72,7 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
             for i, name in enumerate(numbers[j : j + step], start=j):
                 X[start : start + part.num_rows, i] = _values(part.column(name), types)
     limit = where if isinstance(where, Path) else None
-    read = {name: _reader(name, batches, limit, reading) for name in texts}
+    read: dict[str, Callable[[], Sequence[str]]] = {name: _reader(name, batches, limit, reading) for name in texts}
     found = Content(X, numbers, texts=read, order=names)
     if index is not None and reading.id is None:
         found.row_ids, found.id_name = read.pop(index)(), None if index.startswith("__index_level_") else index
@@ -111,7 +113,9 @@ def _text_bytes(column: Any) -> int:
     for chunk in getattr(column, "chunks", [column]):
         kind = chunk.type
         if pa.types.is_dictionary(kind):
-            lengths = np.asarray(pc.fill_null(pc.binary_length(chunk.dictionary), 0)) if len(chunk.dictionary) else None
+            # By name: Arrow makes its functions at run time, and type checkers do not know them.
+            sizes = pc.call_function("binary_length", [chunk.dictionary]) if len(chunk.dictionary) else None
+            lengths = None if sizes is None else np.asarray(pc.fill_null(sizes, 0))
             codes = np.asarray(pc.fill_null(chunk.indices, 0))
             total += 0 if lengths is None else int(lengths.astype(np.int64)[codes].sum())
         else:

@@ -10,7 +10,7 @@ import gzip
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 from scipy import sparse
@@ -40,7 +40,7 @@ def _unreadable(path: Path, why: object) -> DataError:
     return DataError(f"{path} is not a readable Matrix Market file ({why}). Write it again with scipy.io.mmwrite.")
 
 
-def _lines(path: Path, file: BinaryIO, reading: Reading) -> Iterator[bytes]:
+def _lines(path: Path, file: IO[bytes] | gzip.GzipFile, reading: Reading) -> Iterator[bytes]:
     """Yield lines that are neither blank nor comments; a line without end is refused before it fills the memory."""
     total = 0
     first = True

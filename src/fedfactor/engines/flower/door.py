@@ -14,7 +14,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["Door", "Guest"]
 
@@ -98,7 +98,7 @@ class Door(socket.socket):
         for _ in range(TURNED):
             if len(self._leaving) >= LEAVING:
                 break
-            handle, peer = self._accept()  # type: ignore[attr-defined]
+            handle, peer = cast("tuple[int, Any]", self._accept())  # type: ignore[attr-defined] # the standard library's own
             guest = Guest(self.family, self.type, self.proto, fileno=handle)
             guest.door, guest.peer, guest.since = self, tuple(peer[:2]), self._clock()
             if self._finds_room(guest):

@@ -15,7 +15,7 @@ import ipaddress
 import json
 import os
 from binascii import Error as Base64Error
-from collections.abc import Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,7 +113,7 @@ class _Room:
         self._left, self._freed = most, asyncio.Condition()
 
     @contextlib.asynccontextmanager
-    async def of(self, size: int) -> Any:
+    async def of(self, size: int) -> AsyncGenerator[None, None]:
         async with self._freed:
             await self._freed.wait_for(lambda: self._left >= size)
             self._left -= size
@@ -217,7 +217,7 @@ def gated(app: Any, keys: Callable[[], Collection[bytes]] | None = None, **optio
             super().connection_made(transport)
             door.attach(transport.get_extra_info("peername"), transport)
 
-    fixed = {
+    fixed: dict[str, Any] = {
         "proxy_headers": False, "access_log": False, "http": Protocol, "ws": "none", "loop": "asyncio", "workers": 1,
         "h11_max_incomplete_event_size": HEAD,
     }  # fmt: skip

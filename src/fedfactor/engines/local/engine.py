@@ -53,12 +53,14 @@ class LocalEngine:
         channel: Channel | None = None,
     ) -> Run:
         """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
-        meta = federation.prepare(algorithm.domain)
+        meta = federation.prepare(algorithm.domain, algorithm.handles_half)
         check_fit(algorithm, meta)
         rounds = rounds_of(algorithm, rounds)
         if not callable(participation):  # a share that cannot be is refused before any work
             participants(participation, Round(seed, 0), meta.clients)
-        workers, threads = self._share_out(len(federation))
+        # Threads that feed one card fight for the interpreter lock, and the card does one thing after the other anyway.
+        on_card = getattr(federation.shard(federation.names[0]).X, "is_cuda", False)
+        workers, threads = self._share_out(1 if on_card else len(federation))
         allowed = self._allowed()
         kept, told, run = Checkpoint.of(checkpoint), Callbacks(callbacks), None
         with limit_threads(threads):

@@ -1,5 +1,8 @@
 """A worker process of the local engine: holds some clients and works on them until its input closes."""
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import importlib
@@ -9,7 +12,7 @@ import signal
 import sys
 import traceback
 from contextlib import AbstractContextManager
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -26,22 +29,22 @@ from fedfactor.threads import limit_threads
 
 def shard_of(tree: dict[str, Any]) -> Shard:
     """Build a shard from the arrays it travelled as."""
-    if "X" in tree:
-        X = tree["X"]
-    else:
-        from scipy.sparse import csr_array
-
-        X = csr_array((tree["data"], tree["indices"], tree["indptr"]), shape=tuple(tree["shape"]))
+    X = tree["X"] if "X" in tree else _csr(tree["data"], tree["indices"], tree["indptr"], tuple(tree["shape"]))
     held = tree.get("holdout")
     if "held data" in tree:
-        from scipy.sparse import csr_array
-
-        held = csr_array((tree["held data"], tree["held indices"], tree["held indptr"]), shape=X.shape)
+        held = _csr(tree["held data"], tree["held indices"], tree["held indptr"], X.shape)
     if "columns" in tree:
         rows, columns = (int(start) for start in tree["starts"])
         X = X.tocsc() if hasattr(X, "tocsc") else np.asfortranarray(X)  # as grids are cut: bits may depend on it
         return GridShard(X, columns=shard_of(tree["columns"]).X, row_start=rows, column_start=columns)
     return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, held)
+
+
+def _csr(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
+    # SciPy has no types.
+    from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    return cast("Any", csr_array)((data, indices, indptr), shape=shape)
 
 
 def _as_tuples(value: Any) -> Any:

@@ -4,6 +4,9 @@ The folder is readable by its owner only. A process that serves one letter and e
 mapped, not read, and state and answer are one file that is replaced in one step, so that a kill leaves both or neither.
 """
 
+# Single capitals are matrices, not constants.
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 import fcntl
@@ -16,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -179,9 +182,11 @@ class ClientFolder:
             return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
         if about["sparse"]:
-            from scipy.sparse import csr_array
+            # SciPy has no types.
+            from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
-            X = csr_array((mapped("data"), mapped("indices"), mapped("indptr")), shape=tuple(about["shape"]))
+            parts = (mapped("data"), mapped("indices"), mapped("indptr"))
+            X = cast("Any", csr_array)(parts, shape=tuple(about["shape"]))
         else:
             X = mapped("X")
         mask = mapped("mask") if about["mask"] == "array" else about["mask"]

@@ -21,6 +21,9 @@ from fedfactor.core.wire import HEADER_LIMIT, Leaf, Spec, read_header, receive, 
 Kind = Literal["survey", "step", "end", "sum", "refusal"]
 Payload = Literal["exact", "float16"]
 
+WIRE = "0.2"
+"""The minor version of the library whose messages these are: raised when messages or states of any method change."""
+
 TEXT_LIMIT = 4000
 """Longest text in characters that a head may carry."""
 
@@ -75,12 +78,12 @@ class Head:
             raw: dict[str, Any] = json.loads(text)
             names = {field.name for field in fields(cls)}
             if set(raw) != names:
-                raise ValueError("its fields are not those of a letter")
+                raise ValueError("its fields are not those of a message")
             raw["participants"], raw["scales"] = tuple(raw["participants"]), tuple(raw["scales"])
             head = cls(**raw)
             head._check()
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise ProtocolError(f"The head of a letter is not usable ({error}). It is damaged or hostile.") from None
+            raise ProtocolError(f"The head of a message is not usable ({error}). It is damaged or hostile.") from None
         return head
 
     def _check(self) -> None:
@@ -110,14 +113,20 @@ def seal(head: Head, message: Tree = None, payload: Payload = "exact") -> bytes:
     if payload == "float16" and message is not None:
         message, scales = narrow(message)
         head = replace(head, scales=scales)
-    return to_bytes({} if message is None else message, {"letter": json.dumps(asdict(head))})
+    return to_bytes({} if message is None else message, {"message": json.dumps(asdict(head)), "version": WIRE})
 
 
 def read_head(data: bytes) -> Head:
     """Read only the head; allocates nothing for the message."""
-    text = read_header(data)[1].get("letter")
+    beside = read_header(data)[1]
+    text, theirs = beside.get("message"), str(beside.get("version", "0.1" if "letter" in beside else WIRE))[:12]
+    if theirs != WIRE:
+        raise ProtocolError(
+            f"A message of fedfactor {theirs!r} arrived, but this is {WIRE}. Parties and server need the same minor "
+            "version: install one everywhere, between two runs."
+        )
     if not isinstance(text, str):
-        raise ProtocolError("The bytes are not a letter: they have no head. They were rejected.")
+        raise ProtocolError("The bytes are not a message: they have no head. They were rejected.")
     return Head.of(text)
 
 

@@ -98,8 +98,8 @@ def grid_nmf(
             taken.append((t, math.sqrt(max(whole + row.allreduce(mine), 0.0) / whole), clock))
     row.Free()
     column.Free()
-    curve = Curve(*(tuple(each) for each in zip(*taken, strict=True)), sent) if taken else Curve((), (), (), sent)
-    return U, V, curve
+    measured, errors, seconds = zip(*taken, strict=True) if taken else ((), (), ())
+    return U, V, Curve(measured, errors, seconds, sent)
 
 
 def _added(comm: Any, A: np.ndarray, G: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:

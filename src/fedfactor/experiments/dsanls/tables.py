@@ -15,7 +15,7 @@ def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
     """Write ``<study>.csv`` and ``<study>.md``."""
     rows = [{**row, "seconds_all": row["seconds"][-1] if row["seconds"] else None} for row in rows]
     with (out / f"{study}.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        table: csv.DictWriter[str] = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
     (out / f"{study}.md").write_text(markdown(study, rows))

@@ -7,7 +7,7 @@ import gzip
 import io
 import zipfile
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -100,7 +100,7 @@ def measure_attributes(
         result = train(part, each, seed=seed)
         vectors, shares = [], []
         for name in part.rows:
-            kept, columns = result.factors[name], part.foreign(name)
+            kept, columns = cast("Any", result.factors[name]), part.foreign(name)
             guess = probabilities(kept.network, kept.U, np.ascontiguousarray(kept.V[:, columns].T))
             for genre, member in known.items():
                 truth = affinity(part, name, member)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -123,7 +123,7 @@ def measure(part: Split, method: str, settings: Mapping[str, Any], *, seed: int)
 
 
 def _guess(result: Run, part: Split, name: str, columns: np.ndarray) -> np.ndarray:
-    kept = result.factors["all" if "all" in result.factors else name]
+    kept = cast("Any", result.factors["all" if "all" in result.factors else name])
     U = kept.U[part.rows[name]] if "all" in result.factors else kept.U
     return probabilities(kept.network, U, np.ascontiguousarray(kept.V[:, columns].T))
 

@@ -19,7 +19,7 @@ COLUMNS = (
 def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
     """Write ``<study>.csv`` with every repetition and ``<study>.md`` with means and spreads."""
     with (out / f"{study}.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        table: csv.DictWriter[str] = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
     (out / f"{study}.md").write_text(markdown(rows))

@@ -147,7 +147,7 @@ def _upload(
     entries are drawn in place of items that too few users rated, the adversary is told which, and does without them.
     """
     if case.sent == "as printed":
-        start = starting_factors(*X.shape, case.k, rng)
+        start = starting_factors(X.shape[0], X.shape[1], case.k, rng)
         model = cnmf(X, *start, mu, penalty=RatingPenalty(), iterations=ITERATIONS)
         return model.V, model.item
     nothing = np.zeros((1, X.shape[1]))

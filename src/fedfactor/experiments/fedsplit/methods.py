@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -86,9 +86,14 @@ def alone(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]
     for place, (name, R) in enumerate(split.owners.items()):
         settings = dict(tuned["groups"][name].settings)
         k = settings.pop("n_components")
-        U, V = starting_factors(*R.shape, k, np.random.default_rng([42, seed, place]))
+        U, V = starting_factors(R.shape[0], R.shape[1], k, np.random.default_rng([42, seed, place]))
         models[name] = cnmf(R, U, V, mu, penalty=RatingPenalty(**settings), iterations=budget.iterations)
-    return group_errors(split, lambda name, rows, columns: predict_cells(*models[name][:4], mu, rows, columns))
+
+    def predict(name: str, rows: Any, columns: Any) -> np.ndarray:
+        model = models[name]
+        return predict_cells(model.U, model.V, model.user, model.item, mu, rows, columns)
+
+    return group_errors(split, predict)
 
 
 def alone_biases(split: Split, tuned: Any, budget: Budget, seed: int) -> dict[str, Any]:
@@ -168,7 +173,7 @@ def _tuned(
     """Choose settings on fifths of the training ratings, then run once on all of them."""
     options = {"trials": budget.runs, "folds": budget.run_folds, "scale": SCALE, "seed": seed}
     best = tune_recommender(algorithm, space, split.owners, **options)
-    found = _measure(split, replace(algorithm, **best.settings), seed, privacy=privacy)
+    found = _measure(split, replace(cast("Any", algorithm), **best.settings), seed, privacy=privacy)
     return {**found, "chosen": best.settings, "validation": best.error, "trials": best.trials}
 
 

@@ -11,8 +11,8 @@ from fedfactor.core.federation import Federation
 from fedfactor.data.fetch import data_folder, load_dataset
 from fedfactor.data.originals import read_times
 from fedfactor.data.ratings import deal_groups, filter_ratings, split_ratings_by_time
+from fedfactor.data.user_table import UserTable
 from fedfactor.engines.run import run
-from fedfactor.estimators._users import UserTable
 from fedfactor.metrics.ranking import ranking_scores
 
 __all__ = ["METHODS", "measure"]

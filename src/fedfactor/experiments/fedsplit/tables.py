@@ -18,7 +18,7 @@ __all__ = ["gap_closed", "write", "write_audit", "write_ranking", "write_surpris
 
 def expected() -> dict[str, Any]:
     """Return the figures that the paper prints, and ours."""
-    return json.loads(resources.files(__package__).joinpath("expected.json").read_text())
+    return json.loads(resources.files("fedfactor.experiments.fedsplit").joinpath("expected.json").read_text())
 
 
 def gap_closed(alone: float, central: float, method: float) -> float:

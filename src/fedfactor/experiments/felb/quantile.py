@@ -61,7 +61,7 @@ def federated_quantile(
     cells = sum(int(np.prod(X.shape)) for X in owners.values())
     for _ in range(rounds):
         edges = np.linspace(low, high, splits + 1)[1:]
-        counts = sum(count_below(X, edges) for X in owners.values())
+        counts = np.sum([count_below(X, edges) for X in owners.values()], axis=0)
         place = int(np.argmax(counts >= q * cells)) if (counts >= q * cells).any() else splits - 1
         low, high = (low if place == 0 else float(edges[place - 1])), float(edges[place])
     return high

@@ -21,7 +21,7 @@ def write(out: Path, study: str, rows: list[dict[str, Any]], absent: Iterable[st
     Under the table of real data it says whether the hoped-for order holds, and which sets were `absent`.
     """
     with (out / f"{study}.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        table: csv.DictWriter[str] = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
     notes = list(order_holds(rows)) if study == "real" else []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fedfactor.experiments.fnmf.cells import Store, mean_rows
 from fedfactor.kernels.align.barycenter import barycenter, matching_loss, orthogonality_gap
 from fedfactor.kernels.align.clusters import fuzzy_means, k_means
-from fedfactor.kernels.align.plans import plan, squared_distances
+from fedfactor.kernels.align.plans import Method, plan, squared_distances
 
 __all__ = ["METHODS", "sample", "study"]
 
@@ -55,10 +55,10 @@ def _to_nearest(V: np.ndarray, one: np.ndarray) -> np.ndarray:
 
 
 def _mean(Vs: list[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray]]:
-    return sum(Vs) / len(Vs), [np.eye(len(Vs[0]))] * len(Vs)
+    return cast("np.ndarray", sum(Vs) / len(Vs)), [np.eye(len(Vs[0]))] * len(Vs)
 
 
-METHODS: dict[str, tuple[str | None, Callable[..., Any], dict[str, Any]]] = {
+METHODS: dict[str, tuple[Method | None, Callable[..., Any], dict[str, Any]]] = {
     "LAP fixed point": ("lap", _aligned("fixed_point", "lap"), {}),
     "LAP fixed point, mean start": ("lap", _aligned("fixed_point", "lap", "mean"), {}),
     "LAP progressive": ("lap", _aligned("progressive", "lap"), {}),

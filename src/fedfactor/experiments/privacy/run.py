@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def felb(full: bool) -> Cells:
         (0.5, 1.0, 2.0, 10.0, 100.0),
         ("FELB", "FALB") if full else ("FELB",),
     ):
-        noise = PaperNoise(mechanism, nominal, 0.05, delta_f, (0.0, 1.0) if clip else None)
+        noise = PaperNoise(cast("Any", mechanism), nominal, 0.05, delta_f, (0.0, 1.0) if clip else None)
         method = (FELB if name == "FELB" else FALB)(k, tol=0)
         key = {"study": "felb", "method": name, "mechanism": mechanism + ("†" if clip else ""), "Δ": guess,
                "nominal ε": nominal, "full": full}  # fmt: skip
@@ -77,7 +77,7 @@ def fnmf(full: bool) -> Cells:
     for (name, method), mechanism, nominal in product(
         methods.items(), ("gaussian", "laplace"), (0.1, 1.0, 10.0, 100.0, 1000.0)
     ):
-        noise = PaperNoise(mechanism, nominal, 0.05, 1.0, (0.0, math.inf))
+        noise = PaperNoise(cast("Any", mechanism), nominal, 0.05, 1.0, (0.0, math.inf))
         key = {"study": "fnmf", "method": name, "mechanism": mechanism, "Δ": "1", "nominal ε": nominal, "full": full}
         yield key, lambda noise=noise, method=method: _measured(method, data, noise, 0, 20)
 

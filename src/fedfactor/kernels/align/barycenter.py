@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from fedfactor.kernels.align.plans import Method, align_rows, is_partial, permutation, plan, unaligned_groups
 from fedfactor.kernels.products import as_like
@@ -216,13 +216,13 @@ def orthogonality_gap(plans: Sequence[Array]) -> float:
     0.0
     """
     xp = array_namespace(plans[0])
-    gaps = [float(xp.sqrt(xp.sum((P.T @ P - xp.eye(P.shape[1], dtype=P.dtype)) ** 2))) for P in plans]
+    gaps = [float(xp.sqrt(xp.sum((P.T @ P - xp.eye(P.shape[1], dtype=P.dtype, device=device(P))) ** 2))) for P in plans]
     return sum(gaps) / len(gaps)
 
 
 def _ones(V: Array) -> Array:
     xp = array_namespace(V)
-    return xp.ones((V.shape[0], 1), dtype=V.dtype)
+    return xp.ones((V.shape[0], 1), dtype=V.dtype, device=device(V))
 
 
 def _mass(plans: Sequence[Array]) -> Array:

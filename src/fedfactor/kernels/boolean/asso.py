@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
@@ -69,7 +69,7 @@ def asso(
     array([[1, 1, 0],
            [0, 0, 1]], dtype=uint8)
     """
-    taus = (tau,) if np.isscalar(tau) else tuple(tau)
+    taus = (cast("float", tau),) if np.isscalar(tau) else tuple(cast("Sequence[float]", tau))
     if not taus or not all(0 < t <= 1 for t in taus):
         raise ValueError(f"tau={tau} must lie in (0, 1]: it is a share of a column's ones.")
     if not (reward > 0 and penalty >= 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def mebf(
     array([[1, 1, 1, 0, 0, 0],
            [0, 0, 0, 1, 1, 1]], dtype=uint8)
     """
-    shares = (share,) if np.isscalar(share) else tuple(share)
+    shares = (cast("float", share),) if np.isscalar(share) else tuple(cast("Sequence[float]", share))
     if not shares or not all(0 < s <= 1 for s in shares):
         raise ValueError(f"share={share} must lie in (0, 1].")
     if not 0 <= leave < 1:

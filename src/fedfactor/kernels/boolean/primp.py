@@ -99,7 +99,7 @@ def primp(
     found = search_thresholds(
         bits.pack(X), as_like(U, host), as_like(V, host), cost=_COSTS[cost], full=full_grid, clock=clock
     )
-    used = (found.U.any(axis=0) & found.V.any(axis=1)).astype(np.uint8)
+    used = np.asarray(found.U.any(axis=0) & found.V.any(axis=1), np.uint8)
     return Factored(found.U * used, found.V * used[:, None], found.finished, steps)
 
 

@@ -7,6 +7,8 @@ one contiguous vector. The last group is padded, and every row sees the same ari
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 
 # Letters of the arguments: see compiled.py.
@@ -21,8 +23,8 @@ _BUILT = (
     "dot_tile", "outer_tile", "outer_column", "coordinate",
     "gather_one", "gather_two", "gather_four", "scatter_one", "scatter_two", "scatter_four",
 )  # fmt: skip
-dot_tile = outer_tile = outer_column = coordinate = None
-gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = None
+dot_tile = outer_tile = outer_column = coordinate = cast("Any", None)
+gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = cast("Any", None)
 TILE = ROWS = 0
 
 

@@ -100,6 +100,7 @@ def alternate(
                 break
             loss = now
         if mu:
+            assert anchor is not None, "a proximal term needs a target"
             xp, k = array_namespace(G), G.shape[0]
             weight = mu * float(xp.linalg.trace(G)) / k if relative else mu
             G, A = G + weight * xp.eye(k, dtype=G.dtype, device=device(G)), A + weight * anchor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -71,7 +71,7 @@ def fold_components(
     ends: dict[int, tuple[Array, Array, float]] = {}
 
     def descend(start: int, _: int) -> None:
-        W, V, _ = _descend(_Stack(stack), first[start], steps[0])
+        W, V = _descend(_Stack(stack), first[start], steps[0])[:2]
         H = np.divide(W, weight, out=np.zeros_like(W), where=weight > 0)
         ends[start] = _descend(_Sums(G, A, H), V, steps[1])
 
@@ -94,8 +94,8 @@ class _Stack:
         """Sweep over W; return what V then depends on."""
         fresh = self.left is None
         left = np.zeros((self.S.shape[0], V.shape[0])) if self.left is None else self.left
-        self.left = solve_rows(left, V @ V.T, self.S @ V.T, sweeps=20 if fresh else SWEEPS)
-        return self.left.T @ self.left, self.left.T @ self.S
+        left = self.left = solve_rows(left, V @ V.T, self.S @ V.T, sweeps=20 if fresh else SWEEPS)
+        return left.T @ left, left.T @ self.S
 
 
 class _Sums:
@@ -131,4 +131,4 @@ def _descend(problem: _Stack | _Sums, V: Array, steps: int) -> tuple[Array, Arra
         norms = row_norms(bold)
         last, bold, before = V / norms, bold / norms, loss
         problem.left = problem.left * norms.T
-    return problem.left, last, loss
+    return cast("Array", problem.left), last, loss

@@ -145,7 +145,7 @@ def _dense(
     group = lanes // vectors.rows_of_tile() * vectors.rows_of_tile()
     bounds = _chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
-    A = [None] * (len(bounds) - 1)
+    A: list[Any] = [None] * (len(bounds) - 1)
 
     def part(chunk: int, _: int) -> None:
         start, stop = bounds[chunk], bounds[chunk + 1]

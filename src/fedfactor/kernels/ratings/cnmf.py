@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -50,7 +50,9 @@ class Model(NamedTuple):
     sse: float
 
 
-def starting_factors(n: int, m: int, k: int, rng: np.random.Generator, scale: float = 1.0, dtype: Any = np.float64):
+def starting_factors(
+    n: int, m: int, k: int, rng: np.random.Generator, scale: float = 1.0, dtype: Any = np.float64
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw U and V uniformly from 0 to `scale`.
 
     Examples
@@ -180,7 +182,7 @@ def fold_users(
     for _ in range(iterations):
         user, _ = bias_step(R, U, V, user, item, mu, eta=penalty.eta_user, decay=penalty.gamma)
         U = factor_step(R, U, V, user, item, mu, alpha=penalty.alpha, by_count=penalty.by_count, items=False)[0]
-    return U, user
+    return cast("np.ndarray", U), cast("np.ndarray", user)
 
 
 def bilinear(U: Array, V: Array, user: Array, item: Array, mu: float) -> tuple[np.ndarray, np.ndarray]:

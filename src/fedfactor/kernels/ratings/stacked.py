@@ -44,6 +44,7 @@ def fill_unrated(V: Array, rated: Array, how: str, rng: np.random.Generator | No
     if how == "mean":
         V[:, blank] = V[:, where].mean(axis=1, keepdims=True)
         return V
+    assert rng is not None, "entries are drawn by a generator"
     for row in V:
         drawn = row[where[rng.integers(len(where), size=len(blank))]]
         # A plain copy would repeat another entry bit by bit, and so give itself away; many rated entries lie on the

@@ -112,7 +112,7 @@ def own_error(
     kept, held = hold_out(R, 0.2, rng)
     if not held.nnz:
         return float("inf")
-    start = starting_factors(*R.shape, k, rng, dtype=R.dtype)
+    start = starting_factors(R.shape[0], R.shape[1], k, rng, dtype=R.dtype)
     model = cnmf(kept, *start, mu, item=item, penalty=penalty, iterations=iterations)
     rows = np.repeat(np.arange(R.shape[0]), np.diff(held.indptr))
     fitted = predict_cells(model.U, model.V, model.user, model.item, mu, rows, held.indices)

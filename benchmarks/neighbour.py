@@ -1,0 +1,65 @@
+"""What a busy neighbour costs, and whether a cap of one thread is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import Any
+
+import fedfactor
+from benchmarks.datasets import RANK
+from benchmarks.measure import seconds
+from fedfactor.algorithms import PooledNMF
+
+ONE_CORE = """
+import json, time
+from benchmarks.datasets import load
+from benchmarks.neighbour import rounds
+X = load({label!r})
+rounds(X)
+wall, cpu = time.perf_counter(), time.process_time()
+rounds(X)
+print(json.dumps([time.perf_counter() - wall, time.process_time() - cpu]))
+"""
+
+
+def rounds(X: Any, count: int = 20) -> float:
+    """Return the seconds of a run."""
+    return seconds(lambda: fedfactor.run(PooledNMF(RANK, tol=0), {"all": X}, rounds=count, seed=0))[0]
+
+
+@contextmanager
+def busy_core():
+    """Keep one core busy, by a process of its own."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compare(X: Any, label: str, repeats: int = 3) -> dict[str, float]:
+    """Time a run alone, beside a busy process, and on one allowed thread (wall against processor seconds)."""
+    quiet = statistics.median(rounds(X) for _ in range(repeats))
+    with busy_core():
+        beside = statistics.median(rounds(X) for _ in range(repeats))
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", ONE_CORE.format(label=label)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    wall, cpu = json.loads(ran.stdout)
+    return {
+        "quiet": quiet,
+        "beside_a_busy_process": beside,
+        "ratio": beside / quiet,
+        "one_thread_cpu_per_wall": cpu / wall,
+    }
