@@ -33,8 +33,8 @@ def claim() -> dict[str, Any]:
         known = fedfactor.dp(1.0, row_bound=12.5, rows=20_000)
         public.append(fedfactor.run(PooledNMF(10), parts, seed=seed, privacy=known))
     ratios = {
-        "paid": [run.relative_error / plain for run in paid],
-        "public": [run.relative_error / plain for run in public],
+        "paid": [run.measured.relative_error / plain for run in paid],
+        "public": [run.measured.relative_error / plain for run in public],
     }
     return {
         "plain_loss": plain,

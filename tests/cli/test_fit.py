@@ -67,9 +67,10 @@ def test_what_lies_in_the_folder(files, tmp_path, rows):
     assert done.exit_code == 0, done.output
     found = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
     private = [f"private/{name}.safetensors" for name in rows]
-    assert found == sorted(["components.safetensors", "features.json", "report.html", "run.json", *private])
+    shared = [f"shared/{name}" for name in ("components.safetensors", "features.json", "run.json")]
+    assert found == sorted(["report.html", *shared, *private])
     assert all(stat.S_IMODE((out / name).stat().st_mode) == 0o600 for name in private)
-    record = json.loads((out / "run.json").read_text())
+    record = json.loads((out / "shared" / "run.json").read_text())
     assert (record["seed"], record["rounds"], record["clients"]) == (7, 8, 3)
     assert {name: about["rows"] for name, about in record["owners"].items()} == {n: len(X) for n, X in rows.items()}
 
@@ -118,7 +119,7 @@ def test_quiet_prints_nothing(files, tmp_path):
 def test_without_a_seed_one_is_drawn_and_kept(files, tmp_path):
     out = tmp_path / "out"
     assert call("fit", files, "-k", 2, "--rounds", 3, "-o", out, "-q").exit_code == 0
-    seed = json.loads((out / "run.json").read_text())["seed"]
+    seed = json.loads((out / "shared" / "run.json").read_text())["seed"]
     assert call("fit", files, "-k", 2, "--rounds", 3, "-o", tmp_path / "again", "-q", "--seed", seed).exit_code == 0
     np.testing.assert_array_equal(read_components(out)[0], read_components(tmp_path / "again")[0])
 
@@ -127,11 +128,11 @@ class TestAFinishedFolder:
     def test_is_not_overwritten(self, files, tmp_path):
         out = tmp_path / "out"
         fit(files, out)
-        before = (out / "components.safetensors").read_bytes()
+        before = (out / "shared" / "components.safetensors").read_bytes()
         done = fit(files, out, "--set", "local_steps=1")
         assert done.exit_code == 2
         assert "--overwrite" in done.stderr
-        assert (out / "components.safetensors").read_bytes() == before
+        assert (out / "shared" / "components.safetensors").read_bytes() == before
 
     def test_is_overwritten_on_request_and_keeps_no_old_owner(self, files, tmp_path):
         out = tmp_path / "out"

@@ -10,7 +10,7 @@ from fedfactor.core.errors import DataError
 
 def test_a_folder_with_results_is_refused(tmp_path):
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(DataError, match=r"already holds a finished run \(run.json\).*--overwrite"):
+    with pytest.raises(DataError, match=r"already holds a finished run.*--overwrite"):
         Place(tmp_path).check(overwrite=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_fit_with_noise_and_books_across_runs(owners, tmp_path):
                       "--ledger", tmp_path / "books.jsonl", "--budget", 5)  # fmt: skip
         assert result.exit_code == 0, result.output
     assert "ε = 2" in result.output
-    about = json.loads((tmp_path / "two" / "run.json").read_text())["privacy"]
+    about = json.loads((tmp_path / "two" / "shared" / "run.json").read_text())["privacy"]
     assert about["epsilon"] <= 2 < about["data_set_epsilon"]
     assert len(Ledger(tmp_path / "books.jsonl").entries()) == 8
 
@@ -120,3 +121,45 @@ def test_a_ledger_is_a_budget(owners, tmp_path):
     assert "raise_budget" in result.output
     assert Ledger(books).epsilon() <= 1
     assert books.stat().st_mode & 0o777 == 0o600
+
+
+def figures(value, path=""):
+    """List every number in a record, with where it stands."""
+    if isinstance(value, dict):
+        return [found for key, part in value.items() for found in figures(part, f"{path}/{key}")]
+    if isinstance(value, list):
+        return [found for i, part in enumerate(value) for found in figures(part, f"{path}/{i}")]
+    return [(path, value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def test_what_may_be_shared_of_a_private_run_does_not_tell_whether_a_row_took_part(owners, tmp_path):
+    """The shared record held each owner's exact number of rows: one row less was seen in 6 of 6 runs."""
+    words = ("-k", 3, "--rounds", 3, "--seed", 1, "--privacy", "dp", "--epsilon", 1, "--row-bound", 3)
+    seen = []
+    for name, rows in (("all", 120), ("less", 119)):
+        np.save(owners / "o1.npy", np.load(owners / "o1.npy")[:rows])
+        result = call("fit", owners, "-o", tmp_path / name, *words)
+        assert result.exit_code == 0, result.output
+        record = json.loads((tmp_path / name / "shared" / "run.json").read_text())
+        seen.append(record)
+        told = {path for path, number in figures(record) if number in (480, 479, 120, 119)}
+        assert not told
+    exact = {"relative_error", "worst_client", "owners", "seconds"}
+    for record in seen:
+        assert not exact & set(record)
+        assert all(set(entry) <= {"index", "participants", "bytes_up", "bytes_down", "rejected"}
+                   for entry in record["history"])  # fmt: skip
+    # Beside the noise itself, nothing in the two records differs but what noise is in.
+    flat = [dict(figures(record)) for record in seen]
+    differing = {path for path in flat[0] if flat[0][path] != flat[1].get(path)}
+    assert differing <= {"/settings/row_count", "/privacy/rows"}
+    own = json.loads((tmp_path / "less" / "private" / "run.json").read_text())
+    assert own["owners"]["o1"]["rows"] == 119
+    assert (tmp_path / "less" / "private" / "run.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "less" / "private").stat().st_mode & 0o777 == 0o700
+    said = call("info", tmp_path / "less")
+    assert said.exit_code == 0, said.output
+    shutil.rmtree(tmp_path / "less" / "private")  # what others get
+    said = call("info", tmp_path / "less")
+    assert said.exit_code == 0, said.output
+    assert "relative error" not in said.output

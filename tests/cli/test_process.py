@@ -57,7 +57,7 @@ def finish(shell, files, out, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "going on from round" in done.stderr
     assert not (out / "checkpoint").exists()
-    seed = json.loads((out / "run.json").read_text())["seed"]
+    seed = json.loads((out / "shared" / "run.json").read_text())["seed"]
     calm = shell("fit", files, *LONG, "-o", tmp_path / "calm", "--seed", seed)
     assert calm.returncode == 0, calm.stderr
     np.testing.assert_array_equal(read_components(out)[0], read_components(tmp_path / "calm")[0])
@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on(shell, files, tmp_path):
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert not (out / "components.safetensors").exists()
+    assert not (out / "shared" / "components.safetensors").exists()
     finish(shell, files, out, tmp_path)
 
 

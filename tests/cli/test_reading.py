@@ -85,7 +85,7 @@ def test_scales_far_apart_are_named_with_the_remedy(hospitals):
 def test_scaling_in_a_simulation_is_that_of_the_pooled_rows(hospitals, kind):
     folder, frames = hospitals
     assert fit(folder / "out", *files(folder), "--scale", kind, "-q").exit_code == 0
-    record = json.loads((folder / "out" / "run.json").read_text())
+    record = json.loads((folder / "out" / "shared" / "run.json").read_text())
     assert record["preprocess"]["steps"] == [f"scale {kind}"]
     pooled = np.vstack([frame.to_numpy() for frame in frames.values()])
     expected = {
@@ -120,7 +120,7 @@ def test_order_of_columns_does_not_matter_for_scales(hospitals):
     folder, _ = hospitals
     pd.read_csv(folder / "west.csv").iloc[:, ::-1].to_csv(folder / "west.csv", index=False)
     assert fit(folder / "out", *files(folder), "--scale", "rms", "-q").exit_code == 0
-    weights = np.array(json.loads((folder / "out" / "run.json").read_text())["preprocess"]["weights"])
+    weights = np.array(json.loads((folder / "out" / "shared" / "run.json").read_text())["preprocess"]["weights"])
     parts = [pd.read_csv(path)[["na", "k", "hb", "plt", "crea"]].to_numpy() for path in files(folder)]
     np.testing.assert_allclose(weights, tree_sum([column_sums(part) for part in parts]).weights("scale"))
 
@@ -177,7 +177,7 @@ def test_ratings_of_several_owners(tmp_path):
     assert "a long table: userId as rows, movieId as columns, rating as values" in done.stderr
     features = read_components(tmp_path / "out")[1]
     assert features == tuple(str(item) for item in range(15) if item % 3)
-    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    record = json.loads((tmp_path / "out" / "shared" / "run.json").read_text())
     assert record["relative_error"] is None or record["relative_error"] < 2
 
 
@@ -197,7 +197,7 @@ def test_subjects_are_told_apart_by_exact_ids(tmp_path):
 def test_one_vocabulary(hospitals):
     folder, _ = hospitals
     assert fit(folder / "out", *files(folder), "--log1p", "--select", 3, "--scale", "mean", "-q").exit_code == 0
-    record = json.loads((folder / "out" / "run.json").read_text())["preprocess"]
+    record = json.loads((folder / "out" / "shared" / "run.json").read_text())["preprocess"]
     assert record["steps"] == ["log1p", "select 3", "scale mean"]
     assert Preprocess.of({"steps": record["steps"], "missing_values": "none"}).words == record["steps"]
     assert sum(weight == 0 for weight in record["weights"]) == 2

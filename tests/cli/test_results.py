@@ -106,7 +106,7 @@ def test_help_says_what_the_files_are(command):
 
 @pytest.mark.parametrize("text", ["{}", "[]", '"run"', "{"])
 def test_a_record_that_is_none(out, files, tmp_path, text):
-    (out / "run.json").write_text(text)
+    (out / "shared" / "run.json").write_text(text)
     for words in (("info", out), ("transform", out, files / "east.npz", "-o", tmp_path / "u.csv")):
         done = call(*words)
         assert done.exit_code == 2

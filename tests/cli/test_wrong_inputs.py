@@ -265,8 +265,8 @@ def test_records_that_were_changed(place, tmp_path, record):
     import shutil
 
     shutil.copytree(place / "result", tmp_path / "r")
-    about = json.loads((tmp_path / "r" / "run.json").read_text()) | record
-    (tmp_path / "r" / "run.json").write_text(json.dumps(about))
+    about = json.loads((tmp_path / "r" / "shared" / "run.json").read_text()) | record
+    (tmp_path / "r" / "shared" / "run.json").write_text(json.dumps(about))
     check(call("transform", tmp_path / "r", place / "good.csv", "-o", tmp_path / "u.csv"))
 
 

@@ -31,12 +31,9 @@ def test_round_trip(tmp_path: Path) -> None:
     assert {owner_from_file(file.name) for file in files} == set(private)
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
     assert stat.S_IMODE((out / "private").stat().st_mode) == 0o700
-    assert sorted(path.name for path in out.iterdir()) == [
-        "components.safetensors",
-        "features.json",
-        "private",
-        "run.json",
-    ]
+    assert sorted(path.name for path in out.iterdir()) == ["private", "shared"]
+    shared = sorted(path.name for path in (out / "shared").iterdir())
+    assert shared == ["components.safetensors", "features.json", "run.json"]
 
 
 @pytest.mark.parametrize("owner", OWNERS)
@@ -58,7 +55,7 @@ def test_impossible_owner_names_fail_before_anything_is_written(tmp_path: Path, 
 def test_run_record_is_strict_json(tmp_path: Path) -> None:
     run = {"loss": np.array([1.0, np.nan]), "epsilon": np.inf, "n": np.int64(3), "names": ("a",), 4: None}
     out = write_factors(tmp_path, np.eye(2), run=run)
-    text = (out / "run.json").read_text()
+    text = (out / "shared" / "run.json").read_text()
     assert json.loads(text, parse_constant=pytest.fail) == {
         "format": 2, "loss": [1.0, None], "epsilon": "inf", "n": 3, "names": ["a"], "4": None,
     }  # fmt: skip
@@ -70,12 +67,12 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read"):
         read_components(tmp_path / "nowhere")
     out = write_factors(tmp_path / "out", np.eye(2), features=["a", "b"])
-    (out / "features.json").write_text('["a"]')
+    (out / "shared" / "features.json").write_text('["a"]')
     with pytest.raises(DataError, match="does not name the 2 columns"):
         read_components(out)
-    (out / "features.json").write_text("[")
+    (out / "shared" / "features.json").write_text("[")
     with pytest.raises(DataError, match="not JSON"):
         read_components(out)
-    (out / "components.safetensors").write_bytes(b"\xff" * 64)
+    (out / "shared" / "components.safetensors").write_bytes(b"\xff" * 64)
     with pytest.raises(DataError, match="not a sound safetensors"):
         read_components(out)

@@ -118,9 +118,14 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch):
     spoken = {name: re.search(r"In words +(.*)", said[(name, "federation")])[1] for name in hospitals}
     assert len(set(spoken.values())) == 1
     assert len(spoken["north"].split()) == 12
-    shared = {(people.folders[name] / "result" / "components.safetensors").read_bytes() for name in people.folders}
+    shared = {
+        (people.folders[name] / "result" / "shared" / "components.safetensors").read_bytes() for name in people.folders
+    }
     assert len(shared) == 1
-    records = {name: json.loads((people.folders[name] / "result" / "run.json").read_bytes()) for name in people.folders}
+    records = {
+        name: json.loads((people.folders[name] / "result" / "shared" / "run.json").read_bytes())
+        for name in people.folders
+    }
     assert 3 < records["coordinator"]["rounds"] <= 20  # it may converge before
     assert records["coordinator"]["relative_error"] < 0.6
     assert all((people.folders[name] / "result" / "private" / f"{name}.safetensors").exists() for name in hospitals)

@@ -66,7 +66,7 @@ def test_transform_does_what_the_federation_did(tmp_path, parties, steps):
     for place, whose in ((trial.folder("south"), "party"), (trial.toml, "server")):
         out = tmp_path / whose
         assert call("results", place, "-o", out).exit_code == 0
-        record = json.loads((out / "run.json").read_text())
+        record = json.loads((out / "shared" / "run.json").read_text())
         assert record["preprocess"]["steps"] == Preprocess.parse(steps).words
         if together.preprocess["weights"] is None:
             assert record["preprocess"]["weights"] is None
@@ -85,10 +85,10 @@ def test_weights_that_were_lost_are_missed(tmp_path, parties):
         call("fit", *parties.values(), "-k", 2, "--rounds", 3, "-o", tmp_path / "out", "--scale", "max", "-q").exit_code
         == 0
     )
-    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    record = json.loads((tmp_path / "out" / "shared" / "run.json").read_text())
     for weights in (None, [1.0, 2.0]):
         record["preprocess"]["weights"] = weights
-        (tmp_path / "out" / "run.json").write_text(json.dumps(record))
+        (tmp_path / "out" / "shared" / "run.json").write_text(json.dumps(record))
         done = call("transform", tmp_path / "out", parties["north"], "-o", tmp_path / "u.csv")
         assert done.exit_code == 2
         assert "lacks the 6 column weights of 'scale max'" in done.stderr

@@ -40,16 +40,16 @@ def test_split_fit_and_look(parts):
     done = mpiexec(4, "-m", "fedfactor", *words, "-o", parts / "out", "--reduction", "ordered")
     assert done.returncode == 0, done.stderr
     assert "rank 3" in done.stdout
-    V = load_file(parts / "out" / "components.safetensors")["components"]
+    V = load_file(parts / "out" / "shared" / "components.safetensors")["components"]
     assert V.shape == (5, 40)
     owners = sorted(path.name for path in (parts / "out" / "private").iterdir())
     assert owners == [f"part-{i}.safetensors" for i in range(4)]
-    record = json.loads((parts / "out" / "run.json").read_text())
+    record = json.loads((parts / "out" / "shared" / "run.json").read_text())
     assert record["clients"] == 4
     assert not (parts / "out" / "checkpoint").exists()
     local = fedfactor(parts, *words[:1], *words[3:], "-o", parts / "local", "--workers", 2)
     assert local.returncode == 0, local.stderr
-    assert np.array_equal(V, load_file(parts / "local" / "components.safetensors")["components"])
+    assert np.array_equal(V, load_file(parts / "local" / "shared" / "components.safetensors")["components"])
 
 
 def test_the_command_starts_its_own_ranks_and_goes_on_after_a_kill(parts):

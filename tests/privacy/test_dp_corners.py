@@ -106,3 +106,24 @@ def test_methods_that_take_noise_for_fraud_say_so_before_they_start():
         fedfactor.run(
             FedSPLIT(3, joint="sum"), federation, rounds=2, privacy=fedfactor.dp(1.0, unit="client", clip=1.0)
         )
+
+
+def test_a_private_run_holds_no_exact_figure_under_a_public_name():
+    run = fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=fedfactor.dp(1.0, row_bound=2.0, rows=240))
+    assert run.scores == {}
+    assert all(np.isnan(record.seconds) for record in run.history)
+    assert not any(record.metrics for record in run.history)
+    for name in ("score", "relative_error", "worst_client"):
+        assert not hasattr(run, name)
+    assert "relative error" not in repr(run)
+    assert set(run.owners_only.scores) == set(owners())
+    assert 0 < run.measured.relative_error < 1
+    X = np.concatenate(list(owners().values()))
+    private = fedfactor.dp(1.0, row_bound=2.0, rows=240)
+    model = fedfactor.PooledNMF(3, n_clients=4, rounds=2, random_state=0, tol=0).fit(X)
+    assert model.relative_error_ > 0
+    model.set_params(privacy=private).fit(X)
+    assert not hasattr(model, "relative_error_")
+    assert not hasattr(model, "reconstruction_err_")
+    plain = fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy="secure-sum")
+    assert plain.relative_error == plain.measured.relative_error

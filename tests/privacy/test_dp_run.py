@@ -114,7 +114,7 @@ class TestRowLevel:
             PooledBMF(2, solver="proximal"), parts, seed=0, privacy=fedfactor.dp(4.0, row_bound=2.5, rows=600)
         )
         assert np.isin(run.V, (0, 1)).all()
-        assert run.relative_error < 0.2
+        assert run.measured.relative_error < 0.2
 
     def test_a_seeded_run_is_called_a_simulation(self):
         one, two = (
@@ -198,7 +198,7 @@ class TestOtherUnits:
         run = fedfactor.run(PooledNMF(2), frames, rounds=3, seed=0, privacy=privacy)
         assert run.factors["a"].U.shape == (40, 2)
         measured = sum((frame.drop(columns="patient") ** 2).to_numpy().sum() for frame in frames.values())
-        assert float(run.score.total) == pytest.approx(measured)  # a name is no measurement
+        assert float(run.measured.score.total) == pytest.approx(measured)  # a name is no measurement
         strange = fedfactor.dp(4.0, unit="subject", subject="nobody", row_bound=2.0, rows=120)
         with pytest.raises(DataError, match="no column 'nobody'"):
             fedfactor.run(PooledNMF(2), frames, rounds=3, privacy=strange)

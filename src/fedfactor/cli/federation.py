@@ -394,10 +394,11 @@ def results(
     debug: Debug = False,
 ) -> None:
     """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does."""
+    from fedfactor.data.results import has_results
     from fedfactor.federation.outcome import folder_of, write_result
 
     with polite(debug):
-        if (out / "components.safetensors").exists():
+        if has_results(out):
             raise DataError(f"{out} already holds results. Choose another folder with -o.")
         write_result(folder_of(place), out)
     typer.echo(f"Results are in {out}. Look at them with: fedfactor info {out}")

@@ -144,9 +144,9 @@ def fit(
     Examples: fedfactor fit north.csv south.csv -k 5 -o out; fedfactor fit ratings.csv -a pooled-cf -o out
 
     Ctrl-C keeps the result so far, and the run goes on when the same command is given again. Written to the folder:
-    components.safetensors (V), features.json, run.json, private/OWNER.safetensors (U, readable by you only) and
-    report.html, to be opened in a browser. checkpoint/ is there while the run is unfinished, and removed once the
-    results of all rounds are written.
+    shared/, which may be published (V as components.safetensors, features.json, run.json), private/ (U of each owner,
+    readable by you only) and report.html, to be opened in a browser. checkpoint/ is there while the run is unfinished,
+    and removed once the results of all rounds are written.
     """
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())

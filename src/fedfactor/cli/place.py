@@ -13,7 +13,7 @@ from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
 from fedfactor.core.wire import read_header
-from fedfactor.data.results import owner_to_file, row_ids_file, write_factors
+from fedfactor.data.results import has_results, owner_to_file, row_ids_file, write_factors
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.mpi.checkpoints import progress
 
@@ -41,10 +41,9 @@ class Place:
             raise DataError(f"{self.out} is a file, but results need a folder. Choose another with -o.")
         if self.every < 1:
             raise ValueError(f"--checkpoint-every {self.every} must be at least 1.")
-        finished = [name for name in ("components.safetensors", "run.json") if (self.out / name).exists()]
-        if finished and not overwrite and not self.unfinished:
+        if has_results(self.out) and not overwrite and not self.unfinished:
             raise DataError(
-                f"{self.out} already holds a finished run ({finished[0]}). Choose another folder with -o, or "
+                f"{self.out} already holds a finished run. Choose another folder with -o, or "
                 "replace it with --overwrite."
             )
 
@@ -83,7 +82,7 @@ class Place:
         model = recommender_of(run, federation)
         if model is not None:
             write_models(model, self.out)
-        kept = {owner_to_file(name) for name in private} | {row_ids_file(name) for name in private}
+        kept = {"run.json"} | {owner_to_file(name) for name in private} | {row_ids_file(name) for name in private}
         kept |= set() if model is None else {model_file(name) for name in private}
         for old in (self.out / "private").glob("*.*"):
             if old.name not in kept:  # an owner of the run that was overwritten

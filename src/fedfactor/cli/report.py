@@ -99,10 +99,12 @@ def page(folder: Path) -> str:
     from fedfactor.data.record import read_record
     from fedfactor.data.results import read_components
     from fedfactor.estimators.saved import NOBODY, load_run
+    from fedfactor.privacy.published import promises
 
     run = load_run(folder)
     V, features = read_components(folder)
-    record = read_record(folder)
+    # A page is made to be shown: of a run with a promise it says only what the promise covers.
+    record = read_record(folder, published=promises(run.privacy))
     owners = tuple(name for name in run.scores if name != NOBODY) or tuple(n for n in run.factors if n != NOBODY)
     told = Told(folder, run, record, V, features, owners)
     sections: dict[str, tuple[str, str]] = {

@@ -29,13 +29,13 @@ def info(folder: Folder, debug: Debug = False) -> None:
 
     Example: fedfactor info out/
     """
-    from fedfactor.data.results import owner_from_file, read_components
+    from fedfactor.data.results import has_results, owner_from_file, read_components
 
     with polite(debug):
         saved = Place(folder).saved()
         if saved:
             typer.echo(f"Unfinished run, {saved[1]} rounds done. The command that began it goes on from there.")
-            if not (folder / "components.safetensors").exists():
+            if not has_results(folder):
                 return
         V, features = read_components(folder)
         record = read_record(folder)
@@ -111,7 +111,8 @@ def _traffic(record: dict[str, Any]) -> str:
     if "bytes_sent" in record:
         return f"sent {size(record['bytes_sent'])} in {record['letters']} letters"
     up, down = size(record["bytes_up"]), size(record["bytes_down"])
-    return f"sent {up} up and {down} down in {duration(record['seconds'])}"
+    took = f" in {duration(record['seconds'])}" if record.get("seconds") is not None else ""
+    return f"sent {up} up and {down} down{took}"
 
 
 @reads(prepares=False)

@@ -39,17 +39,19 @@ def summary_table(run: Run, federation: Federation, out: Path, page: Path | None
     """Lay out a finished run in two columns."""
     from rich.table import Table
 
-    worst, error = run.worst_client
+    measured = run.measured
+    worst, error = measured.worst_client
+    whose = " (yours to know; not covered by ε)" if run.owners_only else ""
     lines = {
         "algorithm": f"{type(run.algorithm).__name__}, rank {_rank(run)}, seed {run.seed}",
         "owners": f"{len(run.factors)} ({_list(list(run.factors))})",
         "rows × columns": f"{federation.n_rows:,} × {federation.n_features:,}",
-        "relative error": f"{run.relative_error:.5f} over all rows",
+        "relative error": f"{measured.relative_error:.5f} over all rows{whose}",
         "worst owner": f"{error:.5f} ({worst})",
         "rounds": f"{run.rounds}, {_ended(run)}",
         "sent": f"{size(run.bytes_up)} up, {size(run.bytes_down)} down, by all owners together",
-        "time in rounds": duration(run.seconds),
-        "shared results": f"{out / 'components.safetensors'}, features.json, run.json",
+        "time in rounds": duration(sum(measured.seconds)),
+        "may be shared": f"{out / 'shared'}: components.safetensors, features.json, run.json",
         "private results": f"{out / 'private'}/OWNER.safetensors, readable by you only",
         **({} if page is None else {"to look at": f"{page}, in a browser"}),
     }

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedfactor.core.errors import MissingExtraError
+from fedfactor.core.errors import FedfactorError, MissingExtraError
 from fedfactor.core.protocol import LocalFactors, Score, settings_of
 from fedfactor.core.tree import Array, Tree, tree_sum
 
@@ -35,12 +35,41 @@ class RoundRecord:
     rejected: tuple[str, ...] = ()
 
 
+class NotPublished(FedfactorError, AttributeError):
+    """A figure that the promise of a private run does not cover was asked for under a public name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersOnly:
+    """What the promise of a private run does not cover: exact errors and times. For the owners' own eyes."""
+
+    scores: Mapping[str, Score]
+    seconds: tuple[float, ...] = ()
+    metrics: tuple[Mapping[str, float], ...] = ()
+
+    @property
+    def score(self) -> Score:
+        """The error of all clients together."""
+        return tree_sum(self.scores.values())
+
+    @property
+    def relative_error(self) -> float:
+        """``‖X − UV‖ / ‖X‖`` over all rows."""
+        return self.score.relative_error
+
+    @property
+    def worst_client(self) -> tuple[str, float]:
+        """The client with the largest relative error, and that error."""
+        return max(((name, score.relative_error) for name, score in self.scores.items()), key=lambda pair: pair[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The result of a run. Everything a plot, a table or a paper needs; nothing here calls an engine.
 
     ``factors`` maps each client to its own U and the shared V: in a simulation all of them are at hand, in a real
-    federation each owner holds only its own.
+    federation each owner holds only its own. A run with noise keeps exact errors and times in ``owners_only``: its
+    promise does not cover them, and ``scores``, ``relative_error`` and their like are not there.
     """
 
     algorithm: Any
@@ -53,6 +82,7 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict[str, Any])
     feature_names: tuple[str, ...] | None = None
     privacy: Mapping[str, Any] | None = None
+    owners_only: OwnersOnly | None = None
 
     @property
     def V(self) -> Array:
@@ -94,6 +124,11 @@ class Run:
     @property
     def score(self) -> Score:
         """The error of all clients together."""
+        if self.owners_only is not None:
+            raise NotPublished(
+                "The promise of a private run does not cover exact errors: they are the owners' own. In a simulation "
+                "they are at run.owners_only."
+            )
         return tree_sum(self.scores.values())
 
     @property
@@ -104,23 +139,30 @@ class Run:
     @property
     def worst_client(self) -> tuple[str, float]:
         """The client with the largest relative error, and that error: a good mean can hide a bad client."""
-        return max(((name, score.relative_error) for name, score in self.scores.items()), key=lambda pair: pair[1])
+        _ = self.score
+        return OwnersOnly(self.scores).worst_client
+
+    @property
+    def measured(self) -> OwnersOnly:
+        """What was measured of rows without noise, whoever it belongs to: for those who hold all rows anyway."""
+        return self.owners_only or OwnersOnly(self.scores, tuple(r.seconds for r in self.history))
 
     def summary(self) -> dict[str, Any]:
-        """Plain data for ``run.json``: no factors, no rows, and of a private run no owner's own error."""
-        name, error = self.worst_client
+        """Plain data for ``run.json``, figures of the owners among it: no factors, no rows."""
+        measured = self.measured
+        name, error = measured.worst_client
         return {
             "algorithm": type(self.algorithm).__name__,
             "settings": settings_of(self.algorithm),
             "seed": self.seed,
             "status": self.status,
             "rounds": self.rounds,
-            "clients": len(self.scores),
-            "relative_error": self.relative_error,
-            "worst_client": {"name": name, "relative_error": error} if self.privacy is None else None,
+            "clients": len(measured.scores),
+            "relative_error": measured.relative_error,
+            "worst_client": {"name": name, "relative_error": error},
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
-            "seconds": self.seconds,
+            "seconds": sum(measured.seconds),
             "environment": dict(self.environment),
             "privacy": self.privacy or {"mode": "none", "epsilon": "inf", "sees": {"server": "every upload"}},
             "history": [asdict(r) for r in self.history],
@@ -159,9 +201,10 @@ class Run:
         """Show the essentials as a small table in a notebook; of a private run no owner's own error."""
         lines: dict[str, str] = {
             "algorithm": f"{type(self.algorithm).__name__}, rank {self.V.shape[0]}, seed {self.seed}",
-            "owners": str(len(self.scores)),
-            "relative error": f"{self.relative_error:.5f}",
+            "owners": str(len(self.measured.scores)),
         }
+        if self.owners_only is None:
+            lines["relative error"] = f"{self.relative_error:.5f}"
         if self.privacy is None:
             name, error = self.worst_client
             lines["worst owner"] = f"{error:.5f} ({name})"
@@ -173,7 +216,9 @@ class Run:
 
     def __repr__(self) -> str:
         """Say the essentials in one line."""
+        hidden = self.owners_only is not None
+        error = "errors for owners only" if hidden else f"relative error {self.relative_error:.4f}"
         return (
             f"Run({type(self.algorithm).__name__}, {len(self.factors)} clients, {self.rounds} rounds, {self.status}, "
-            f"relative error {self.relative_error:.4f}, {self.bytes_up / 1e6:.2f} MB up)"
+            f"{error}, {self.bytes_up / 1e6:.2f} MB up)"
         )

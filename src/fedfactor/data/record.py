@@ -11,10 +11,10 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json
 from fedfactor.data.preprocess import Preprocess
-from fedfactor.data.results import FORMAT
+from fedfactor.data.results import FORMAT, read_run, shared_folder
 
-_SAID = ("algorithm", "settings", "seed", "rounds", "relative_error")
-_OF_ALL = ("status", "bytes_up", "bytes_down", "seconds")
+_SAID = ("algorithm", "settings", "seed", "rounds")
+_OF_ALL = ("status", "bytes_up", "bytes_down")
 _OF_ONE = ("bytes_sent", "letters")  # a party of a federation knows what it sent itself
 _KINDS: dict[str, Any] = {
     "algorithm": str, "settings": dict, "seed": int, "rounds": int, "relative_error": (float, int, type(None)),
@@ -64,10 +64,10 @@ class Preprocessed:
         return {"steps": self.plan.words, "weights": None if self.weights is None else self.weights.tolist()}
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """Read what a run left about itself; refuse what is no such record."""
-    path = folder / "run.json"
-    record = read_json(path, "Give a folder written by fedfactor fit.")
+def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
+    """Read what a run left about itself, all of it or what may be published; refuse what is no such record."""
+    path = shared_folder(folder) / "run.json"
+    record = read_json(path, "Give a folder written by fedfactor fit.") if published else read_run(folder)
     known = record if isinstance(record, dict) else {}
     number = known.get("format", 1)
     if not isinstance(number, int) or number > FORMAT:

@@ -16,14 +16,18 @@ from safetensors import numpy as safetensors
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, read_json, write_atomic
+from fedfactor.privacy.published import split_record
 
 __all__ = [
+    "has_results",
     "owner_from_file",
     "owner_to_file",
     "read_components",
     "read_private",
     "read_row_ids",
+    "read_run",
     "row_ids_file",
+    "shared_folder",
     "write_factors",
     "write_private",
 ]
@@ -48,8 +52,9 @@ def write_factors(
     Parameters
     ----------
     out_dir : path
-        Made if missing. Receives ``components.safetensors``, ``features.json``, ``private/<owner>.safetensors`` (mode
-        0600 in a folder of mode 0700) and ``run.json``.
+        Made if missing. ``shared/`` receives what may be published: ``components.safetensors``, ``features.json`` and
+        ``run.json``; ``private/`` (mode 0700, files 0600) what may not: ``<owner>.safetensors``, and ``run.json`` with
+        what the record holds beside (:func:`~fedfactor.privacy.published.split_record` decides).
     components : ndarray of shape (k, m)
         The shared factor V.
     features : sequence of str, optional
@@ -81,11 +86,41 @@ def write_factors(
         raise DataError(f"{len(features)} feature names were given for {components.shape[-1]} columns of components.")
     out = write_private(out_dir, private or {}, row_ids)
     names = None if features is None else [str(feature) for feature in features]
-    write_atomic(out / "features.json", _json(names), _SHARED)
+    shared = out / "shared"
+    shared.mkdir(exist_ok=True)
+    write_atomic(shared / "features.json", _json(names), _SHARED)
     if run is not None:
-        write_atomic(out / "run.json", _json({"format": FORMAT, **run}), _SHARED)
-    write_atomic(out / "components.safetensors", _pack({"components": components}), _SHARED)
+        told, own = split_record({"format": FORMAT, **run})
+        if own:
+            write_atomic(private_folder(out / "private") / "run.json", _json(own), 0o600)
+        else:
+            (out / "private" / "run.json").unlink(missing_ok=True)
+        write_atomic(shared / "run.json", _json(told), _SHARED)
+    write_atomic(shared / "components.safetensors", _pack({"components": components}), _SHARED)
+    for old in ("features.json", "run.json", "components.safetensors"):  # of a version that knew no shared/
+        (out / old).unlink(missing_ok=True)
     return out
+
+
+def shared_folder(out_dir: str | os.PathLike[str]) -> Path:
+    """Find what may be published in a folder of results: ``shared/``, or the folder itself as version 0.1 wrote it."""
+    out = Path(out_dir)
+    return out / "shared" if (out / "shared").is_dir() else out
+
+
+def has_results(out_dir: str | os.PathLike[str]) -> bool:
+    """Tell whether a folder holds the results of a run."""
+    return any((shared_folder(out_dir) / name).exists() for name in ("components.safetensors", "run.json"))
+
+
+def read_run(out_dir: str | os.PathLike[str]) -> Any:
+    """Read the record of a run, with what is private of it where that is at hand."""
+    record = read_json(shared_folder(out_dir) / "run.json", "Give a folder written by fedfactor fit.")
+    own = Path(out_dir) / "private" / "run.json"
+    if not isinstance(record, dict) or not own.exists():
+        return record
+    kept = read_json(own)
+    return {**record, **({name: v for name, v in kept.items() if name != "history"} if isinstance(kept, dict) else {})}
 
 
 def write_private(
@@ -157,7 +192,7 @@ def read_components(out_dir: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[
     ...     read_components(write_factors(folder, np.eye(2)))[1] is None
     True
     """
-    out = Path(out_dir)
+    out = shared_folder(out_dir)
     V = _unpack(out / "components.safetensors").get("components")
     if V is None or V.ndim != 2:
         raise DataError(

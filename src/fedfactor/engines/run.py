@@ -145,4 +145,6 @@ def _at_home(result: Run, federation: Federation) -> Run:
         U = result.algorithm.fold_in(shard.X, kept, shard.mask)
         factors[name] = replace(kept, U=U)
         scores[name] = result.algorithm.score(shard, factors[name], result.down)
+    if result.owners_only is not None:
+        return replace(result, factors=factors, owners_only=replace(result.owners_only, scores=scores))
     return replace(result, factors=factors, scores=scores)

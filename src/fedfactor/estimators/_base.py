@@ -38,7 +38,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
     client_factors_ : dict of str to array of shape (n_c, n_components)
         U of each owner. Only a simulation has them all.
     reconstruction_err_, relative_error_ : float
-        ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells.
+        ``‖X − UV‖``, and the same divided by ``‖X‖``, over observed cells. Not after a run with noise, whose promise
+        does not cover them: see ``run_.owners_only``.
     n_iter_ : int
         Rounds that were run.
     run_ : Run
@@ -237,8 +238,12 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ev
         self.n_components_ = int(result.V.shape[0])
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
         self.n_iter_ = result.rounds
-        self.reconstruction_err_ = math.sqrt(float(result.score.sse))
-        self.relative_error_ = result.relative_error
+        if result.owners_only is None:  # exact errors of a private run are not published under the face's name
+            self.reconstruction_err_ = math.sqrt(float(result.score.sse))
+            self.relative_error_ = result.relative_error
+        else:
+            for name in ("reconstruction_err_", "relative_error_"):
+                self.__dict__.pop(name, None)
         self.n_features_in_ = int(result.V.shape[1])
         self._missing = federation.missing_values
         self.preprocess_ = Preprocessed.of(federation.preprocess, self.n_features_in_)

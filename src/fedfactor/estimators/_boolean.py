@@ -118,13 +118,17 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
         best = None
         for start in range(self.n_init):
             found = super()._run(algorithm, federation, engine, _restart(seed, start))
-            if best is None or float(found.score.sse) < float(best.score.sse):
+            if best is None or float(found.measured.score.sse) < float(best.measured.score.sse):
                 best = found
         assert best is not None
         return best
 
     def _keep(self, result: Run, federation: Federation) -> None:
         super()._keep(result, federation)
+        if result.owners_only is not None:  # exact counts are not covered by the promise of a private run
+            for name in ("metrics_", "loss_"):
+                self.__dict__.pop(name, None)
+            return
         # On an engine of many processes each holds only its own owners' factors, and measures those; scores are of all.
         names = [name for name in federation.names if name in self.client_factors_]
         rows = {name: federation.shard(name).X for name in names}

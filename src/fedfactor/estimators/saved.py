@@ -18,6 +18,7 @@ from fedfactor.core.run import RoundRecord, Run
 from fedfactor.data.ratings import Ratings
 from fedfactor.data.record import missing_of, read_record
 from fedfactor.data.results import (
+    has_results,
     owner_from_file,
     owner_to_file,
     read_components,
@@ -28,6 +29,7 @@ from fedfactor.data.results import (
 from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.estimators._model_file import read_model, write_model
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
+from fedfactor.privacy.published import seal
 
 __all__ = ["load", "load_run", "save"]
 
@@ -70,7 +72,7 @@ def save(estimator: Any, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     if not isinstance(estimator, FederatedTransformer | FederatedRecommender):
         raise TypeError(f"save takes a fitted estimator of fedfactor, but this is a {type(estimator).__name__}.")
     check_is_fitted(estimator)
-    if (out / "components.safetensors").exists() and not overwrite:
+    if has_results(out) and not overwrite:
         raise DataError(f"{out} already holds a result. Choose another folder, or say overwrite=True.")
     run: Run = estimator.run_
     done = getattr(estimator, "preprocess_", None)
@@ -132,7 +134,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
         model.client_factors_ = {}
     if "squared_error" not in next(iter((record.get("owners") or {"": {}}).values())):
         model.reconstruction_err_ = math.nan  # the record knows the relative error alone
-    model.relative_error_ = math.nan if record["relative_error"] is None else float(record["relative_error"])
+    model.relative_error_ = math.nan if (error := record.get("relative_error")) is None else float(error)
     model.n_iter_ = int(record["rounds"])
     return model
 
@@ -169,13 +171,21 @@ def _read(out: Path) -> tuple[dict[str, Any], Run]:
             )
     try:
         history = tuple(
-            RoundRecord(**{**each, "participants": tuple(each["participants"]), "rejected": tuple(each["rejected"])})
+            RoundRecord(
+                **{
+                    "seconds": math.nan,
+                    "metrics": {},
+                    **each,
+                    "participants": tuple(each["participants"]),
+                    "rejected": tuple(each["rejected"]),
+                }
+            )
             for each in record.get("history") or ()
         )
         scores = _scores(record, list(factors))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise DataError(f"{out / 'run.json'} is damaged ({error}). Write the results again.") from None
-    return record, Run(
+    run = Run(
         method,
         int(record["seed"]),
         record.get("status", "rounds"),
@@ -187,6 +197,7 @@ def _read(out: Path) -> tuple[dict[str, Any], Run]:
         features,
         record.get("privacy") if (record.get("privacy") or {}).get("mode", "none") != "none" else None,
     )
+    return record, seal(run)
 
 
 def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:

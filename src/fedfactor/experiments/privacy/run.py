@@ -134,7 +134,7 @@ def _proven(method: Any, data: Any, budget: float, seed: int) -> Row:
 
 def _loss(result: Any) -> float:
     """Return wrong cells over ones for Boolean factors, relative error for others."""
-    error = result.relative_error
+    error = result.measured.relative_error
     return error**2 if result.algorithm.domain == "binary" else error
 
 
