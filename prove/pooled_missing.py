@@ -1,4 +1,4 @@
-"""With the ridge that rows with missing cells pay by default, held-out cells of the digits are foretold sanely.
+"""With a ridge of 0.03 on rows with missing cells, held-out cells of the digits are foretold sanely.
 
 10, 30 and 60 % of the cells hidden, ranks 5, 10, 20: the held-out relative error stays below 0.7, the fitted one within
 a fifth of that without a ridge, which foretells some hidden cells hundreds of times too large.

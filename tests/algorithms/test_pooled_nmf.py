@@ -206,3 +206,18 @@ def test_an_owner_without_missing_cells_is_treated_as_its_rows_would_be_elsewher
     np.testing.assert_allclose(
         np.concatenate([two.factors[name].U for name in ("whole", "rest")]), one.factors["all"].U, atol=1e-4
     )
+
+
+def test_with_missing_cells_more_rounds_do_not_make_the_fit_worse():
+    rng = np.random.default_rng(0)
+    V = rng.gamma(0.5, 1, (5, 24))
+    owners = {
+        name: rng.gamma(0.7, 1, (n, 5)) @ V * rng.uniform(0.9, 1.1, (n, 24)) for name, n in (("a", 50), ("b", 40))
+    }
+    speckled = hold_out_all(Federation(owners), 0.2, 0)
+    short, long = (fedfactor.run(PooledNMF(5, tol=0), speckled, rounds=rounds, seed=0) for rounds in (20, 80))
+    used = [run.history[-1].metrics["relative_error"] for run in (short, long)]
+    assert used[1] <= 1.001 * used[0]
+    assert long.relative_error <= 1.01 * short.relative_error
+    strong = fedfactor.run(PooledNMF(5, tol=0, ridge=0.03), speckled, rounds=80, seed=0)
+    assert long.relative_error < 0.95 * strong.relative_error

@@ -12,6 +12,7 @@ from scipy import io, sparse
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
+from fedfactor.cli.place import Place
 from fedfactor.data.results import read_components
 
 pytestmark = pytest.mark.integration
@@ -82,6 +83,25 @@ def test_an_interrupted_run_says_how_to_go_on(shell, files, tmp_path):
     assert "Traceback" not in said
     about = shell("info", out)
     assert "Unfinished run" in about.stdout
+    finish(shell, files, out, tmp_path)
+
+
+def test_an_interrupted_run_leaves_the_result_so_far(shell, files, tmp_path):
+    out = tmp_path / "out"
+    process = begin(shell, files, out)
+    limit = time.monotonic() + 60
+    while Place(out).saved()[1] == 0:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "The result of the first" in said
+    model = fedfactor.load(out)
+    assert model.run_.status == "stopped"
+    assert model.run_.rounds == Place(out).saved()[1] > 0
+    assert (out / "report.html").exists()
     finish(shell, files, out, tmp_path)
 
 

@@ -13,6 +13,7 @@ PAGES = [
     "README.md",
     "docs/start.md",
     "docs/ideas/flow.md",
+    "docs/howto/read_a_result.md",
     pytest.param("docs/howto/choose_epsilon.md", marks=pytest.mark.slow),
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -9,6 +9,7 @@ from .others import factor_inference as factor_inference
 from .others import sketch_recovery as sketch_recovery
 from .pairs import gram_from_weights as gram_from_weights
 from .pairs import pair_exposure as pair_exposure
+from .published import row_exposure as row_exposure
 from .ratings import rating_attack as rating_attack
 from .ratings import ratings_back as ratings_back
 from .reconstruction import binary_rows_in_span as binary_rows_in_span
@@ -31,6 +32,7 @@ __all__ = [
     "plant_canaries",
     "reconstruction_rate",
     "residual_scores",
+    "row_exposure",
     "score_canaries",
     "singleton_exposure",
     "sketch_recovery",

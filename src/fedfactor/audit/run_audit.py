@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedfactor.algorithms.pooled_bmf.algorithm import PooledBMF
 from fedfactor.algorithms.pooled_ease import PooledEASE
 from fedfactor.algorithms.pooled_nmf.algorithm import PooledNMF
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
@@ -20,6 +21,7 @@ from fedfactor.audit.item_vectors import item_vector_membership
 from fedfactor.audit.membership import membership_figures, residual_scores
 from fedfactor.audit.others import factor_inference
 from fedfactor.audit.pairs import pair_exposure
+from fedfactor.audit.published import row_exposure
 from fedfactor.audit.ratings import rating_attack
 from fedfactor.audit.reconstruction import binary_rows_in_span, reconstruction_rate
 from fedfactor.audit.report import AuditReport
@@ -108,6 +110,8 @@ def audit(
                 findings += [] if found is None else [found]
         if isinstance(algorithm, PooledEASE) and algorithm.low_rank is None and not noisy:
             findings.append(pair_exposure(to_numpy(result.V), Federation(members)))
+        if isinstance(algorithm, PooledBMF) and algorithm.solver == "counts":
+            findings.append(row_exposure(heard.rounds, Federation(members)))
         if privacy is not None:
             findings.append(_sum_reconstruction(heard, members))
         if exact:

@@ -143,10 +143,10 @@ def fit(
 
     Examples: fedfactor fit north.csv south.csv -k 5 -o out; fedfactor fit ratings.csv -a pooled-cf -o out
 
-    An interrupted run goes on when the same command is given again. Written to the folder: components.safetensors (V),
-    features.json, run.json, private/OWNER.safetensors (U, readable by you only) and report.html, to be opened in a
-    browser. checkpoint/ is there while the run
-    is unfinished, and removed once the results are written.
+    Ctrl-C keeps the result so far, and the run goes on when the same command is given again. Written to the folder:
+    components.safetensors (V), features.json, run.json, private/OWNER.safetensors (U, readable by you only) and
+    report.html, to be opened in a browser. checkpoint/ is there while the run is unfinished, and removed once the
+    results of all rounds are written.
     """
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
@@ -181,7 +181,7 @@ def fit(
         federation = _open(files, how, steps, method)
         if overwrite:
             place.clear()
-        run = _run(
+        run, until = _run(
             place,
             method,
             federation,
@@ -192,8 +192,15 @@ def fit(
             engine=_engine(backend, workers),
             quiet=quiet,
         )
-        place.write(run, federation, asked)
+        place.write(run, federation, asked, unfinished=until is not None)
         page = _report(out, no_report)
+        if until is not None:
+            typer.echo(
+                f"Interrupted. The result of the first {until} rounds is in {out}. Give the same command again, "
+                f"without --overwrite, to go on from round {until}.",
+                err=True,
+            )
+            raise typer.Exit(130)
     screen = console(quiet)
     screen.print(summary_table(run, federation, out, page))
     screen.print(told(run, federation))
@@ -234,8 +241,10 @@ def _engine(backend: Backend, workers: int | None) -> Any:
     return LocalEngine(backend=backend.value, workers=workers)
 
 
-def _run(place: Place, method: Any, federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
-    """Run, from the checkpoint if there is one; an interrupted run says how it is taken up again."""
+def _run(
+    place: Place, method: Any, federation: Any, *, seed: int | None, quiet: bool, **options: Any
+) -> tuple[Any, int | None]:
+    """Run, from the checkpoint if there is one; return the run, and the round it was interrupted at, if it was."""
     from fedfactor.core.errors import CheckpointError
     from fedfactor.engines.callbacks import watcher
     from fedfactor.engines.run import run
@@ -246,18 +255,21 @@ def _run(place: Place, method: Any, federation: Any, *, seed: int | None, quiet:
         if not quiet:
             typer.echo(resumed(place.out, saved[1]), err=True)
     try:
-        return run(
-            method, federation, seed=seed, checkpoint=place.checkpoint, callbacks=watcher(int(not quiet)), **options
-        )
+        watch = watcher(int(not quiet))
+        return run(method, federation, seed=seed, checkpoint=place.checkpoint, callbacks=watch, **options), None
     except CheckpointError as error:
         raise CheckpointError(f"{error} Or start anew in this one with --overwrite.") from None
     except KeyboardInterrupt:
         saved = place.saved()
-        kept = (
-            f"Give the same command again, without --overwrite, to go on from round {saved[1]}"
-            if saved
-            else "Nothing is kept"
-        )
-        why = "" if saved else " (no checkpoint had been written yet)"
-        typer.echo(f"Interrupted. {kept}{why}.", err=True)
-        raise typer.Exit(130) from None
+    if saved and saved[1] and options.get("privacy") is None:  # of a private run the noise is that of all its rounds
+        options["rounds"] = saved[1]
+        so_far = run(method, federation, seed=saved[0], checkpoint=place.checkpoint, **options)
+        return replace(so_far, status="stopped"), saved[1]
+    kept = (
+        f"Give the same command again, without --overwrite, to go on from round {saved[1]}"
+        if saved
+        else "Nothing is kept"
+    )
+    why = "" if saved else " (no checkpoint had been written yet)"
+    typer.echo(f"Interrupted. {kept}{why}.", err=True)
+    raise typer.Exit(130)

@@ -66,8 +66,11 @@ class Place:
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{file} is damaged ({error}). Start anew with --overwrite.") from None
 
-    def write(self, run: Run, federation: Federation, asked: Mapping[str, Any]) -> None:
-        """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished."""
+    def write(self, run: Run, federation: Federation, asked: Mapping[str, Any], *, unfinished: bool = False) -> None:
+        """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished.
+
+        The checkpoint of an unfinished run stays, so that it can go on.
+        """
         from fedfactor.estimators.saved import model_file, owners_of, private_parts, recommender_of, write_models
 
         private = private_parts(run)
@@ -85,4 +88,5 @@ class Place:
         for old in (self.out / "private").glob("*.*"):
             if old.name not in kept:  # an owner of the run that was overwritten
                 old.unlink()
-        self.clear()
+        if not unfinished:
+            self.clear()

@@ -77,6 +77,17 @@ class Told:
         return self.record.get("party")
 
     @property
+    def ratings(self) -> bool:
+        """Whether this is a recommender's result."""
+        return bool(list((self.folder / "private").glob("*.model.npz")))
+
+    @property
+    def rank(self) -> int:
+        """Components that were asked for; rows of V below them hold the levels of users and items."""
+        asked = self.record["settings"].get("n_components")
+        return min(asked, len(self.V)) if self.ratings and isinstance(asked, int) else len(self.V)
+
+    @property
     def shows_usage(self) -> bool:
         """Whether shares by owner may be shown: in the clear, or where the one owner is the reader."""
         known = [name for name, kept in self.run.factors.items() if len(kept.U)]
@@ -104,11 +115,11 @@ def page(folder: Path) -> str:
         "settings": ("Settings", _settings(told)),
     }
     sections = {key: part for key, part in sections.items() if part[1]}
-    k, m = V.shape
+    k, m, what = told.rank, V.shape[1], "items" if told.ratings else "features"
     template = Template((resources.files("fedfactor.cli") / "report.html").read_text(encoding="utf-8"))
     return template.substitute(
-        title=_text(f"{record['algorithm']}: {k} components of {m} features"),
-        heading=_text(f"{k} components of {m:,} features"),
+        title=_text(f"{record['algorithm']}: {k} components of {m} {what}"),
+        heading=_text(f"{k} components of {m:,} {what}"),
         lede=_lede(told),
         cards=_cards(told),
         links="".join(f'<li><a href="#{key}">{head}</a></li>' for key, (head, _) in sections.items()),
@@ -207,17 +218,19 @@ def _worst(told: Told) -> tuple[str, float] | None:
 
 def _good(told: Told) -> str:
     parts = []
-    errors = [record.metrics.get("relative_error", math.nan) for record in told.run.history]
-    if any(math.isfinite(error) for error in errors):
+    known = [name for record in told.run.history for name in record.metrics if "error" in name or "rmse" in name]
+    metric = "relative_error" if "relative_error" in known else next(iter(known), "")
+    errors = [record.metrics.get(metric, math.nan) for record in told.run.history]
+    seen = [error for error in errors if math.isfinite(error)]
+    if seen:
 
         def draw(ax: Any) -> None:
             from fedfactor.plots import plot_history
 
-            plot_history(told.run, ax=ax)
+            plot_history(told.run, metric=metric, ax=ax)
 
-        ends = (
-            f"Relative error after each of {len(errors)} rounds, {errors[0]:.4f} at first and {errors[-1]:.4f} at last."
-        )
+        what = metric.replace("_", " ").capitalize()
+        ends = f"{what} after each of {len(errors)} rounds, {seen[0]:.4f} at first and {seen[-1]:.4f} at last."
         parts.append(_figure(draw, ends, "wide", name="history"))
     if told.private:
         parts.append(
@@ -291,8 +304,8 @@ def _figure(
 def _components(told: Told) -> str:
     from fedfactor.plots.features import plot_top_features, top_features
 
-    k = len(told.V)
-    found = top_features(told.V, told.features, _NAMED)
+    k = told.rank
+    found = top_features(told.V[:k], told.features, _NAMED)
     shares = _shares(told)
     order = list(range(k)) if shares is None else sorted(range(k), key=lambda t: -shares[t])
     tiles = []
@@ -313,6 +326,12 @@ def _components(told: Told) -> str:
         body += f'<tr><th scope="row">{t}</th>{share}<td class="text">{words or "empty"}</td></tr>'
     heads = ("component", *(() if shares is None else ("share",)), "most weight on")
     why = "" if told.features else "<p>The columns had no names: they are counted from 0.</p>"
+    why += (
+        "<p>Below them V has a row of ones and the level of each item, which carry how much users and items are liked "
+        "as such.</p>"
+        if k < len(told.V)
+        else ""
+    )
     first = "" if k <= _DRAWN else f"<p>The {_DRAWN} largest are drawn; the table below has all {k}.</p>"
     ordered = "Largest first. " if shares is not None else ""
     table = _table(heads, body, words=True)
@@ -338,6 +357,8 @@ def _usage(told: Told) -> str:
         return f"<p>What rows have of each component is {why}.</p>" if told.private else ""
     from fedfactor.plots.usage import plot_usage, usage_by_owner
 
+    if told.ratings:
+        return ""
     owners, shares = usage_by_owner(told.run)
     k = shares.shape[1]
     figure = ""
@@ -413,8 +434,7 @@ def _privacy(told: Told) -> str:
 
 def _use(told: Told) -> str:
     folder = printable(str(told.folder))
-    ratings = bool(list((told.folder / "private").glob("*.model.npz")))
-    if ratings:
+    if told.ratings:
         python = f"import fedfactor\n\nmodel = fedfactor.load({folder!r})\nitems, scores = model.recommend(USER, n=10)"
         shell = f"fedfactor recommend {_quoted(folder)} --user USER"
         shell += f"\nfedfactor predict {_quoted(folder)} --user USER --item ITEM"

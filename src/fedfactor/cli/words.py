@@ -41,7 +41,7 @@ def summary_table(run: Run, federation: Federation, out: Path, page: Path | None
 
     worst, error = run.worst_client
     lines = {
-        "algorithm": f"{type(run.algorithm).__name__}, rank {run.V.shape[0]}, seed {run.seed}",
+        "algorithm": f"{type(run.algorithm).__name__}, rank {_rank(run)}, seed {run.seed}",
         "owners": f"{len(run.factors)} ({_list(list(run.factors))})",
         "rows × columns": f"{federation.n_rows:,} × {federation.n_features:,}",
         "relative error": f"{run.relative_error:.5f} over all rows",
@@ -102,6 +102,12 @@ def _about(kind: type, leaves: Iterable[str]) -> str:
 def resumed(out: Path, next_round: int) -> str:
     """Say that a run is taken up again."""
     return f"{out} holds an unfinished run: going on from round {next_round}."
+
+
+def _rank(run: Run) -> int:
+    """Name the rank that was asked for: a recommender's V has rows for levels besides."""
+    asked = getattr(run.algorithm, "n_components", None)
+    return asked if isinstance(asked, int) else run.V.shape[0]
 
 
 def _ended(run: Run) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from html import escape
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
+from fedfactor.core.errors import MissingExtraError
 from fedfactor.core.protocol import LocalFactors, Score, settings_of
 from fedfactor.core.tree import Array, Tree, tree_sum
 
@@ -122,6 +125,51 @@ class Run:
             "privacy": self.privacy or {"mode": "none", "epsilon": "inf", "sees": {"server": "every upload"}},
             "history": [asdict(r) for r in self.history],
         }
+
+    def to_frame(self) -> Any:
+        """Return the history as a pandas data frame, one line for each round.
+
+        Examples
+        --------
+        >>> import numpy as np, fedfactor
+        >>> X = np.random.default_rng(0).random((30, 6))
+        >>> run = fedfactor.run(fedfactor.algorithms.PooledNMF(2), {"a": X[:7], "b": X[7:]}, rounds=5, seed=0)
+        >>> frame = run.to_frame()
+        >>> len(frame), frame.index.name, list(frame.columns[:3])
+        (5, 'round', ['participants', 'bytes_up', 'bytes_down'])
+        """
+        try:
+            pandas: Any = import_module("pandas")
+        except ImportError as error:
+            raise MissingExtraError.named("pandas", "data", "A data frame") from error
+        rows = [
+            {
+                "participants": len(r.participants),
+                "bytes_up": r.bytes_up,
+                "bytes_down": r.bytes_down,
+                "seconds": r.seconds,
+                "rejected": len(r.rejected),
+                **r.metrics,
+            }
+            for r in self.history
+        ]
+        return pandas.DataFrame(rows, index=pandas.RangeIndex(1, len(rows) + 1, name="round"))
+
+    def _repr_html_(self) -> str:
+        """Show the essentials as a small table in a notebook; of a private run no owner's own error."""
+        lines: dict[str, str] = {
+            "algorithm": f"{type(self.algorithm).__name__}, rank {self.V.shape[0]}, seed {self.seed}",
+            "owners": str(len(self.scores)),
+            "relative error": f"{self.relative_error:.5f}",
+        }
+        if self.privacy is None:
+            name, error = self.worst_client
+            lines["worst owner"] = f"{error:.5f} ({name})"
+        lines["rounds"] = f"{self.rounds}, {self.status}"
+        lines["sent"] = f"{self.bytes_up / 1e6:.2f} MB up, {self.bytes_down / 1e6:.2f} MB down"
+        lines["privacy"] = "none" if self.privacy is None else str(self.privacy.get("mode", "custom"))
+        cells = "".join(f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>" for key, value in lines.items())
+        return f"<table><caption>Run</caption>{cells}</table>"
 
     def __repr__(self) -> str:
         """Say the essentials in one line."""

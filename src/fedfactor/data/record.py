@@ -41,7 +41,7 @@ class Preprocessed:
     @classmethod
     def of(cls, kept: Any, n_features: int, where: object = "The result") -> Preprocessed | None:
         """Read what a record says; None when nothing was done."""
-        if not kept or not (isinstance(kept, dict) and kept.get("steps", True)):
+        if kept is None:
             return None
         try:
             plan = Preprocess.parse(kept["steps"])
@@ -53,7 +53,7 @@ class Preprocessed:
                 f"{where} lacks the {n_features} column weights of {plan.survey!r}, without which new rows cannot be "
                 "brought to the scale of the components. Write the results again with fedfactor results."
             )
-        return cls(plan, weights)
+        return cls(plan, weights) if plan.words else None
 
     def apply(self, X: Any) -> Any:
         """Do it to new rows."""

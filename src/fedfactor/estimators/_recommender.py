@@ -23,6 +23,7 @@ from fedfactor.data.user_table import UserTable, new_ratings, note_unknown, numb
 from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
+from fedfactor.estimators._list_file import write_lists
 from fedfactor.estimators._model_file import read_model, write_model
 
 
@@ -184,6 +185,47 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
             table = self.tables_[name]
             items[where], scores[where] = table.recommend([users[p] for p in where], n, **rules)
         return items, scores
+
+    def recommend_to(
+        self,
+        path: str | os.PathLike[str],
+        n: int = 10,
+        *,
+        exclude_seen: bool = True,
+        only: Any = None,
+        without: Any = None,
+        shrink: float | None = None,
+        client: str | None = None,
+    ) -> int:
+        """Write the n best items of every user to a file that only its writer can read.
+
+        Parameters
+        ----------
+        path : path
+            Ends in ``.csv`` or ``.parquet``. Receives the columns ``user``, ``rank`` (from 1), ``item``, ``score`` and
+            ``owner``; users with fewer than n items left have fewer rows.
+        n, exclude_seen, only, without, shrink
+            As in :meth:`recommend`.
+        client : str, optional
+            Whose users; by default those of all owners.
+
+        Returns
+        -------
+        int
+            Rows written.
+
+        Notes
+        -----
+        Lists of some thousand users are in memory at a time.
+        """
+        check_is_fitted(self)
+        n = number_of_items(n, len(self.items_))
+        rules = {"exclude_seen": exclude_seen, "only": only, "without": without, "shrink": shrink}
+        names = list(self.tables_)
+        if client is not None:
+            self._table(client)
+            names = [str(client)]
+        return write_lists(self, Path(path), names, n, rules)
 
     def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the n items most like each of some items, and how alike they are, best first.

@@ -115,6 +115,7 @@ class PooledBMF(BooleanTransformer):
     penalties: tuple[int, ...]
     pairs: bool
     candidates: int
+    min_rows: int
     trials: int
     patience: int
     search_rounds: int
@@ -141,6 +142,7 @@ class PooledBMF(BooleanTransformer):
         penalties: tuple[int, ...] = (1, 2, 4),
         pairs: bool = True,
         candidates: int = 1000,
+        min_rows: int = 1,
         trials: int = 8,
         patience: int = 2,
         search_rounds: int = 80,

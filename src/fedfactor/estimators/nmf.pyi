@@ -10,7 +10,7 @@ from fedfactor.estimators._base import FederatedTransformer
 
 class OwnComponents(FederatedTransformer):
     components_private_: Any
-    def _keep(self, result: Run, federation: Federation) -> None: ...
+    def _adopt(self, result: Run, federation: Federation) -> None: ...
 
 class PooledNMF(OwnComponents):
     n_components: int
@@ -43,7 +43,7 @@ class PooledNMF(OwnComponents):
         n_private: int = 0,
         private_penalty: float = 0.1,
         weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows",
-        ridge: float = 0.03,
+        ridge: float = 0.003,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",

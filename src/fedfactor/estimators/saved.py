@@ -156,7 +156,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
 def _read(out: Path) -> tuple[dict[str, Any], Run]:
     V, features = read_components(out)
     record = read_record(out)
-    if record["algorithm"] not in algorithms.__all__:
+    if record["algorithm"] not in dir(algorithms):
         raise DataError(f"{out / 'run.json'}: there is no algorithm {str(record['algorithm'])[:40]!r}.")
     kind = getattr(estimators, record["algorithm"])
     method = kind(**_parameters(kind, record, out))._algorithm()
@@ -207,7 +207,7 @@ def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
 
 def owners_of(run: Run) -> dict[str, Any]:
     """Write what a record says of each owner; in a private run no owner's own error is published."""
-    rows = {name: {"rows": len(kept.U)} for name, kept in run.factors.items()}
+    rows: dict[str, dict[str, Any]] = {name: {"rows": len(kept.U)} for name, kept in run.factors.items()}
     if run.privacy is not None:
         return rows
     for name, score in run.scores.items():

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from html import escape
-from typing import Any
+from typing import Any, cast
 
 from fedfactor.plots.axes import panels
 
@@ -41,7 +41,8 @@ def svg(
     >>> svg(lambda ax: ax.plot([1, 2]), "a line")[:44]
     '<svg role="img" aria-label="a line" viewBox='
     """
-    from matplotlib import cycler, rc_context
+    from matplotlib import rc_context
+    from matplotlib.rcsetup import cycler
 
     style = {
         "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 9,
@@ -50,7 +51,7 @@ def svg(
         "axes.prop_cycle": cycler(color=[_FIRST, _SECOND]), "axes.titlesize": 10, "axes.spines.top": False,
         "axes.spines.right": False, "legend.fontsize": 8, "xtick.labelcolor": _SOFT, "ytick.labelcolor": _INK,
     }  # fmt: skip
-    with rc_context(style):
+    with rc_context(cast("Any", style)):  # the keys are checked by Matplotlib
         ax = panels(1, width=width, height=height)[0]
         draw(ax)
         text = io.StringIO()

@@ -57,7 +57,8 @@ class PooledBMF(Algorithm):
     and `candidates`) and of starts × k × m whole numbers, four bytes each; with a great many columns and components
     fewer starts run side by side. Time: rows × candidates × m / 64 word operations for each component and start.
 
-    What the counts show: a column, a pair of columns or a component that only one row has shows that row's cells. A
+    What the counts show: a column, a pair of columns or a component that only one row has shows that row's cells, to
+    the server, and as a candidate to all owners; ``min_rows=3`` closes the latter. A
     secure sum with its minimums hides single owners, not single rows; noise for rows is refused here, since one row
     with r ones changes r² of the counts, and each of many exchanges would need such noise.
 
@@ -104,6 +105,13 @@ class PooledBMF(Algorithm):
         "ones are counted, then up to three times the most frequent of those that do not go along with any counted so "
         "far. What is lost is a pattern all of whose columns are left out, and pairs.",
         default=1000,
+        at_least=1,
+    )
+    min_rows: int = setting(
+        'For ``"counts"``: columns and pairs of columns that fewer rows share propose nothing, and components that '
+        "fewer rows take are given up, so that no owner receives one single row as a candidate or a component. 1 keeps "
+        "all. The server sees the counts all the same.",
+        default=1,
         at_least=1,
     )
     trials: int = setting(

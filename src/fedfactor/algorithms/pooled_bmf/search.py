@@ -76,6 +76,7 @@ class Sizes(NamedTuple):
     sets: int
     candidates: int
     trials: int
+    min_rows: int
 
     @property
     def starts(self) -> int:
@@ -136,7 +137,7 @@ def sizes_of(algorithm: Any, m: int) -> Sizes:
     sets = min(m, algorithm.candidates, max(50, 2 * MOST_NUMBERS // max(1, m)))
     candidates = min(2 * m, algorithm.candidates, max(50, 2 * MOST_NUMBERS // max(1, octets * len(thresholds))))
     trials = int(max(1, min(algorithm.trials, MOST_NUMBERS // max(1, k * m))))
-    return Sizes(k, m, octets, thresholds, penalties, sets, candidates, trials)
+    return Sizes(k, m, octets, thresholds, penalties, sets, candidates, trials, algorithm.min_rows)
 
 
 def search_messages(size: Sizes) -> dict[type, Spec]:
@@ -243,15 +244,21 @@ def _at(state: Search, stage: int, **changes: Any) -> Search:
 
 def _after_totals(algorithm: Any, size: Sizes, state: Search, up: Totals) -> tuple[Search, Any]:
     share = np.float64(min(1.0, algorithm.sample / max(1, int(up.rows))))
-    columns = first_columns(np.asarray(up.ones), size.sets)
+    columns = first_columns(_enough(up.ones, size), size.sets)
     state = _at(state, SINGLES, ones=up.ones, seen=up.seen, rows=up.rows, share=share, columns=columns)
     if not np.asarray(up.ones).any():
         return _end(size, replace(state, best_wrong=np.int64(0)))
     return state, AskTogether(columns, share)
 
 
+def _enough(counts: Any, size: Sizes) -> np.ndarray:
+    """Take what fewer than ``min_rows`` rows have as something that none has."""
+    counts = np.asarray(counts, np.int64)
+    return np.where(counts >= size.min_rows, counts, 0)
+
+
 def _after_counts(algorithm: Any, size: Sizes, state: Search, up: Together) -> tuple[Search, Any]:
-    together, count = np.asarray(up.together, np.int64), np.asarray(up.count, np.int64)
+    together, count = _enough(up.together, size), _enough(up.count, size)
     observed = np.asarray(state.seen) / max(1, int(state.rows))
     sets, gains = candidate_sets(together, count, observed, size.thresholds)
     if state.sets is not None:
@@ -261,7 +268,7 @@ def _after_counts(algorithm: Any, size: Sizes, state: Search, up: Together) -> t
         # A column that half of another's rows have is in one of the candidates already.
         known = np.asarray(state.known) > 0 if state.known is not None else np.zeros(size.m, bool)
         known |= (2 * together >= np.maximum(count, 1)[:, None]).any(axis=0)
-        columns = first_columns(np.where(known, 0, np.asarray(state.ones)), size.sets)
+        columns = first_columns(np.where(known, 0, _enough(state.ones, size)), size.sets)
         if (columns >= 0).any() and int(state.step) < FURTHER:
             state = replace(state, step=state.step + 1, columns=columns, sets=sets, set_gains=gains)
             return replace(state, known=known.astype(np.uint8)), AskTogether(columns, state.share)
@@ -335,12 +342,20 @@ def _loss(wrong: Any, ones: Any) -> float:
 def _flipped(size: Sizes, state: Search, up: Votes) -> np.ndarray:
     V = from_octets(np.asarray(state.V), size.m)
     parts = zip(V, np.asarray(up.votes), np.asarray(up.both, np.int64), strict=True)
-    return to_octets(np.array([flip_columns(*part) for part in parts]))
+    flipped = np.array([flip_columns(*part) for part in parts])
+    flipped[_rare(size, state, up)] = 0
+    return to_octets(flipped)
 
 
-def _with_best(state: Search, up: Votes) -> Search:
+def _rare(size: Sizes, state: Search, up: Votes) -> np.ndarray:
+    """Find components of each V that some rows take, but fewer than are asked for."""
+    taken = np.diagonal(np.asarray(up.both, np.int64), axis1=1, axis2=2) // np.asarray(state.penalty)[:, None]
+    return (taken < size.min_rows) & (taken > 0)
+
+
+def _with_best(size: Sizes, state: Search, up: Votes) -> Search:
     """Remember the best V of those that were counted without a penalty; in the last stage with U as it will be."""
-    plain = np.asarray(state.penalty) == 1
+    plain = (np.asarray(state.penalty) == 1) & ~_rare(size, state, up).any(axis=1)
     if not plain.any():
         return state
     wrong = np.where(plain, np.asarray(up.wrong)[:, 0 if int(state.stage) == LAST else 1], np.iinfo(np.int64).max)
@@ -358,7 +373,7 @@ def _with_best(state: Search, up: Votes) -> Search:
 
 def _after_descent(algorithm: Any, size: Sizes, state: Search, up: Votes, index: int) -> tuple[Search, Any]:
     """Descend from all starts side by side; after a while only the best go on."""
-    state = _with_best(state, up)
+    state = _with_best(size, state, up)
     step, before = int(state.step) + 1, np.asarray(state.V)
     V, penalty, tag = _flipped(size, state, up), np.array(state.penalty), np.asarray(state.tag)
     wrong, moved = np.asarray(up.wrong)[:, 1], (V != before).any(axis=(1, 2))
@@ -425,7 +440,7 @@ def _after_swaps(size: Sizes, state: Search, up: Swaps) -> tuple[Search, Any]:
 def _after_trials(algorithm: Any, size: Sizes, state: Search, up: Votes, index: int) -> tuple[Search, Any]:
     """Let trials show what they are worth; the best of them is kept if it beats the best V so far."""
     known = int(state.best_tag)
-    state = _with_best(state, up)
+    state = _with_best(size, state, up)
     won = bool(state.won) or int(state.best_tag) != known
     V, step = _flipped(size, state, up), int(state.step) + 1
     moved = (V != np.asarray(state.V)).any(axis=(1, 2))

@@ -175,8 +175,8 @@ class PooledNMF(Algorithm):
     ridge: float = setting(
         "For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of "
         ":math:`\\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up "
-        "elsewhere.",
-        default=0.03,
+        "elsewhere; raise it to 0.03 or 0.1 where rows have fewer observed cells than a few times the rank.",
+        default=0.003,
         at_least=0,
     )
     row_clip: float | None = set_by_privacy(
