@@ -91,7 +91,7 @@ def case(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, Any]]:
     files = write_ratings(folder) if data == "ratings" else write_rows(folder, binary=data == "binary")
     changes = terms(name.split()[0], rounds, **settings)
     if name.endswith("secure"):
-        changes["privacy"] |= {"protect": "secure-sum"}
+        changes["privacy"] |= {"protect": "secure-sum", "allow": ["small-client"]}
     if name.endswith("clipped"):
         changes["privacy"] |= {"links": [{"link": "Clip", "norm": 0.5}]}
     if data == "ratings":

@@ -47,7 +47,7 @@ def factor(home, count):
     line = next(line for line in done.stdout.splitlines() if line.startswith("memory"))
     scale = {"MB": 1.0, "GB": 1e3}
     peaks = [float(value) * scale[unit] for value, unit in re.findall(r"rank \d+ ([\d.]+) (MB|GB)", line)]
-    return peaks, json.loads((home / "out" / "run.json").read_text())["relative_error"]
+    return peaks, json.loads((home / "out" / "shared" / "run.json").read_text())["relative_error"]
 
 
 def claim():

@@ -130,7 +130,7 @@ def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any],
     V = _components(world, run)
 
     def shared() -> None:
-        owners = {name: {"relative_error": score.relative_error} for name, score in run.scores.items()}
+        owners = {name: {"relative_error": score.relative_error} for name, score in run.measured.scores.items()}
         record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": preprocess}
         write_factors(place.out, V, features=run.feature_names, run=record)
         place.clear()
@@ -154,14 +154,14 @@ def _components(world: Collectives, run: Run) -> Any:
 
 
 def _summary(run: Run, out: Path, memory: Sequence[int]) -> str:
-    worst, error = run.worst_client
+    worst, error = run.measured.worst_client
     sent = run.environment["rank_sent_bytes"]
     lines = {
         "algorithm": f"{type(run.algorithm).__name__}, rank {run.V.shape[0]}, seed {run.seed}",
-        "ranks": f"{len(memory)}, {len(run.scores)} owners",
-        "relative error": f"{run.relative_error:.5f} (worst owner {worst}: {error:.5f})",
+        "ranks": f"{len(memory)}, {len(run.measured.scores)} owners",
+        "relative error": f"{run.measured.relative_error:.5f} (worst owner {worst}: {error:.5f})",
         "rounds": f"{run.rounds}, {STATUS[run.status]}",
-        "rank 0 sent": f"{size(sent)} in {duration(run.seconds)}",
+        "rank 0 sent": f"{size(sent)} in {duration(sum(run.measured.seconds))}",
         "memory, most": ", ".join(f"rank {rank} {size(peak)}" for rank, peak in enumerate(memory)),
         "results": f"{out}",
     }
