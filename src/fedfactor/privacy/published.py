@@ -17,8 +17,8 @@ from fedfactor.core.run import OwnersOnly, Run
 __all__ = ["promises", "seal", "split_record"]
 
 COVERED = frozenset(
-    {"format", "algorithm", "settings", "seed", "status", "rounds", "clients", "bytes_up", "bytes_down", "environment", "privacy",
-     "history", "asked", "preprocess", "terms", "run", "finished"}
+    {"format", "algorithm", "settings", "seed", "status", "rounds", "clients", "bytes_up", "bytes_down", "environment",
+     "privacy", "history", "asked", "preprocess", "terms", "run", "finished"}
 )  # fmt: skip
 """Entries of a record that may be published of a run with a promise."""
 
