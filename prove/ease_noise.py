@@ -62,7 +62,10 @@ def claim() -> dict:
             figures[f"{word}, {form}"] = found
             print(word, X.shape, form, found, flush=True)
     best = {
-        word: {key: max(figures[f"{word}, {form}"][key] for form in ("whole", "low rank")) for key in found}
+        word: {
+            key: max(figures[f"{word}, {form}"][key] for form in ("whole", "low rank"))
+            for key in figures[f"{word}, whole"]
+        }
         for word in ("films", "words")
     }
     popular = {word: figures[f"{word}, Popularity"] for word in best}

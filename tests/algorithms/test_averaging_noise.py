@@ -7,7 +7,7 @@ from fedfactor.core.federation import Federation
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.plan import make_plan
 from fedfactor.testing.data import small_data
-from tests.engines.mailroom import InProcessEngine
+from tests.engines.in_process import InProcessEngine
 
 
 def test_parties_go_on_when_noise_makes_cells_of_the_average_negative(tmp_path):

@@ -45,6 +45,17 @@ def test_a_minimum_of_rows_keeps_them_back():
     assert found.figures["sets_received"] > 50
 
 
+def test_a_pattern_of_many_rows_that_one_row_has_in_full_is_not_that_row():
+    X = np.zeros((30, 8))
+    X[:, :6] = 1
+    X[np.arange(1, 30), np.arange(29) % 6] = 0  # each but the first lacks one of six columns
+    heard, data = Listener(), {"a": X[:15], "b": X[15:]}
+    fedfactor.run(PooledBMF(1), data, seed=0, privacy=(heard,))
+    found = row_exposure(heard.rounds, Federation(data))
+    assert found.figures["rows_met"] == 1
+    assert found.verdict == "consistent"
+
+
 def test_a_component_of_few_rows_is_given_up():
     X = np.zeros((60, 12))
     X[:40, :4], X[40:58, 4:8], X[58:, 8:] = 1, 1, 1

@@ -68,6 +68,8 @@ def test_a_group_of_three_users():
         algorithms.FedMF(2),
         algorithms.PooledEASE(),
         algorithms.PooledEASE(3),
+        algorithms.Popularity(),
+        algorithms.Biases(),
     ],
     ids=lambda algorithm: type(algorithm).__name__,
 )

@@ -214,9 +214,9 @@ def test_info_tells_settings_and_privacy(out, named, tmp_path):
     said = " ".join(call("info", out).stdout.split())
     assert "n_components=3" in said
     assert "privacy: none, ε = ∞" in said
-    record = json.loads((out / "run.json").read_text())
+    record = json.loads((out / "shared" / "run.json").read_text())
     record["privacy"] = {"mode": "dp", "epsilon": 2.5, "delta": 1e-5, "unit": "row"}
-    (out / "run.json").write_text(json.dumps(record))
+    (out / "shared" / "run.json").write_text(json.dumps(record))
     assert "ε = 2.5, δ = 1e-05, unit row" in call("info", out).stdout
 
 

@@ -12,7 +12,7 @@ from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.testing import algorithm_checks, engine_checks
 from fedfactor.testing.engines import check_engine_channel, check_engine_rejects
 from fedfactor.testing.probe import Probe
-from tests.engines.mailroom import InProcessEngine
+from tests.engines.in_process import InProcessEngine
 from tests.mpi.launcher import mpiexec, needs_mpi
 
 ENGINES = {

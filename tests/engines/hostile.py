@@ -48,9 +48,9 @@ def _header(change: Callable[[dict[str, Any]], Any]) -> Callable[[bytes], bytes]
 
 def _head(change: Callable[[dict[str, Any]], Any]) -> Callable[[bytes], bytes]:
     def rewrite(header: dict[str, Any]) -> None:
-        head = json.loads(header["__metadata__"]["letter"])
+        head = json.loads(header["__metadata__"]["message"])
         change(head)
-        header["__metadata__"]["letter"] = json.dumps(head)
+        header["__metadata__"]["message"] = json.dumps(head)
 
     return _header(rewrite)
 
@@ -83,7 +83,7 @@ class _Evil:
 def _stray(answer: bytes) -> bytes:
     tree = from_bytes(answer)
     parts = {name: getattr(tree, name) for name in asdict(tree)} | {"smuggled": np.zeros(3)}
-    honest = to_bytes(parts, {"letter": json.dumps(asdict(read_head(answer)))})
+    honest = to_bytes(parts, {"message": json.dumps(asdict(read_head(answer)))})
     size = struct.unpack("<Q", honest[:8])[0]
     header = json.loads(honest[8 : 8 + size])
     original = json.loads(answer[8 : 8 + struct.unpack("<Q", answer[:8])[0]])
@@ -99,7 +99,7 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
     "cut by one byte": lambda a: a[:-1],
     "bytes appended": lambda a: a + b"\0" * 64,
     "header of 2^62 bytes": lambda a: struct.pack("<Q", 1 << 62) + a[8:],
-    "header longer than the letter": lambda a: struct.pack("<Q", len(a)) + a[8:],
+    "header longer than the message": lambda a: struct.pack("<Q", len(a)) + a[8:],
     "header that is no JSON": _header(lambda h: b"{" * 40),
     "header nested 100000 deep": _header(lambda h: b"[" * 100_000),
     "header that is a list": _header(lambda h: [1, 2, 3]),
@@ -123,7 +123,7 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
     "unknown message": _header(lambda h: h["__metadata__"].update(outline='["os:system",{"G":1}]')),
     "outline that fits nothing": _header(lambda h: h["__metadata__"].update(outline='["x",')),
     "no outline": _header(lambda h: h["__metadata__"].pop("outline") and None),
-    "no head": _header(lambda h: h["__metadata__"].pop("letter") and None),
+    "no head": _header(lambda h: h["__metadata__"].pop("message") and None),
     "head with a field too many": _head(lambda h: h.update(sudo=True)),
     "head with a field too few": _head(lambda h: h.pop("run")),
     "head with a huge text": _head(lambda h: h.update(run="x" * 500_000)),

@@ -19,6 +19,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedfactor.algorithms import PooledCF
 from fedfactor.engines.remote.client import REFUSAL
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import certificates, document, keys
@@ -26,6 +27,7 @@ from fedfactor.federation.server import Coordinator
 from fedfactor.federation.trial import Trial
 from fedfactor.privacy import Ledger
 from prove import _flower as real
+from tests.engines.bad_uploads import spoiled
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
 PATIENCE = 600.0
@@ -160,6 +162,29 @@ def test_noise_of_laplace_is_added_by_the_parties_and_counted_by_the_server(tria
     assert said["simulation"] == []
     # Noise of scale 2 on each upload: no draw of it is that of this machine.
     assert real.largest_difference(real.factors(trial), real.local(files, trial).factors) > 1e-3
+
+
+def test_bad_uploads_are_left_out_and_named_as_on_the_local_engine(trial, tmp_path, monkeypatch):
+    """Two parties whose software sends NaN, or sums that no ratings can give: same record, same bits."""
+    files = real.write_ratings(tmp_path)
+    (tmp_path / "sitecustomize.py").write_text(
+        "from fedfactor.algorithms import PooledCF\n"
+        "from tests.engines.bad_uploads import spoiled\n"
+        "PooledCF.client_step = spoiled(PooledCF.client_step)\n"
+    )
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)  # of the parties only: this process has begun
+        changes = real.terms("PooledCF", 5, {"minimum": 1}, tol=0.0)
+        real.everybody_joins(trial, files, changes | {"preprocess": {"missing_values": "unstored"}})
+    trial.coordinator.start(again=True)
+    status = trial.coordinator.wait(PATIENCE)
+    assert status["state"] == "finished", status
+    monkeypatch.setattr(PooledCF, "client_step", spoiled(PooledCF.client_step))
+    run = real.local(files, trial)
+    wanted = [(list(record.participants), list(record.rejected)) for record in run.history]
+    assert [rejected for _, rejected in wanted] == [[], ["south"], ["west"], ["south", "west"], []]
+    assert [(record["participants"], record["rejected"]) for record in real.history(trial)] == wanted
+    assert real.largest_difference(real.factors(trial), run.factors) == 0.0
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -1,4 +1,4 @@
-"""What stands between Flower and our letters, without starting any of its processes."""
+"""What stands between Flower and our messages, without starting any of its processes."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_long_requests_are_cut_off():
     assert asyncio.run(ask([], [piece] * 2)) == ([200], 16 << 20)
 
 
-def test_records_that_are_no_letter_are_rejected():
+def test_records_that_are_no_message_are_rejected():
     assert from_record(to_record(b"abc")) == b"abc"
     array = Array(dtype="uint8", shape=(3,), stype="safetensors", data=b"abc")
     for content in (
@@ -222,17 +222,17 @@ def test_records_that_are_no_letter_are_rejected():
         from_record(to_record(b"abc"), limit=2)
 
 
-def test_a_record_that_is_no_letter_is_answered_with_a_refusal(tmp_path, monkeypatch):
+def test_a_record_that_is_no_message_is_answered_with_a_refusal(tmp_path, monkeypatch):
     """Without an answer a SuperNode waits for ever."""
     trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 1))
-    seat = Member(trial.toml, trial.root / "north.key", trial.folder("north")).sign_up(trial.files["north"])
+    store = Member(trial.toml, trial.root / "north.key", trial.folder("north")).sign_up(trial.files["north"])
     for number in ("_run_id", "_node_id", "_task_id"):  # as in a process that Flower started
         monkeypatch.setattr(TaskIdentity, number, 1)
     message = Message(RecordDict({"odd": ConfigRecord({"x": 1})}), 7, MessageType.QUERY)
     message.metadata.__dict__["_message_id"] = "1"
-    told = read_head(from_record(answer(RemoteClient(seat), message).content))
+    told = read_head(from_record(answer(RemoteClient(store), message).content))
     assert told.kind == "refusal"
-    assert seat.sent()[-1]["kind"] == "refusal"
+    assert store.sent()[-1]["kind"] == "refusal"
 
 
 def test_a_message_whose_sender_died_is_given_up_in_time(monkeypatch):
@@ -297,11 +297,11 @@ def test_a_killed_node_comes_back_in_its_own_name_and_a_new_one_does_not_push_in
 def test_one_party_takes_part_once(tmp_path):
     trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 1))
     member = Member(trial.toml, trial.root / "north.key", trial.folder("north"))
-    seat = member.sign_up(trial.files["north"])
+    store = member.sign_up(trial.files["north"])
     with (trial.folder("north") / "join.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="End that fedfactor join first"):
-            member.join(seat)
+            member.join(store)
 
 
 def test_telemetry_is_off_unless_the_user_turns_it_on(monkeypatch):

@@ -11,7 +11,7 @@ from fedfactor.core.errors import ProtocolError
 from fedfactor.engines.remote.exchange import Arrival
 from fedfactor.engines.remote.message import read_head, unseal
 from tests.engines.hostile import KINDS
-from tests.engines.mailroom import Office
+from tests.engines.in_process import Office
 
 rng = np.random.default_rng(0)
 OWNERS = {name: rng.random((20, 12)) for name in ("north", "south", "west")}

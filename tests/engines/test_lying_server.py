@@ -18,7 +18,7 @@ from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import NotEnough
 from fedfactor.engines.remote.message import Head, read_head, seal
 from fedfactor.engines.remote.secure_sum import Begin, Counts
-from tests.engines.mailroom import TERMS, Office
+from tests.engines.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")
 rng = np.random.default_rng(0)
@@ -32,7 +32,7 @@ def office(folder, owners=OWNERS, algorithm=ALGORITHM, **more):
     return Office(folder, algorithm, owners, rounds=4, protect="secure-sum", report_score=False, **more)
 
 
-def letter(kind, down, index=0, run="r1", session=0):
+def message(kind, down, index=0, run="r1", session=0):
     return seal(Head(kind, run, index, "north", TERMS, session=session), down)
 
 
@@ -61,11 +61,11 @@ def answers(folder, rows):
     for number, (kind, down) in enumerate(battery()):
         clerk = RemoteClient(ClientFolder(folder / "north"))
         if kind == "step":
-            clerk.answer(letter("survey", Counts(np.full(10, 100.0), np.full(10, 3.0)), 1, f"r{number}"))
-        data = clerk.answer(letter(kind, down, 2 if kind == "step" else 1, f"r{number}"))
+            clerk.answer(message("survey", Counts(np.full(10, 100.0), np.full(10, 3.0)), 1, f"r{number}"))
+        data = clerk.answer(message(kind, down, 2 if kind == "step" else 1, f"r{number}"))
         head = read_head(data)
         seen.append((head.kind, head.reason, len(data)))
-        begun = read_head(clerk.answer(letter("sum", Begin(np.float64(kind == "survey")), head.index, head.run, 7)))
+        begun = read_head(clerk.answer(message("sum", Begin(np.float64(kind == "survey")), head.index, head.run, 7)))
         seen.append((begun.kind, begun.reason))
     return seen
 
@@ -106,7 +106,7 @@ def test_a_failure_on_protected_rows_is_the_last_word_of_its_run(tmp_path, monke
     down = factor(np.eye(10)[:2])
     for index in range(4):
         clerk = RemoteClient(ClientFolder(tmp_path / "north"))
-        assert read_head(clerk.answer(letter("step", down, index, run))).reason == REFUSAL
+        assert read_head(clerk.answer(message("step", down, index, run))).reason == REFUSAL
     assert len(calls) == before  # rows were not touched again
 
 
@@ -124,10 +124,10 @@ def test_a_V_that_no_honest_server_sends_is_refused_before_rows_are_touched(tmp_
     made = office(tmp_path) if protect != "none" else Office(tmp_path, ALGORITHM, OWNERS)
     clerk = made.clerks["north"]
     if protect != "none":
-        clerk.answer(letter("survey", Counts(np.full(10, 100.0), np.full(10, 3.0)), 1))
+        clerk.answer(message("survey", Counts(np.full(10, 100.0), np.full(10, 3.0)), 1))
     touched = []
     monkeypatch.setattr("fedfactor.engines.client.begin", lambda *_: touched.append(1))
-    answer = read_head(clerk.answer(letter("step", factor(REFUSED[name]))))
+    answer = read_head(clerk.answer(message("step", factor(REFUSED[name]))))
     assert (answer.kind, answer.reason) == ("refusal", REFUSAL)
     assert "no honest server sends this" in ClientFolder(tmp_path / "north").sent()[-1]["reason"]
     assert not touched
@@ -190,9 +190,9 @@ def test_runs_and_rounds_are_counted_at_the_party(tmp_path):
         (tmp_path / name / "state.safetensors").unlink()
     with pytest.raises(NotEnough, match=REFUSAL):
         again(made, tmp_path)
-    seat = ClientFolder(tmp_path / "north")
-    assert "2 runs were agreed on" in seat.sent()[-1]["reason"]
-    assert "0 of 2 runs" in seat.left()
+    store = ClientFolder(tmp_path / "north")
+    assert "2 runs were agreed on" in store.sent()[-1]["reason"]
+    assert "0 of 2 runs" in store.left()
 
 
 def test_rounds_are_counted_over_all_runs_and_the_same_question_once(tmp_path):
@@ -247,19 +247,19 @@ def test_a_flipped_bit_in_a_partys_files_is_never_used(tmp_path, file):
     """Of 500 single flips in the state 401 were used in silence, in the rows 489."""
     made = office(tmp_path)
     made.server(dropouts="wait").run()
-    path, letter_of = tmp_path / "north" / file, made.post.letters[-1][1]
+    path, message_of = tmp_path / "north" / file, made.post.messages[-1][1]
     data, flips = path.read_bytes(), np.random.default_rng(1)
-    question = replace(read_head(letter_of), client="north", run="another")
+    question = replace(read_head(message_of), client="north", run="another")
     down = factor(np.eye(10)[:2])
     for _ in range(120):
         bit = int(flips.integers(8 * len(data)))
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        seat = ClientFolder(tmp_path / "north")
-        answer = RemoteClient(seat).answer(seal(replace(question, kind="step", index=0), down))
+        store = ClientFolder(tmp_path / "north")
+        answer = RemoteClient(store).answer(seal(replace(question, kind="step", index=0), down))
         assert read_head(answer).kind == "refusal", bit
-        assert "its checksum is wrong" in seat.sent()[-1]["reason"]
+        assert "its checksum is wrong" in store.sent()[-1]["reason"]
     path.write_bytes(data)
     assert from_bytes(RemoteClient(ClientFolder(tmp_path / "north")).answer(
         seal(replace(question, kind="step", index=0), down))) is not None  # fmt: skip

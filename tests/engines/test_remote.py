@@ -16,7 +16,7 @@ from fedfactor.engines.remote.client import REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.message import Head, read_head, seal
-from tests.engines.mailroom import TERMS, Office
+from tests.engines.in_process import TERMS, Office
 
 rng = np.random.default_rng(0)
 X = rng.gamma(0.5, 1.0, (70, 4)) @ rng.gamma(0.6, 1.0, (4, 12))
@@ -46,7 +46,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_letters_give_the_bits_of_the_local_engine(tmp_path, name):
+def test_messages_give_the_bits_of_the_local_engine(tmp_path, name):
     algorithm, owners = CASES[name]
     office = Office(tmp_path, algorithm, owners, rounds=4)
     outcome = office.server().run()
@@ -84,11 +84,11 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("when", range(1, 8))
-def test_a_server_killed_at_any_letter_goes_on_with_the_same_bits(tmp_path, when):
+def test_a_server_killed_at_any_message_goes_on_with_the_same_bits(tmp_path, when):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
 
     def tamper(name, answer):
-        if len(office.post.letters) == 2 * when:
+        if len(office.post.messages) == 2 * when:
             raise Killed
         return [Arrival(name, answer)]
 
@@ -196,12 +196,12 @@ def test_a_client_refuses_other_terms_another_name_and_a_stale_round(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
     office.server().run()
     clerk = office.clerks["north"]
-    name, letter = office.post.letters[0]
-    head = read_head(letter)
+    name, message = office.post.messages[0]
+    head = read_head(message)
     assert name == "north"
     for change, said in (
         ({"terms": "0" * 64}, "not the one this party signed up for"),
-        ({"client": "south"}, "the letter is for 'south'"),
+        ({"client": "south"}, "the message is for 'south'"),
         ({"index": 99}, "3 were agreed"),
         ({}, "is stale"),
     ):
@@ -317,7 +317,7 @@ def test_an_asynchronous_run_is_its_replay(tmp_path, killed):
             raise Killed
         if (
             name == "west" and read_head(answer).kind == "step"
-        ):  # slow: each answer comes with the next letter of others
+        ):  # slow: each answer comes with the next message of others
             held.append(Arrival(name, answer))
             return []
         late, held[:] = list(held), []

@@ -1,4 +1,4 @@
-"""Secure sums over letters."""
+"""Secure sums over messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.message import Head, read_head, seal
 from fedfactor.privacy.sum_phases import Begin, Keys, Masked, Signatures
-from tests.engines.mailroom import TERMS, Office
+from tests.engines.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")
 rng = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def test_a_server_killed_in_the_middle_of_a_sum_goes_on_with_the_same_bits(tmp_p
         made = office(tmp_path / str(when))
 
         def tamper(name, answer, made=made, when=when):
-            if len(made.post.letters) == when:
+            if len(made.post.messages) == when:
                 raise KeyboardInterrupt
             return [Arrival(name, answer)]
 
@@ -200,10 +200,10 @@ def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
     made = office(tmp_path)
     made.server(dropouts="wait").run()
     clerk = made.clerks["north"]
-    letter = next(data for name, data in made.post.letters if name == "north" and read_head(data).kind == "step")
+    message = next(data for name, data in made.post.messages if name == "north" and read_head(data).kind == "step")
     for session in (0, 12345):
         plain = Head("step", f"run {session}", 0, "north", TERMS, session=session)
-        assert type(from_bytes(clerk.answer(seal(plain, from_bytes(letter))))).__name__ == "Ready"
+        assert type(from_bytes(clerk.answer(seal(plain, from_bytes(message))))).__name__ == "Ready"
     for down in (Begin(np.float64(0)), Begin(np.float64(1)), Signatures(np.zeros((3, 64), np.uint8))):
         answer = read_head(clerk.answer(seal(Head("sum", "no run", 0, "north", TERMS, session=7), down)))
         assert answer.kind == "refusal"
@@ -212,10 +212,10 @@ def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
 def test_a_party_that_lost_its_folder_refuses_until_columns_are_counted_again(tmp_path):
     made = office(tmp_path)
     made.server(dropouts="wait").run()
-    letter = next(data for name, data in made.post.letters if name == "north" and read_head(data).kind == "step")
+    message = next(data for name, data in made.post.messages if name == "north" and read_head(data).kind == "step")
     for name in ("state.safetensors", COLUMNS):
         (tmp_path / "north" / name).unlink()
-    answer = read_head(RemoteClient(ClientFolder(tmp_path / "north")).answer(letter))
+    answer = read_head(RemoteClient(ClientFolder(tmp_path / "north")).answer(message))
     assert answer.kind == "refusal"
     assert "the columns were never agreed on" in reasons(tmp_path, "north")
 

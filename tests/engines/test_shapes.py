@@ -1,4 +1,4 @@
-"""Uploads whose shapes follow from the question, over letters with a secure sum."""
+"""Uploads whose shapes follow from the question, over messages with a secure sum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedfactor.algorithms import PooledCF
 from fedfactor.core.wire import Leaf
 from fedfactor.engines.remote.exchange import NotEnough
 from fedfactor.engines.remote.secure_sum import Ready, empty_upload
-from tests.engines.mailroom import Office
+from tests.engines.in_process import Office
 
 pytest.importorskip("cryptography")
 rng = np.random.default_rng(0)

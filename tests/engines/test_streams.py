@@ -12,7 +12,7 @@ import fedfactor
 from fedfactor.core.errors import ProtocolError
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.engines.remote.exchange import Arrival
-from tests.engines.mailroom import Office
+from tests.engines.in_process import Office
 from tests.engines.naughty_clients import BadStream, OnlyNaN
 from tests.mpi.launcher import mpiexec, needs_mpi
 

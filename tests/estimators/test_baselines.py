@@ -97,6 +97,19 @@ def test_lists_of_one_owner_and_of_users_with_little_left(data, tmp_path):
     assert np.isfinite(found["score"]).all()
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_blocks_of_users_with_nothing_left_are_skipped(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(_list_file, "USERS", 2)
+    cells = [(user, item) for user in range(2) for item in "ab"] + [(user, "a") for user in (2, 3)]
+    model = Popularity(random_state=0).fit(pd.DataFrame(cells, columns=["user", "item"]))
+    read = pd.read_csv if suffix == "csv" else pd.read_parquet
+    path = tmp_path / f"lists.{suffix}"
+    assert model.recommend_to(path, n=2) == 2
+    assert read(path)["user"].tolist() == [2, 3]
+    assert model.recommend_to(path, n=1, without=["a", "b"]) == 0
+    assert len(read(path)) == 0
+
+
 def test_a_file_of_another_kind_is_refused_and_leaves_nothing(data, tmp_path):
     model = Popularity(n_clients=3, random_state=0).fit(data[0])
     with pytest.raises(DataError, match=r"\.csv or \.parquet"):

@@ -70,7 +70,8 @@ def _class(cls: type, node: ast.ClassDef) -> str:
     if made:
         lines.append(f"    def __init__({', '.join(['self', *_parameters(declared)])}) -> None: ...")
     for method in node.body:
-        if isinstance(method, ast.FunctionDef):
+        # Private methods are nobody's to call, and would make a stub of every change within.
+        if isinstance(method, ast.FunctionDef) and (method.name == "__init__" or not method.name.startswith("_")):
             plain = ast.FunctionDef(
                 method.name, method.args, [ast.Expr(ast.Constant(...))], method.decorator_list, method.returns
             )

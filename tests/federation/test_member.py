@@ -37,21 +37,21 @@ def test_a_party_is_known_by_its_key(trial, tmp_path):
 
 
 def test_signing_up_again_keeps_the_state_and_other_terms_or_rows_are_refused(trial):
-    seat = member(trial).sign_up(trial.files["north"])
-    (seat.folder / "state.safetensors").write_bytes(b"kept")
+    store = member(trial).sign_up(trial.files["north"])
+    (store.folder / "state.safetensors").write_bytes(b"kept")
     member(trial).sign_up(trial.files["north"])
-    assert (seat.folder / "state.safetensors").read_bytes() == b"kept"
+    assert (store.folder / "state.safetensors").read_bytes() == b"kept"
     with pytest.raises(DataError, match="is not the file"):
         member(trial).sign_up(trial.files["south"])
     content = {**trial.terms.content, "algorithm": {**trial.terms.content["algorithm"], "n_components": 4}}
     document.save(trial.toml, content)
     with pytest.raises(TermsError, match="n_components: 3 became 4"):
         member(trial).sign_up(trial.files["north"])
-    assert (seat.folder / "state.safetensors").exists()
-    (seat.folder / COLUMNS).write_bytes(b"of other terms")
+    assert (store.folder / "state.safetensors").exists()
+    (store.folder / COLUMNS).write_bytes(b"of other terms")
     member(trial).sign_up(trial.files["north"], accept_changes=True)
-    assert not (seat.folder / "state.safetensors").exists()
-    assert not (seat.folder / COLUMNS).exists()
+    assert not (store.folder / "state.safetensors").exists()
+    assert not (store.folder / COLUMNS).exists()
 
 
 def test_privacy_terms_that_changed_are_refused_too(trial):
@@ -63,12 +63,12 @@ def test_privacy_terms_that_changed_are_refused_too(trial):
 
 
 def test_a_party_keeps_its_things_to_itself(trial):
-    seat = member(trial).sign_up(trial.files["north"])
-    for path in (seat.folder, seat.folder / "data"):
+    store = member(trial).sign_up(trial.files["north"])
+    for path in (store.folder, store.folder / "data"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    for path in (seat.folder / "data" / "X.npy", trial.root / "north.key", trial.root / "server" / "ca.key"):
+    for path in (store.folder / "data" / "X.npy", trial.root / "north.key", trial.root / "server" / "ca.key"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert isinstance(seat.shard.X, np.memmap)
+    assert isinstance(store.shard.X, np.memmap)
 
 
 def test_a_key_is_never_overwritten(tmp_path):
@@ -125,11 +125,11 @@ def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
 def test_results_and_status_of_a_party(trial, tmp_path):
     from fedfactor.engines.remote.client import RemoteClient
     from fedfactor.engines.remote.server import Server
-    from tests.engines.mailroom import Mailroom
+    from tests.engines.in_process import InProcessTransport
 
-    seats = {name: member(trial, name).sign_up(file) for name, file in trial.files.items()}
+    stores = {name: member(trial, name).sign_up(file) for name, file in trial.files.items()}
     trial.coordinator.prepare = lambda: None
-    post = Mailroom({name: RemoteClient(seat) for name, seat in seats.items()})
+    post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})
     Server(trial.coordinator.folder, trial.terms.agreement(), trial.terms.policy(), post).run()
     with pytest.raises(DataError, match="no run to stop"):
         trial.coordinator.stop()

@@ -19,7 +19,7 @@ from fedfactor.engines.remote.server import Server
 from fedfactor.federation.member import Member
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
-from tests.engines.mailroom import Clock, Mailroom
+from tests.engines.in_process import Clock, InProcessTransport
 
 pytest.importorskip("cryptography")
 
@@ -48,15 +48,15 @@ def test_transform_does_what_the_federation_did(tmp_path, parties, steps):
     assert "patient_id" not in trial.terms.features
     clerks = {}
     for name, file in parties.items():
-        seat = Member(trial.toml, trial.root / f"{name}.key", trial.folder(name)).sign_up(file)
-        clerks[name] = RemoteClient(seat)
+        store = Member(trial.toml, trial.root / f"{name}.key", trial.folder(name)).sign_up(file)
+        clerks[name] = RemoteClient(store)
     trial.coordinator.prepare()
     clock = Clock()
     server = Server(
         trial.root / "server",
         trial.terms.agreement(),
         trial.terms.policy(),
-        Mailroom(clerks),
+        InProcessTransport(clerks),
         clock=clock,
         sleep=clock.sleep,
     )

@@ -21,7 +21,7 @@ from fedfactor.federation.trial import Trial
 from fedfactor.federation.vouching import read_public, strangers, vouch, vouchers
 from fedfactor.privacy.flat_upload import flatten
 from prove import _flower as real
-from tests.engines.mailroom import Mailroom
+from tests.engines.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 run = CliRunner().invoke
@@ -54,18 +54,18 @@ def mount(trial, tmp_path, **confirmed):
     toml = false_registry(trial, tmp_path)
     zero = np.load(trial.files["south"])
     np.savez(tmp_path / "zero.npz", X=np.full_like(zero["X"], 1e-12), features=zero["features"])
-    seats = {"north": member(trial, toml=toml).sign_up(trial.files["north"], **confirmed)}
+    stores = {"north": member(trial, toml=toml).sign_up(trial.files["north"], **confirmed)}
     for name in ("south", "west"):
         eve = Member(toml, tmp_path / f"eve {name}.key", tmp_path / f"eve {name}")
-        seats[name] = eve.sign_up(tmp_path / "zero.npz", confirmed=True)
+        stores[name] = eve.sign_up(tmp_path / "zero.npz", confirmed=True)
     sums, mine = [], []
-    post = Mailroom({name: RemoteClient(seat) for name, seat in seats.items()})
+    post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})
     server = Server(tmp_path / "eve", Terms.read(toml).agreement(), Terms.read(toml).policy(), post)
     step = type(server.algorithm).server_step
 
     def spied(self, state, up, at):
         sums.append(up)
-        mine.append(seats["north"].load().up)
+        mine.append(stores["north"].load().up)
         return step(self, state, up, at)
 
     type(server.algorithm).server_step = spied
@@ -93,14 +93,14 @@ def test_words_of_a_false_registry_are_others(trial, tmp_path):
     honest = terms_words(trial.terms.fingerprint)  # what south reads aloud
     assert not same_words(honest, terms_words(false.fingerprint))
     join = ["join", str(tmp_path / "north.toml"), "--data", str(trial.files["north"]), "--folder",
-            str(tmp_path / "seat"), "--key", str(trial.root / "north.key"), "--yes"]  # fmt: skip
+            str(tmp_path / "store"), "--key", str(trial.root / "north.key"), "--yes"]  # fmt: skip
     said = run(app, [*join, "--fingerprint", honest])
     assert said.exit_code == 2
     assert "Somebody holds another one" in said.output
     said = run(app, join)  # no terminal, no words: --yes is no answer to that question
     assert said.exit_code == 2
     assert "--fingerprint" in said.output
-    assert not (tmp_path / "seat").exists()
+    assert not (tmp_path / "store").exists()
 
 
 def test_words_hang_on_every_key_name_and_term(trial):
@@ -186,8 +186,8 @@ def test_vouching_on_the_command_line(trial, tmp_path, monkeypatch):
 
 
 def test_a_run_after_the_words_were_compared(trial, tmp_path):
-    seats = {n: member(trial, n).sign_up(f, confirmed=True) for n, f in trial.files.items()}
-    post = Mailroom({name: RemoteClient(seat) for name, seat in seats.items()})
+    stores = {n: member(trial, n).sign_up(f, confirmed=True) for n, f in trial.files.items()}
+    post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})
     Server(tmp_path / "server", trial.terms.agreement(), trial.terms.policy(), post).run()
     result = from_bytes((trial.folder("west") / "result" / "factors.safetensors").read_bytes())
     assert result["factors"].V.shape == (3, 12)

@@ -22,7 +22,7 @@ from fedfactor.privacy.plan import make_plan
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import apart
 from fedfactor.testing.probe import Probe
-from tests.engines.mailroom import InProcessEngine
+from tests.engines.in_process import InProcessEngine
 
 SITE = Site("north", Round(0, 0), 3, None)
 

@@ -29,9 +29,11 @@ def row_exposure(rounds: Sequence[tuple[Any, Any, Any]], federation: Federation)
     Returns
     -------
     Finding
-        ``rows_published``: rows of two ones or more that nobody shares, and that some received set equals though no
-        other row has all of its columns; ``rows`` of that kind in all. For the server ``counts_of_one``: the share of
-        the co-occurrence counts above zero that speak of one single row.
+        ``rows``: rows of two ones or more such that no other row has all of their columns. ``rows_met``: of these, how
+        many some received set equals. ``rows_published``: of these, those that only the row itself can have proposed:
+        none of its columns shares each of the others with a second row. (The rest are patterns of many rows that one
+        row happens to have in full.) For the server ``counts_of_one``: the share of the co-occurrence counts above
+        zero that speak of one single row.
     """
     sets: set[bytes] = set()
     counts, single = 0, 0
@@ -48,15 +50,19 @@ def row_exposure(rounds: Sequence[tuple[Any, Any, Any]], federation: Federation)
     X = scipy.sparse.csr_array(((X.data != 0).astype(np.int32), X.indices, X.indptr), shape=X.shape)
     X.eliminate_zeros()
     long = np.flatnonzero(np.diff(X.indptr) >= 2)
-    alone, published = 0, 0
+    alone, met, published = 0, 0, 0
     for row in long:
         cells = X[[row]].toarray().ravel()
         if int((X @ cells == cells.sum()).sum()) > 1:  # others have these columns too
             continue
         alone += 1
-        published += np.packbits(cells.astype(bool), bitorder="little").tobytes() in sets
+        if np.packbits(cells.astype(bool), bitorder="little").tobytes() in sets:
+            met += 1
+            mine = X[:, np.flatnonzero(cells)]
+            published += int((mine.T @ mine).toarray().min(axis=1).max() < 2)
     figures = {
         "rows": alone,
+        "rows_met": met,
         "rows_published": published,
         "sets_received": len(sets),
         "counts_of_one": single / max(1, counts),

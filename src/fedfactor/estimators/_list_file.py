@@ -49,6 +49,8 @@ def _blocks(model: Any, names: list[str], n: int, rules: dict[str, Any]) -> Iter
             items, scores = table.recommend(users, n, **rules)
             there = np.isfinite(scores)  # a user with fewer items left has a shorter list
             who, rank = np.nonzero(there)
+            if not len(who):  # nothing is left for any of them
+                continue
             columns = (users[who], rank + 1, items[there], scores[there], np.full(len(who), name))
             yield dict(zip(COLUMNS, columns, strict=True))
 
@@ -69,6 +71,7 @@ def _write_parquet(path: Path, blocks: Iterator[dict[str, np.ndarray]]) -> int:
     import pyarrow.parquet as pq
 
     total, writer = 0, None
+    pq.write_table(pa.table({name: pa.array([], pa.string()) for name in COLUMNS}), path)  # stays if no list has items
     try:
         for block in blocks:
             table = pa.table({name: pa.array(column.tolist()) for name, column in block.items()})

@@ -258,7 +258,6 @@ class ELBMF(SeededSolver):
         binarize: float | None = None,
         random_state: Any = None,
     ) -> None: ...
-    def _options(self) -> dict[str, Any]: ...
 
 class ZhangBMF(SeededSolver):
     lam: float

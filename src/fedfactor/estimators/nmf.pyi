@@ -2,15 +2,11 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.run import Run
-from fedfactor.core.tree import Array
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
 
 class OwnComponents(FederatedTransformer):
     components_private_: Any
-    def _adopt(self, result: Run, federation: Federation) -> None: ...
 
 class PooledNMF(OwnComponents):
     n_components: int
@@ -52,7 +48,6 @@ class PooledNMF(OwnComponents):
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
-    def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]: ...
 
 class FedAvgNMF(FederatedTransformer):
     n_components: int

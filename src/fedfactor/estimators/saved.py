@@ -46,8 +46,8 @@ def save(estimator: Any, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     estimator : fitted estimator
         A factorization or a recommender.
     folder : path
-        Made if missing. What may be published lies at its top; ``private/`` holds every owner's own part, readable by
-        its writer only.
+        Made if missing. What may be published lies in ``shared/``; ``private/`` holds every owner's own part, readable
+        by its writer only.
     overwrite : bool, default=False
         Whether results that lie there may be replaced.
 

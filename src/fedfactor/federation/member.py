@@ -158,15 +158,15 @@ class Member:
             if Identity(secret).public.hex() != agreement.registry[self.name]:
                 raise TermsError(f"[parties.{self.name}] sign is not the signing key of {self.key}.")
             write_atomic(self.folder / "identity.key", secret)
-        seat = ClientFolder.make(self.folder, agreement, shard)
+        store = ClientFolder.make(self.folder, agreement, shard)
         write_atomic(self.folder / ROW_IDS, json.dumps(shard.row_ids).encode())
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source, "known": known}).encode())
-        return seat
+        return store
 
     def join(
-        self, seat: ClientFolder, *, poll: float = 0.5, stop: threading.Event | None = None, patience: float = 60.0
+        self, store: ClientFolder, *, poll: float = 0.5, stop: threading.Event | None = None, patience: float = 60.0
     ) -> None:
-        """Serve letters until stopped; raises with a plain reason when the server turns this party away."""
+        """Serve messages until stopped; raises with a plain reason when the server turns this party away."""
         children.need_flower()
         try:
             from fedfactor.engines.flower.client_process import ClientProcess
@@ -182,7 +182,7 @@ class Member:
                     self._await(port, time.monotonic() + 180.0)
                     node = self.node
                     assert node is not None
-                    if not ClientProcess(RemoteClient(seat), f"127.0.0.1:{port}", secret).serve(_while(node, stop)):
+                    if not ClientProcess(RemoteClient(store), f"127.0.0.1:{port}", secret).serve(_while(node, stop)):
                         self.close()  # it waits for an answer that will not come: begin with a fresh one
                         continue
                     if stop.is_set():

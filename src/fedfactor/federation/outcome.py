@@ -38,9 +38,9 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
 
 def client_status(folder: Path) -> dict[str, Any]:
     """Tell what one client has answered and sent so far."""
-    seat = ClientFolder(folder)
-    sent = seat.sent()
-    mine = seat.agreement
+    store = ClientFolder(folder)
+    sent = store.sent()
+    mine = store.agreement
     last = sent[-1] if sent else None
     refused = [line for line in sent if line["kind"] == "refusal"]
     return {
@@ -54,7 +54,7 @@ def client_status(folder: Path) -> dict[str, Any]:
         "asked_again": sum(line["again"] for line in sent),
         "refused": len(refused),
         "last_refusal": refused[-1].get("reason", "") if refused else "",
-        "left": seat.left().removeprefix("Left").strip(),
+        "left": store.left().removeprefix("Left").strip(),
         "result": (folder / "result" / "factors.safetensors").exists(),
     }
 

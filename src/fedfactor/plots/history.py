@@ -52,6 +52,7 @@ def plot_history(runs: Runs, baseline: float | None = None, *, metric: str = "re
         ax.plot(range(1, len(line) + 1), line, label=label)
     if baseline is not None:
         ax.axhline(baseline, color="0.5", linestyle="--", label="all rows in one place")
+    ax.xaxis.get_major_locator().set_params(integer=True)  # there is no round 1.5
     ax.set(xlabel="round", ylabel=metric.replace("_", " "))
     ax.legend(frameon=False)
     return ax

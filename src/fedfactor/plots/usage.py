@@ -88,7 +88,7 @@ def plot_usage(factors: Run | Mapping[str, Any], *, most: int = 40, ax: Any = No
     k = shares.shape[1]
     ax.set_xticks(range(0, k, max(1, k // 20)))
     ax.set(xlabel="component", ylabel="owner")
-    ax.figure.colorbar(picture, ax=ax, label="share of the owner's weight")
+    ax.figure.colorbar(picture, ax=ax, fraction=0.05, label="share of the owner's weight")
     return ax
 
 

@@ -33,7 +33,7 @@ def link_of(entry: Mapping[str, Any]) -> Transform:
     """
     settings = dict(entry)
     name = settings.pop("link", None)
-    kind = getattr(fedfactor.privacy, name) if name in fedfactor.privacy.__all__ else None
+    kind = getattr(fedfactor.privacy, name) if name in dir(fedfactor.privacy) else None
     if not isinstance(kind, type) or not issubclass(kind, Transform) or not is_dataclass(kind):
         raise ValueError(f"there is no link {name!r} in fedfactor.privacy.")
     known = {field.name: field for field in fields(kind)}

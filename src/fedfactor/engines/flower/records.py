@@ -26,9 +26,9 @@ def from_record(content: Any, limit: int | None = None) -> bytes:
         data: Any = array.data
         right = len(records) == 1 and len(record) == 1 and name == key == MESSAGE and array.stype == STYPE
     except (AttributeError, IndexError, StopIteration, TypeError, ValueError):
-        raise ProtocolError("A Flower message came without a letter in it. It was rejected.") from None
+        raise ProtocolError("A Flower message came without one of ours in it. It was rejected.") from None
     if not right or not isinstance(data, bytes):
-        raise ProtocolError("A Flower message came with other records than one letter. It was rejected.")
+        raise ProtocolError("A Flower message came with other records than one. It was rejected.")
     if limit is not None and len(data) > limit:
-        raise ProtocolError(f"A letter of {len(data)} bytes came where {limit} can be right. It was rejected.")
+        raise ProtocolError(f"A message of {len(data)} bytes came where {limit} can be right. It was rejected.")
     return data

@@ -1,9 +1,10 @@
 """Run Flower's SuperLink as a child, with a gate in front of it.
 
-One port carries three things: letters of nodes (signed with registered keys), control (start a run, register a key) and
-the server app's own traffic. Only the first is for other machines; the gate lets the others in from this machine alone,
-because Flower asks nobody who they are before it runs what they submit. Letters of nodes are let in when a registered
-key has signed them, which the gate finds out from the head of a request: of what others send, no body is read.
+One port carries three things: messages of nodes (signed with registered keys), control (start a run, register a key)
+and the server app's own traffic. Only the first is for other machines; the gate lets the others in from this machine
+alone, because Flower asks nobody who they are before it runs what they submit. Messages of nodes are let in when a
+registered key has signed them, which the gate finds out from the head of a request: of what others send, no body is
+read.
 """
 
 from __future__ import annotations

@@ -82,5 +82,5 @@ class FlowerTransport:
             try:
                 arrivals.append(Arrival(name, from_record(message.content)))
             except ProtocolError:
-                arrivals.append(Arrival(name, b"no letter"))
+                arrivals.append(Arrival(name, b"no message"))
         return arrivals

@@ -1,7 +1,7 @@
-"""What answers letters at a client: checks them, takes the step, keeps state and answer, writes down what is sent.
+"""What answers messages at a client: checks them, takes the step, keeps state and answer, writes down what is sent.
 
-The same for a process that lives for one letter and for one that stays. A letter that was answered before gets the same
-bytes again, so a server may ask as often as it likes: no step is taken twice, and no noise is drawn twice.
+The same for a process that lives for one message and for one that stays. A message that was answered before gets the
+same bytes again, so a server may ask as often as it likes: no step is taken twice, and no noise is drawn twice.
 
 The server is believed in nothing. What it asks is checked against what an honest one can ask, and counted against what
 was agreed, before rows are touched. A refusal says that it is one, and never why: a reason that depends on rows would
@@ -62,7 +62,7 @@ BROKEN = "broken"
 
 
 class Refused(FedfactorError, ValueError):
-    """A client will not do what a letter asks; the reason stays in its own log."""
+    """A client will not do what a message asks; the reason stays in its own log."""
 
 
 class RemoteClient:
@@ -70,13 +70,13 @@ class RemoteClient:
 
     Parameters
     ----------
-    seat : ClientFolder
+    store : ClientFolder
         The client's folder.
     """
 
-    def __init__(self, seat: ClientFolder) -> None:
-        self.seat = seat
-        self.agreement: Agreement = seat.agreement
+    def __init__(self, store: ClientFolder) -> None:
+        self.store = store
+        self.agreement: Agreement = store.agreement
         self.algorithm = self.agreement.make()
         self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
         self._most = self.agreement.most_steps
@@ -89,12 +89,12 @@ class RemoteClient:
         self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
 
     def answer(self, data: bytes) -> bytes:
-        """Answer one letter; the answer may be a refusal, and is written down before it is returned."""
-        with self.seat.locked(), limit_threads(self.agreement.threads):
+        """Answer one message; the answer may be a refusal, and is written down before it is returned."""
+        with self.store.locked(), limit_threads(self.agreement.threads):
             told, why = Head("refusal", "", 0, self.agreement.name, self.agreement.terms, reason=REFUSAL), ""
             try:
                 if len(data) > self._limit:
-                    raise ProtocolError(f"a letter of {len(data)} bytes came where {self._limit} can be right")
+                    raise ProtocolError(f"a message of {len(data)} bytes came where {self._limit} can be right")
                 asked = read_head(data)
                 told = replace(told, run=asked.run, index=asked.index, since=asked.since, session=asked.session)
                 self._agree(asked)
@@ -102,9 +102,9 @@ class RemoteClient:
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"[:2000]
                 expected = isinstance(error, Refused | ProtocolError | LimitError)
-                logger.warning("A letter was refused: %s", why, exc_info=None if expected else error)
+                logger.warning("A message was refused: %s", why, exc_info=None if expected else error)
                 answer = seal(told)
-            self.seat.log(told, answer, why)
+            self.store.log(told, answer, why)
             return answer
 
     def _agree(self, asked: Head) -> None:
@@ -115,9 +115,9 @@ class RemoteClient:
                 f"(fingerprint {asked.terms[:12]}, here {mine.terms[:12]}). Compare the two; join again if you agree"
             )
         if asked.client != mine.name:
-            raise Refused(f"the letter is for {asked.client!r}, but this is {mine.name!r}")
+            raise Refused(f"the message is for {asked.client!r}, but this is {mine.name!r}")
         if asked.kind not in (*_ORDER, "sum"):
-            raise Refused(f"a letter of kind {asked.kind!r} asks for nothing")
+            raise Refused(f"a message of kind {asked.kind!r} asks for nothing")
         if asked.index > self._most:
             raise Refused(f"step {asked.index} was asked for, but {self._most} were agreed")
 
@@ -125,7 +125,7 @@ class RemoteClient:
         told = replace(asked, participants=(), reason="", scales=(), attempt=0)
         if asked.kind == "sum":
             return seal(told, self._sum(asked, unseal(data, asked, self._phases))), told
-        kept = self.seat.load()
+        kept = self.store.load()
         if kept is not None and kept.head.run == asked.run:
             last = kept.head
             if (last.kind, last.index) == (asked.kind, asked.index):
@@ -151,10 +151,10 @@ class RemoteClient:
 
     def _admit(self, asked: Head) -> None:
         """Count a question before it is worked on; refuse it when enough were answered."""
-        broken = self.seat.folder / BROKEN
+        broken = self.store.folder / BROKEN
         if broken.exists() and broken.read_text() == asked.run:
             raise Refused("a step of this run failed here, and nothing more is answered in it")
-        self.seat.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+        self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
 
     @contextmanager
     def _last_word(self, asked: Head) -> Generator[None]:
@@ -165,7 +165,7 @@ class RemoteClient:
             raise
         except Exception:
             if self.channel is not None:
-                write_atomic(self.seat.folder / BROKEN, asked.run.encode())
+                write_atomic(self.store.folder / BROKEN, asked.run.encode())
             raise
 
     def _keep(self, asked: Head, told: Head, state: Tree, before: Tree, up: Tree, down: Tree) -> tuple[bytes, Head]:
@@ -180,7 +180,7 @@ class RemoteClient:
         elif asked.kind == "step" and self.channel is not None:
             sent = restore(*self._encoded(asked, up, down))
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
-        self.seat.save(Kept(told, answer, state, before, *waits))
+        self.store.save(Kept(told, answer, state, before, *waits))
         return answer, told
 
     def _encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
@@ -195,11 +195,11 @@ class RemoteClient:
         if not mine.secure:
             raise Refused("a secure sum was begun, but none was agreed")
         if isinstance(down, Begin) and (self._part is None or self._part[0] != asked.session):
-            kept, kind = self.seat.load(), "survey" if float(down.nothing) == 1.0 else "step"
+            kept, kind = self.store.load(), "survey" if float(down.nothing) == 1.0 else "step"
             if kept is None or kept.up is None or _place(kept.head) != (asked.run, kind, asked.index):
                 raise Refused("no upload waits here for that secure sum")
             registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
-            identity = Identity((self.seat.folder / "identity.key").read_bytes())
+            identity = Identity((self.store.folder / "identity.key").read_bytes())
             summed = Counts if kind == "survey" else self._kinds[int(kept.up["kind"])]
             part = part_of(mine.name, mine.meta.clients, identity, registry, asked, summed, kept.up, kept.bond)
             self._part = (asked.session, part)
@@ -219,15 +219,15 @@ class RemoteClient:
             found = (
                 {"weights": down.weights(kind)} if isinstance(down, ColumnSums) else {"rare": down.rare(self._least)}
             )
-            write_checked(self.seat.folder / COLUMNS, to_bytes(found))
+            write_checked(self.store.folder / COLUMNS, to_bytes(found))
             return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
         if not secure:
-            shard = self.seat.shard
+            shard = self.store.shard
             return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
         return self._counts()
 
     def _counts(self) -> Counts:
-        counts = column_counts(self.seat.shard).astype(np.float64)
+        counts = column_counts(self.store.shard).astype(np.float64)
         return Counts(counts, (counts > 0).astype(np.float64))
 
     def _possible(self, told: Counts) -> None:
@@ -256,18 +256,18 @@ class RemoteClient:
 
     def _take_home(self, run: str, factors: LocalFactors, score: Score) -> None:
         """Keep the factors in the client's own folder; nothing of them is sent but the score."""
-        folder = private_folder(self.seat.folder / "result")
+        folder = private_folder(self.store.folder / "result")
         write_atomic(folder / "factors.safetensors", to_bytes({"factors": factors, "score": score}, {"run": run}))
 
     def _columns(self) -> dict[str, np.ndarray]:
         """Read what the survey said about columns; nothing before it."""
-        file = self.seat.folder / COLUMNS
+        file = self.store.folder / COLUMNS
         return from_bytes(read_checked(file)) if file.exists() else {}
 
     @cached_property
     def shard(self) -> Shard:
         """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
-        shard = self.seat.shard
+        shard = self.store.shard
         if not self.agreement.survey and not self.agreement.secure:
             return shard
         found = self._columns()

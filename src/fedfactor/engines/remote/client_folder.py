@@ -1,6 +1,6 @@
 """A client's own folder: what it agreed to, its rows, its state, and every byte it ever sent.
 
-The folder is readable by its owner only. A process that serves one letter and ends finds everything here: rows are
+The folder is readable by its owner only. A process that serves one message and ends finds everything here: rows are
 mapped, not read, and state and answer are one file that is replaced in one step, so that a kill leaves both or neither.
 """
 
@@ -214,8 +214,8 @@ class ClientFolder:
     @classmethod
     def make(cls, folder: str | os.PathLike[str], agreement: Agreement, shard: Shard) -> ClientFolder:
         """Set a folder up: rows first, the agreement last, so that a half-made folder is not taken for a whole one."""
-        seat = cls(private_folder(folder))
-        data = private_folder(seat.folder / "data")
+        store = cls(private_folder(folder))
+        data = private_folder(store.folder / "data")
         X, mask = shard.X, shard.mask
         parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if is_sparse(X) else {"X": X}
         if mask is not None and not isinstance(mask, str):
@@ -226,8 +226,8 @@ class ClientFolder:
         sums = {name: file_digest(data / f"{name}.npy") for name in parts}
         about = {"sparse": is_sparse(X), "shape": list(X.shape), "mask": kept, "sha256": sums}
         write_checked(data / "about.json", json.dumps(about).encode())
-        write_atomic(seat.folder / "agreement.json", agreement.to_json())
-        return seat
+        write_atomic(store.folder / "agreement.json", agreement.to_json())
+        return store
 
     @contextmanager
     def locked(self) -> Generator[None]:

@@ -134,14 +134,14 @@ def unseal(data: bytes, head: Head, expected: Mapping[type, Spec], payload: Payl
     """Read the body of a message whose head was found right, checking it against what was announced."""
     if payload == "exact":
         if head.scales:
-            raise ProtocolError("A letter came with scales, but exact payloads were agreed. It was rejected.")
+            raise ProtocolError("A message came with scales, but exact payloads were agreed. It was rejected.")
         return receive(data, expected)
     message = receive(data, {kind: _halved(spec) for kind, spec in expected.items()})
     return widen(message, head.scales, expected[type(message)])
 
 
 def most_bytes(expected: Mapping[type, Spec]) -> int:
-    """Count the most bytes that a right letter can have."""
+    """Count the most bytes that a right message can have."""
     return max(sum(leaf.nbytes for leaf in spec.values()) for spec in expected.values()) + HEADER_LIMIT
 
 
@@ -164,7 +164,7 @@ def widen(message: Tree, scales: tuple[float, ...], spec: Spec) -> Tree:
     """Undo :func:`narrow`, up to the rounding to float16."""
     paths = [path for path, leaf in leaves(message) if to_numpy(leaf).dtype == np.float16]
     if len(paths) != len(scales):
-        raise ProtocolError(f"A letter has {len(scales)} scales for {len(paths)} arrays. It was rejected.")
+        raise ProtocolError(f"A message has {len(scales)} scales for {len(paths)} arrays. It was rejected.")
     each = iter(zip(paths, scales, strict=True))
 
     def full(leaf: Any) -> Any:
@@ -173,7 +173,7 @@ def widen(message: Tree, scales: tuple[float, ...], spec: Spec) -> Tree:
         path, scale = next(each)
         wide = leaf.astype(spec[path].dtype) * np.asarray(scale, spec[path].dtype)
         if not np.isfinite(wide).all():
-            raise ProtocolError(f"The scale of {path} makes its values infinite. The letter was rejected.")
+            raise ProtocolError(f"The scale of {path} makes its values infinite. The message was rejected.")
         return wide
 
     return tree_map(full, message)

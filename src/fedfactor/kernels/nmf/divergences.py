@@ -66,7 +66,7 @@ def floor_of(kind: Divergence, dtype: Any) -> float:
 def divergence_rows(
     kind: Divergence, U: Array, X: Array, V: Array, mask: Any = None, *, sweeps: int, l1: float = 0.0, l2: float = 0.0
 ) -> Array:
-    """Improve each row of `U` by multiplicative steps; a row of zeros begins anew, as in :func:`.counts.count_rows`.
+    """Improve each row of `U` by multiplicative steps; a row of zeros begins anew, as in counts.
 
     What a row becomes depends on that row, on its observed cells and on V alone. The divergence, with ``l1 Σ U`` and
     ``l2 ‖U‖² / 2``, never rises. O(n m k) per step for dense rows, O(stored k) where only stored cells are observed.

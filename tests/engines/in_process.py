@@ -1,4 +1,4 @@
-"""A post inside one process, with a clock of its own: letters can be lost, doubled, delayed or forged."""
+"""A transport inside one process, with a clock of its own: messages can be lost, doubled, delayed or forged."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Clock:
         self.now += seconds
 
 
-class Mailroom:
+class InProcessTransport:
     """Answers at once, unless told otherwise: ``tamper(name, answer) -> list of arrivals``.
 
-    ``forge(name, letter) -> letter`` is a server that does not send what it should.
+    ``forge(name, message) -> message`` is a server that does not send what it should.
     """
 
     forge: Callable[[str, bytes], bytes] | None = None
@@ -64,14 +64,14 @@ class Mailroom:
         self.clerks, self.tamper = clerks, tamper
         self.here = dict.fromkeys(clerks, "1")
         self.box: list[Arrival] = []
-        self.letters: list[tuple[str, bytes]] = []
+        self.messages: list[tuple[str, bytes]] = []
 
     def present(self) -> dict[str, str]:
         return dict(self.here)
 
-    def send(self, letters: Any) -> None:
-        for name, data in letters:
-            self.letters.append((name, data))
+    def send(self, messages: Any) -> None:
+        for name, data in messages:
+            self.messages.append((name, data))
             answer = self.clerks[name].answer(data if self.forge is None else self.forge(name, data))
             self.box += [Arrival(name, answer)] if self.tamper is None else self.tamper(name, answer)
 
@@ -99,7 +99,7 @@ class Office:
                 ClientFolder.make(folder / name, mine, self.federation.shard(name))
                 (folder / name / "identity.key").write_bytes(keys[name])
         self.clerks = {name: RemoteClient(AnyFolder(folder / name)) for name in owners}
-        self.post = Mailroom(self.clerks)
+        self.post = InProcessTransport(self.clerks)
         self.clock = Clock()
 
     def server(self, **policy: Any) -> Server:
