@@ -20,6 +20,8 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedfactor.algorithms import PooledCF
+from fedfactor.engines.remote.client import REFUSAL
+from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.trial import Trial
@@ -86,7 +88,8 @@ def test_a_changed_federation_toml_is_refused_by_those_who_signed_the_old_one(tr
     words = ["--data", trial.files["north"], "--key", trial.root / "north.key", "--folder", trial.folder("north")]
     said = join_and_read(file, *words)
     assert status["state"] == "paused"
-    assert "not the one this party signed up for" in status["reason"]
+    assert REFUSAL in status["reason"]
+    assert "not the one this party signed up for" in ClientFolder(trial.folder("north")).sent()[-1]["reason"]
     assert "not the terms that this party signed up for" in said
     assert "run.rounds: " in said
 

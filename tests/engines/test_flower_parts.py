@@ -111,8 +111,8 @@ def test_of_who_has_no_key_no_body_is_read():
         return said[0], len(read)
 
     assert asyncio.run(ask(head)) == (200, 1)
-    assert asyncio.run(ask(stolen)) == (401, 0)
-    assert asyncio.run(ask([])) == (401, 0)
+    assert asyncio.run(ask(stolen)) == (412, 0)
+    assert asyncio.run(ask([])) == (412, 0)
     assert asyncio.run(ask([], "/health")) == (200, 0)
     assert asyncio.run(ask([(b"content-length", b"9" * 30)], "/v1/fleet/x")) == (413, 0)
 

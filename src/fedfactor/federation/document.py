@@ -23,7 +23,7 @@ NOTES = {
         "# With secure-sum, a column that fewer rows or parties fill is left out."
         "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
     ),
-    "limits": "How much every party answers, counted by itself: runs, rounds in all (0: those of the runs), last day.",
+    "limits": "How much every party answers, counted by itself: runs, rounds in all of them (0: any), last day.",
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
     "preprocess": "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].",
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",

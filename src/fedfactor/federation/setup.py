@@ -121,6 +121,7 @@ def words(terms: Terms) -> str:
     settings = ", ".join(f"{k} = {v}" for k, v in c["algorithm"].items() if k != "name")
     run = f"{c['run']['rounds']} rounds, {c['run']['payload']}, {c['run']['dtype']}"
     below = " (below the usual rule, as agreed)" if privacy["allow"] else ""
+    most = f" and {rounds} rounds in all of them" if rounds else ""
     last = f", until {until}" if until else ""
     lines = [
         f"Federation   {c['federation']['name']}: {c['federation']['purpose'] or 'no purpose given'}",
@@ -133,7 +134,7 @@ def words(terms: Terms) -> str:
         *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
         *_rare(terms),
         f"Refused      who has fewer than {terms.least_rows} rows{below}",
-        f"Limits       you answer at most {runs} runs and {rounds} rounds{last}, and count them yourself",
+        f"Limits       you answer at most {runs} runs{most}{last}, and count them yourself",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
         f"Fingerprint  {terms.fingerprint}",
         f"In words     {terms_words(terms.fingerprint)}",

@@ -274,10 +274,9 @@ class Terms:
 
     @property
     def limits(self) -> tuple[int, int, str]:
-        """Runs, rounds in all of them, and the last day."""
-        limits, run = self.content["limits"], self.content["run"]
-        shared = len(self.names) if getattr(type(self.algorithm()), "asynchronous", False) else 1
-        return limits["runs"], limits["rounds"] or limits["runs"] * run["rounds"] * shared, limits["until"]
+        """Runs, rounds in all of them (0: as many as each run has), and the last day."""
+        limits = self.content["limits"]
+        return limits["runs"], limits["rounds"], limits["until"]
 
     @property
     def links(self) -> tuple[dict[str, Any], ...]:

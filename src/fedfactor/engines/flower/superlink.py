@@ -32,6 +32,9 @@ BODY = 32 << 20
 LOCAL = 32 << 20
 """Most bytes in all requests of this machine that are being read: they need no key."""
 
+UNKNOWN = "Invalid SuperNode authentication"
+"""What a node is told whose key is not registered."""
+
 HEAD = 16 << 10
 """Most bytes of the head of a request."""
 
@@ -72,7 +75,9 @@ class Gate:
             await _refuse(send, 413, b"Too long.")
         elif scope["path"].startswith(FLEET):
             if self._keys is not None and not signed(scope["headers"], self._keys()):
-                await _refuse(send, 401, b"Invalid SuperNode authentication")
+                # In the form of Flower's own errors, so that a node writes down why it was turned away: at 401 it ends
+                # without a word.
+                await _refuse(send, 412, json.dumps({"code": 0, "detail": UNKNOWN}).encode())
                 return
             self._stays(scope)
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
