@@ -46,7 +46,7 @@ class Laplace(Transform):
     costs ε for a client that comes or goes. It is drawn exactly, from the operating system's entropy.
 
     The mean absolute error of each number is norm/ε, however many there are, while the norm of an upload grows with
-    them. With more than a few dozen numbers Gaussian noise is smaller at the same ε.
+    them; for long uploads Gaussian noise is smaller at the same ε.
 
     References
     ----------
