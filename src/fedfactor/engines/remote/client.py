@@ -11,6 +11,7 @@ does, because a refusal would tell that they did not; and a step that fails all 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -42,7 +43,11 @@ from fedfactor.engines.remote.secure_sum import (
     part_of,
     uploads,
 )
+from fedfactor.privacy.channel import Sender, Transform
 from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
+from fedfactor.privacy.ledger import BudgetError, Entry
+from fedfactor.privacy.minimums import RefusedError
+from fedfactor.privacy.outbox import Outbox
 from fedfactor.privacy.primitives import Identity
 from fedfactor.privacy.rare_columns import column_counts, without_columns
 from fedfactor.privacy.sum_phases import Begin, SumClient, questions
@@ -82,7 +87,9 @@ class RemoteClient:
         self._most = self.agreement.most_steps
         secure, self.channel = self.agreement.secure, self.agreement.channel()
         meta, self._least = self.agreement.meta, self.agreement.least
-        self._surveyed = counts_messages(meta) if secure else survey_messages(meta)
+        self._ledger = store.ledger
+        self._outbox: tuple[str, Outbox] | None = None
+        self._surveyed = counts_messages(meta) if self.agreement.counted else survey_messages(meta)
         self._part: tuple[int, SumClient] | None = None
         self._kinds: list[type] = uploads(self.expected) if secure else []
         self._phases = questions(meta.n_clients)
@@ -101,7 +108,7 @@ class RemoteClient:
                 answer, told = self._serve(asked, data)
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"[:2000]
-                expected = isinstance(error, Refused | ProtocolError | LimitError)
+                expected = isinstance(error, Refused | ProtocolError | LimitError | BudgetError)
                 logger.warning("A message was refused: %s", why, exc_info=None if expected else error)
                 answer = seal(told)
             self.store.log(told, answer, why)
@@ -154,14 +161,28 @@ class RemoteClient:
         broken = self.store.folder / BROKEN
         if broken.exists() and broken.read_text() == asked.run:
             raise Refused("a step of this run failed here, and nothing more is answered in it")
+        if self._ledger is not None and asked.kind != "end":
+            entry = self._entry(asked)
+            self._ledger.belong(self.store.rows)
+            if not self._ledger.affords(entry):  # before it is counted among the runs and rounds that were answered
+                raise Refused("these rows would be brought beyond their budget")
+            self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+            self._ledger.debit(entry)
+            return
         self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+
+    def _entry(self, asked: Head) -> Entry:
+        """Say what an answer costs these rows; sums of columns have no noise."""
+        if asked.kind == "survey" or self.channel is None:
+            return Entry(asked.run, -1, 0.0, "client", what=asked.kind, algorithm=type(self.algorithm).__name__)
+        return replace(self.channel.books.entry, run=asked.run, round=asked.index)
 
     @contextmanager
     def _last_word(self, asked: Head) -> Generator[None]:
         """Let a failure on protected rows be the last word of its run: more of them would be answers to questions."""
         try:
             yield
-        except (Refused, CheckpointError):  # a damaged file says nothing about rows, and can be restored
+        except (Refused, CheckpointError, RefusedError):  # files that are damaged or gone say nothing about rows
             raise
         except Exception:
             if self.channel is not None:
@@ -176,18 +197,35 @@ class RemoteClient:
             number = 0 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
             sent = Ready.of(number, up)
             parcel = flatten(up, noisy=False)[0] if isinstance(up, Counts) else self._encoded(asked, up, down)[0]
-            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare))
+            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare, self._links))
         elif asked.kind == "step" and self.channel is not None:
             sent = restore(*self._encoded(asked, up, down))
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
         self.store.save(Kept(told, answer, state, before, *waits))
         return answer, told
 
+    @property
+    def _links(self) -> tuple[Transform, ...]:
+        return () if self.channel is None else self.channel.links
+
     def _encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
-        """Take an upload through the links that were agreed on."""
+        """Take an upload through the links that were agreed on; one with noise is sealed before anybody sees it."""
         assert self.channel is not None
         at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
-        return self.channel.sender.encode(asked.client, up, at, down)
+        if not self.channel.sender.noisy:
+            return self.channel.sender.encode(asked.client, up, at, down)
+        outbox = self._outbox_of(asked.run)
+        found = Sender(self._links, self.algorithm, outbox=outbox).encode(asked.client, up, at, down)
+        outbox.release(at, at.participants)
+        outbox.forget(asked.index)  # of rounds before this one the server can ask nothing any more
+        return found
+
+    def _outbox_of(self, run: str) -> Outbox:
+        """Open what this party sent in a run: a server may change between runs, and noise is not drawn again."""
+        if self._outbox is None or self._outbox[0] != run:
+            folder = private_folder(self.store.folder / "noise") / hashlib.sha256(run.encode()).hexdigest()[:16]
+            self._outbox = (run, Outbox(folder, run))
+        return self._outbox[1]
 
     def _sum(self, asked: Head, down: Tree) -> Tree:
         """Take the next step of a secure sum of the upload that waits here."""
@@ -209,9 +247,9 @@ class RemoteClient:
 
     def _survey(self, down: Tree) -> Tree:
         """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
-        kind, secure = self.agreement.survey, self.agreement.secure
-        if not kind and not secure:
-            raise Refused("column sums were asked for, but the agreed preprocessing needs none")
+        kind, counted = self.agreement.survey, self.agreement.counted
+        if not kind and not counted:
+            raise Refused("column sums were asked for, but none were agreed on")
         if isinstance(down, ColumnSums | Counts):
             if isinstance(down, Counts):
                 self._possible(down)
@@ -221,7 +259,7 @@ class RemoteClient:
             )
             write_checked(self.store.folder / COLUMNS, to_bytes(found))
             return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
-        if not secure:
+        if not counted:
             shard = self.store.shard
             return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
         return self._counts()
@@ -268,7 +306,7 @@ class RemoteClient:
     def shard(self) -> Shard:
         """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
         shard = self.store.shard
-        if not self.agreement.survey and not self.agreement.secure:
+        if not self.agreement.survey and not self.agreement.counted:
             return shard
         found = self._columns()
         if not found:

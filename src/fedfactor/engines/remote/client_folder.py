@@ -36,7 +36,11 @@ from fedfactor.engines.remote.asked import Asked
 from fedfactor.engines.remote.message import Head, Payload
 
 if TYPE_CHECKING:
+    from fedfactor.privacy.ledger import Ledger
     from fedfactor.privacy.session import Channel
+
+LEDGER = "ledger.jsonl"
+"""What was spent on a party's rows, in its folder, unless ``ledger.path`` there names another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,10 @@ class Agreement:
         Column weights that are found from summed columns before round 0.
     report_score : bool
         Whether a client tells the server its final error.
-    protect : {"none", "secure-sum"}
-        Whether the server sees each upload, or only their sum.
+    protect : {"none", "secure-sum", "dp"}
+        Whether the server sees each upload, only their sum, or only their sum with noise.
+    noise : dict
+        For ``"dp"``: budget, unit and bounds, and the noise multiplier that follows from them.
     links : tuple of dict
         What else becomes of an upload, in order: links of :mod:`fedfactor.privacy` by name, each with its settings.
     registry : dict of str to str
@@ -89,6 +95,7 @@ class Agreement:
     survey: str = ""
     report_score: bool = True
     protect: str = "none"
+    noise: dict[str, Any] = field(default_factory=dict[str, Any])
     links: tuple[dict[str, Any], ...] = ()
     registry: dict[str, str] = field(default_factory=dict[str, str])
     least: tuple[int, int] = (0, 0)
@@ -115,13 +122,20 @@ class Agreement:
         """Whether the server sees sums only."""
         return self.protect != "none"
 
+    @property
+    def counted(self) -> bool:
+        """Whether rows are counted by column before round 0, for the columns that too few fill; never beside noise."""
+        return self.protect == "secure-sum"
+
     def channel(self, run: str = "", folder: Path | None = None) -> Channel | None:
         """Make what protects uploads, for a client or (with its folder) for the server; None: nothing does."""
         if not self.secure and not self.links:
             return None
         from fedfactor.privacy.links import agreed_channel
 
-        return agreed_channel(self.links, self.make(), self.meta, run, secure=self.secure, folder=folder)
+        return agreed_channel(
+            self.links, self.make(), self.meta, run, secure=self.secure, noise=self.noise, folder=folder
+        )
 
     def to_json(self) -> bytes:
         """Write as JSON."""
@@ -207,9 +221,27 @@ class ClientFolder:
         """What these rows have answered, and how much more they may."""
         return Asked(self.folder, self.rows, self.agreement.limits)
 
+    @property
+    def ledger(self) -> Ledger | None:
+        """The books of these rows: where there are some already, or new ones where noise was agreed on."""
+        from fedfactor.privacy.ledger import Ledger
+
+        elsewhere, noise = self.folder / "ledger.path", self.agreement.noise
+        path = Path(elsewhere.read_text()) if elsewhere.exists() else self.folder / LEDGER
+        if not path.exists():
+            if noise:  # the budget is that of one run, unless the owner decided on another before
+                Ledger(path, epsilon=noise["epsilon"], delta=noise["delta"], unit=noise["unit"]).belong(self.rows)
+            elif (channel := self.agreement.channel()) is None or not channel.sender.noisy:
+                return None
+        return Ledger(path)
+
     def left(self) -> str:
-        """Say how many runs and rounds are left."""
-        return self.asked.left()
+        """Say how many runs and rounds are left, and how much of the budget."""
+        ledger = self.ledger
+        if ledger is None:
+            return self.asked.left()
+        spent = f"ε = {ledger.epsilon():.3g} of {ledger.budget:g} is spent (δ = {ledger.delta:g}, {ledger.unit})"
+        return f"{self.asked.left()}\nBudget       {spent}; kept in {ledger.path}"
 
     @classmethod
     def make(cls, folder: str | os.PathLike[str], agreement: Agreement, shard: Shard) -> ClientFolder:
