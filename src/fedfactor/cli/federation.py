@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.cli.console import Debug, console, polite, size
+from fedfactor.cli.privacy import LedgerFile
 from fedfactor.cli.reading import reads
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import write_atomic
@@ -272,6 +273,15 @@ def join(
     ] = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    ledger: LedgerFile = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            help="With noise: ε that your rows may cost in all runs together; by default that of the first one.",
+            show_default=False,
+        ),
+    ] = None,
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
     debug: Debug = False,
@@ -295,8 +305,9 @@ def join(
             "the coordinator may hold keys of its own in their place, and read what you send alone.)",
         )
         seat = member.sign_up(
-            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading()
-        )
+            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
+            ledger=ledger, budget=budget,
+        )  # fmt: skip
         typer.echo(printable(seat.left()))
         stop = threading.Event()
         stop_on_signals(stop)
@@ -372,7 +383,11 @@ def server_status(folder: Path) -> dict[str, Any]:
 
 def _privacy(folder: Path) -> str:
     """Say what protects uploads, and what was spent."""
-    protect = json.loads((folder / "agreement.json").read_bytes())["protect"]
+    agreement: dict[str, Any] = json.loads((folder / "agreement.json").read_bytes())
+    protect, noise = agreement["protect"], agreement.get("noise")
+    if noise:
+        run = f"ε = {noise['epsilon']:g}, δ = {noise['delta']:g} for one {noise['unit']} in a whole run"
+        return f"dp: the server sees only noisy sums of all parties; {run}. Each party keeps its own ledger"
     whose = "only sums of all parties" if protect == "secure-sum" else "each party's sums"
     return f"{protect}: the server sees {whose}; no noise, so epsilon is infinite"
 

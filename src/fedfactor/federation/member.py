@@ -26,7 +26,7 @@ from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.keys import identity_secret, line_of_private
-from fedfactor.federation.rows import prepare_rows
+from fedfactor.federation.rows import count_subjects, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.vouching import registry, strangers
 from fedfactor.privacy.primitives import Identity
@@ -106,6 +106,8 @@ class Member:
         replace_data: bool = False,
         confirmed: bool = False,
         reading: Reading | None = None,
+        ledger: str | Path | None = None,
+        budget: float | None = None,
     ) -> ClientFolder:
         """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused.
 
@@ -119,6 +121,10 @@ class Member:
             Whether :attr:`words` were compared with the other parties, by another way than through the coordinator.
         reading : Reading, optional
             How the file is read.
+        ledger : path, optional
+            The books of these rows, where other federations use them too; by default in this folder.
+        budget : float, optional
+            ε that these rows may cost in all runs together; by default that of the first one.
         """
         unknown = [] if confirmed else self.unknown()
         if unknown:
@@ -147,8 +153,9 @@ class Member:
             if not changes and kept["source"] == source:
                 if kept.get("known") != known:
                     write_atomic(signed, json.dumps({**kept, "known": known}).encode())
-                return ClientFolder(self.folder)
-        shard = prepare_rows(data, self.terms, self.name, reading)
+                return self._with_books(ClientFolder(self.folder), ledger, budget)
+        shard, counted = count_subjects(prepare_rows(data, self.terms, self.name, reading), self.terms, self.name)
+        before = ClientFolder(self.folder).rows if kept is not None else ""
         private_folder(self.folder)
         for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
             (self.folder / old).unlink(missing_ok=True)
@@ -158,9 +165,27 @@ class Member:
             if Identity(secret).public.hex() != agreement.registry[self.name]:
                 raise TermsError(f"[parties.{self.name}] sign is not the signing key of {self.key}.")
             write_atomic(self.folder / "identity.key", secret)
-        store = ClientFolder.make(self.folder, agreement, shard)
+        store = ClientFolder.make(self.folder, agreement, shard, counted)
         write_atomic(self.folder / ROW_IDS, json.dumps(shard.row_ids).encode())
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source, "known": known}).encode())
+        return self._with_books(store, ledger, budget, before)
+
+    def _with_books(
+        self, store: ClientFolder, ledger: str | Path | None, budget: float | None, before: str = ""
+    ) -> ClientFolder:
+        """Bind the books of these rows to them; what was spent on rows that this party replaced stays spent."""
+        if ledger is not None:
+            write_atomic(store.folder / "ledger.path", str(Path(ledger).resolve()).encode())
+        books = store.ledger
+        if books is None:
+            if ledger is not None or budget is not None:
+                raise TermsError("A ledger and a budget are for terms with noise, and these have none.")
+            return store
+        if books.rows == before:
+            books.take_over(store.rows)
+        books.belong(store.rows)
+        if budget is not None and budget != books.budget:
+            books.raise_budget(budget)
         return store
 
     def join(

@@ -276,9 +276,8 @@ class Terms:
         privacy = self.content["privacy"]
         if privacy["protect"] != "dp":
             return {}
-        return {
-            name: privacy[name] for name in NOISE if privacy[name] not in (0, "") or name in ("epsilon", "colluding")
-        }
+        absent = {name for name in ("row_bound", "rows", "clip", "subject") if privacy[name] == NOISE[name]}
+        return {name: privacy[name] for name in NOISE if name not in absent}
 
     def _check_noise(self) -> None:
         """Refuse noise that could not protect, whoever takes part."""

@@ -50,6 +50,7 @@ from fedfactor.privacy.minimums import RefusedError
 from fedfactor.privacy.outbox import Outbox
 from fedfactor.privacy.primitives import Identity
 from fedfactor.privacy.rare_columns import column_counts, without_columns
+from fedfactor.privacy.subjects import keep_only
 from fedfactor.privacy.sum_phases import Begin, SumClient, questions
 from fedfactor.threads import limit_threads
 
@@ -276,7 +277,9 @@ class RemoteClient:
 
     def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
         if asked.kind == "end":
-            factors, score = client.end(self.algorithm, self.shard, state, down)
+            # At home every row counts again, also those beyond the cap of a subject.
+            shard = self.shard if self.store.counted is None else self.store.shard
+            factors, score = client.end(self.algorithm, shard, state, down)
             self._take_home(asked.run, factors, score)
             return state, score if self.agreement.report_score else Ask(np.float64(0))
         at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
@@ -307,7 +310,8 @@ class RemoteClient:
         """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
         shard = self.store.shard
         if not self.agreement.survey and not self.agreement.counted:
-            return shard
+            counted = self.store.counted
+            return shard if counted is None else keep_only(shard, counted * 1.0, np.ones(shard.n_features))
         found = self._columns()
         if not found:
             raise Refused("the columns were never agreed on: the server skipped its survey")

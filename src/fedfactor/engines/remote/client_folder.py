@@ -186,15 +186,7 @@ class ClientFolder:
     @cached_property
     def shard(self) -> Shard:
         """The rows, mapped from the disk."""
-        folder, about = self.folder / "data", self._about
-
-        def mapped(name: str) -> Any:
-            if file_digest(folder / f"{name}.npy") != about["sha256"][name]:
-                raise CheckpointError(
-                    f"{folder / name}.npy is damaged: its checksum is wrong. Join with --replace-data."
-                )
-            return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-
+        about, mapped = self._about, self._mapped
         if about["sparse"]:
             # SciPy has no types.
             from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
@@ -205,6 +197,17 @@ class ClientFolder:
             X = mapped("X")
         mask = mapped("mask") if about["mask"] == "array" else about["mask"]
         return Shard(X, mask, None)
+
+    @cached_property
+    def counted(self) -> np.ndarray | None:
+        """Tell which rows take part, where only some of each subject's do; None: all."""
+        return self._mapped("counted") if "counted" in self._about["sha256"] else None
+
+    def _mapped(self, name: str) -> Any:
+        file = self.folder / "data" / f"{name}.npy"
+        if file_digest(file) != self._about["sha256"][name]:
+            raise CheckpointError(f"{file} is damaged: its checksum is wrong. Join with --replace-data.")
+        return np.load(file, mmap_mode="r", allow_pickle=False)
 
     @cached_property
     def _about(self) -> dict[str, Any]:
@@ -244,14 +247,21 @@ class ClientFolder:
         return f"{self.asked.left()}\nBudget       {spent}; kept in {ledger.path}"
 
     @classmethod
-    def make(cls, folder: str | os.PathLike[str], agreement: Agreement, shard: Shard) -> ClientFolder:
-        """Set a folder up: rows first, the agreement last, so that a half-made folder is not taken for a whole one."""
+    def make(
+        cls, folder: str | os.PathLike[str], agreement: Agreement, shard: Shard, counted: np.ndarray | None = None
+    ) -> ClientFolder:
+        """Set a folder up: rows first, the agreement last, so that a half-made folder is not taken for a whole one.
+
+        ``counted`` tells which rows take part in rounds, where not all of them may.
+        """
         store = cls(private_folder(folder))
         data = private_folder(store.folder / "data")
         X, mask = shard.X, shard.mask
         parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if is_sparse(X) else {"X": X}
         if mask is not None and not isinstance(mask, str):
             parts["mask"] = mask
+        if counted is not None:
+            parts["counted"] = counted
         for name, array in parts.items():
             _write_npy(data / f"{name}.npy", array)
         kept = mask if mask is None or isinstance(mask, str) else "array"
