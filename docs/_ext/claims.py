@@ -19,8 +19,8 @@
     verdict = "reproduced"              # or: partly, refuted, cannot be tested here
     command = "fedfactor reproduce felb --only noise"   # or "make prove ITEM=…"; empty where nothing can be run
 
-``{experiment/key/key|format}`` is looked up in ``src/fedfactor/experiments/<experiment>/expected.json``, where a small run
-keeps its results; ``.3f`` when no format is given. Figures are never typed where a result is stored.
+``{experiment/key/key|format}`` is looked up in ``src/fedfactor/experiments/<experiment>/expected.json``, where a small
+run keeps its results; ``.3f`` when no format is given. Figures are never typed where a result is stored.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ HEAD = """# The five papers, claim by claim
 
 <!-- Written by docs/_ext/claims.py from docs/papers/claims/ and the stored results; change those. -->
 
-Each line is one claim: what is printed, what this library measures, on which data, and whether it holds. *Partly* means that
-the direction holds and the size does not, or that it holds on some of the data. *Cannot be tested here* means that data,
-machines or details are missing, and the line says which. Measured figures come from the results stored with the experiments
-(`src/fedfactor/experiments/*/expected.json`), of runs at small sizes unless it says otherwise.
+Each line is one claim: what is printed, what this library measures, on which data, and whether it holds. *Partly* means
+that the direction holds and the size does not, or that it holds on some of the data. *Cannot be tested here* means that
+data, machines or details are missing, and the line says which. Measured figures come from the results stored with the
+experiments (`src/fedfactor/experiments/*/expected.json`), of runs at small sizes unless it says otherwise.
 """
 
 

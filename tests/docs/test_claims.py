@@ -43,7 +43,7 @@ def test_the_page_is_up_to_date(claims, papers):
 
 def test_no_figure_and_no_table_lacks_a_line(papers):
     told = {paper["page"].removesuffix(".md"): set(paper["items"]) for paper in papers}
-    assert {name: items - told.get(name, set()) for name, items in NUMBERED.items()} == dict.fromkeys(NUMBERED, set())
+    assert [item for name, items in NUMBERED.items() for item in sorted(items - told.get(name, set()))] == []
 
 
 def test_commands_name_what_exists(papers):
@@ -52,7 +52,8 @@ def test_commands_name_what_exists(papers):
             assert (ROOT / "prove" / f"{proved[1]}.py").exists(), command
         else:
             found = re.fullmatch(r"fedfactor reproduce (\w+)( --\w+[\w ,]*)*", command)
-            assert found and found[1] in names(), command
+            assert found, command
+            assert found[1] in names(), command
 
 
 def test_a_result_that_is_not_stored_is_refused(claims):
@@ -63,5 +64,5 @@ def test_a_result_that_is_not_stored_is_refused(claims):
 
 def test_an_item_without_a_claim_is_refused(claims, tmp_path):
     (tmp_path / "x.toml").write_text('title = "X"\norder = 1\nitems = ["Fig. 1"]\nclaim = []\n')
-    with pytest.raises(ValueError, match="Fig. 1"):
+    with pytest.raises(ValueError, match=r"Fig\. 1"):
         claims.read(tmp_path)
