@@ -37,7 +37,8 @@ ALGORITHM = algorithms.PooledNMF(3)
 
 
 def office(folder, noise=ROWS, rounds=3, algorithm=ALGORITHM, owners=OWNERS, **more):
-    meta = replace(fedfactor.Federation(owners).prepare(algorithm.domain), n_rows=None)
+    whole = owners if isinstance(owners, fedfactor.Federation) else fedfactor.Federation(owners)
+    meta = replace(whole.prepare(algorithm.domain), n_rows=None)
     made, agreed = agree_on_noise(noise, algorithm, meta, rounds)
     return Office(folder, made, owners, rounds=rounds, protect="dp", noise=agreed, report_score=False, **more)
 
@@ -231,3 +232,27 @@ def test_the_noise_of_all_parties_but_the_colluding_ones_makes_up_the_whole(tmp_
 def read_kept(folder):
     (file,) = (folder / "noise").glob("*/outbox/000000-*.safetensors")
     return from_bytes(read_checked(file))
+
+
+CLIENTS = {"epsilon": 1.0, "delta": 1e-5, "unit": "client", "clip": 1.0, "colluding": 1}
+ONES = {name: (rows > np.median(X)).astype(float) for name, rows in OWNERS.items()}
+COUNTS = {name: np.rint(rows) for name, rows in OWNERS.items()}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "noise", "owners"),
+    [
+        (algorithms.PooledNMF(3), CLIENTS, OWNERS),
+        (algorithms.PooledNMF(3, loss="kullback-leibler"), CLIENTS, COUNTS),
+        (algorithms.PooledNMF(3, loss="itakura-saito"), CLIENTS, OWNERS),
+        (algorithms.PooledBMF(3, solver="proximal"), ROWS, ONES),
+        (algorithms.PooledCF(3), CLIENTS, COUNTS),
+    ],
+)
+def test_what_is_offered_with_noise_runs_to_its_end(tmp_path, algorithm, noise, owners):
+    made = office(tmp_path, noise, 2, algorithm, owners)
+    outcome = made.server(dropouts="wait").run()
+    assert not outcome.rejected
+    assert outcome.privacy["epsilon"] == pytest.approx(1.0, rel=1e-3)
+    assert ledger(tmp_path, "north").epsilon() == pytest.approx(1.0, rel=1e-3)
+    assert np.isfinite(made.factors("north").V).all()

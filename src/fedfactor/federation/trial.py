@@ -38,7 +38,6 @@ class Trial:
         self.root = private_folder(root)
         self.files = {name: Path(file).resolve() for name, file in files.items()}
         self.members: dict[str, subprocess.Popen[bytes]] = {}
-        self.program = "fedfactor"
         content: dict[str, Any] = copy.deepcopy(DEFAULTS)
         content["server"]["address"] = f"127.0.0.1:{children.free_port()}"
         authority = certificates.make_authority(self.root / "server", "trial")
@@ -67,7 +66,7 @@ class Trial:
     def join(self, name: str, *more: str) -> subprocess.Popen[bytes]:
         """Start one party's ``fedfactor join`` in a process of its own."""
         command = [
-            sys.executable, "-m", self.program, "join", str(self.toml), "--data", str(self.files[name]),
+            sys.executable, "-m", "fedfactor", "join", str(self.toml), "--data", str(self.files[name]),
             "--key", str(self.root / f"{name}.key"), "--folder", str(self.folder(name)), "--yes",
             "--fingerprint", terms_words(self.terms.fingerprint), *more,
         ]  # fmt: skip

@@ -91,6 +91,7 @@ def count_step(V: Array, N: Array, D: Array, *, l1: float = 0.0, l2: float = 0.0
     ([[0.25, 0.75]], 0.523248)
     """
     xp = array_namespace(V)
+    N = xp.maximum(N, xp.zeros_like(N))  # never below zero, but for noise
     cost = D + l1 + l2 * V
     new = xp.where(cost > 0, V * N / xp.where(cost > 0, cost, xp.ones_like(cost)), V)
     both = (new > 0) & (V > 0)
