@@ -308,7 +308,8 @@ def join(
             data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
             ledger=ledger, budget=budget,
         )  # fmt: skip
-        typer.echo(printable(seat.left()))
+        for line in filter(None, (seat.left(), seat.spent())):
+            typer.echo(printable(line))
         stop = threading.Event()
         stop_on_signals(stop)
         address = member.terms.content["server"]["address"]

@@ -55,6 +55,7 @@ def client_status(folder: Path) -> dict[str, Any]:
         "refused": len(refused),
         "last_refusal": refused[-1].get("reason", "") if refused else "",
         "left": store.left().removeprefix("Left").strip(),
+        "budget": store.spent().removeprefix("Budget").strip(),
         "result": (folder / "result" / "factors.safetensors").exists(),
     }
 
@@ -103,6 +104,8 @@ def _client_result(folder: Path, agreement: Agreement, out: str | os.PathLike[st
         "relative_error": score.relative_error,
         **{key: value for key, value in client_status(folder).items() if key in ("bytes_sent", "rounds", "letters")},
     }
+    if agreement.noise:
+        record["privacy"] = _paid(ClientFolder(folder), record["run"], record["rounds"])
     plan = terms.preprocess()
     columns = folder / COLUMNS
     weights = from_bytes(read_checked(columns)).get("weights") if plan.survey and columns.exists() else None
@@ -112,6 +115,14 @@ def _client_result(folder: Path, agreement: Agreement, out: str | os.PathLike[st
     return write_factors(
         out, factors.V, features=terms.features, private={name: private}, run=record, row_ids={name: ids}
     )
+
+
+def _paid(store: ClientFolder, run: str, rounds: int) -> dict[str, Any]:
+    """Say what a run with noise promises, and what it cost these rows by their own books."""
+    channel, ledger = store.agreement.channel(run), store.ledger
+    assert channel is not None
+    assert ledger is not None
+    return {**channel.report(rounds), "epsilon": ledger.epsilon(run=run), "data_set_epsilon": ledger.epsilon()}
 
 
 def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:

@@ -159,8 +159,10 @@ def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable
     parts = parts_of(privacy)
     if parts.dp is not None or parts.ledger is not None or any(link.hides for link in parts.links):
         raise IncompatibleError(
-            f"privacy={privacy!r} is not offered where each process holds its own owners only: a budget and a secure "
-            "sum need to know all of them. Use the local engine to simulate it, links such as Clip, or None."
+            f"privacy={privacy!r} is not offered where each process holds its own owners only. Processes of one job "
+            "belong to one user, who can read them all: keys that they make for each other hide nothing from that "
+            "user, and noise that is shared under such keys protects nobody. Between organisations use a federation "
+            "(protect = 'dp' or 'secure-sum' in its terms); to simulate it, the local engine. Links such as Clip work."
         )
     algorithm, run = for_links(parts.links, algorithm), run_name(None)
     return algorithm, lambda meta: plain_channel(

@@ -239,12 +239,16 @@ class ClientFolder:
         return Ledger(path)
 
     def left(self) -> str:
-        """Say how many runs and rounds are left, and how much of the budget."""
+        """Say how many runs and rounds are left."""
+        return self.asked.left()
+
+    def spent(self) -> str:
+        """Say what these rows have cost of their budget; nothing where they have none."""
         ledger = self.ledger
         if ledger is None:
-            return self.asked.left()
-        spent = f"ε = {ledger.epsilon():.3g} of {ledger.budget:g} is spent (δ = {ledger.delta:g}, {ledger.unit})"
-        return f"{self.asked.left()}\nBudget       {spent}; kept in {ledger.path}"
+            return ""
+        cost = f"ε = {ledger.epsilon():.3g} of {ledger.budget:g} is spent (δ = {ledger.delta:g}, unit {ledger.unit})"
+        return f"Budget       {cost}; kept in {ledger.path}"
 
     @classmethod
     def make(
