@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -190,6 +191,35 @@ def test_a_server_that_goes_back_to_an_earlier_run_hears_the_same_noise_or_nothi
     assert not np.array_equal(asked("third"), first)
     np.testing.assert_array_equal(asked("second"), first)
     assert len(ledger(tmp_path, "north").entries()) == 3 + 2
+
+
+@pytest.mark.parametrize("gone", ["noise", "noise/*/outbox/00*"])
+def test_where_what_was_sent_is_gone_noise_is_not_drawn_again(tmp_path, gone):
+    """The ledger has the run: a second draw for one of its rounds would go unpaid."""
+    made = office(tmp_path)
+    made.post.tamper = lambda name, answer: [] if read_head(answer).kind == "sum" else [Arrival(name, answer)]
+    with pytest.raises(NotEnough):
+        made.server(dropouts="wait").run()
+    for path in (tmp_path / "north").glob(gone):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (tmp_path / "north" / "state.safetensors").unlink()
+    made.clerks["north"] = RemoteClient(ClientFolder(tmp_path / "north"))
+    made.post.tamper = None
+    with pytest.raises(NotEnough, match=REFUSAL):
+        made.server(dropouts="wait").run()
+    assert "drawn" in reasons(tmp_path, "north")
+    assert len(ledger(tmp_path, "north").entries()) == 1
+
+
+def test_a_sum_of_fewer_and_a_round_beyond_the_last_are_refused(tmp_path):
+    made = office(tmp_path)
+    made.server(dropouts="wait").run()
+    step = next(data for name, data in made.post.messages if name == "north" and read_head(data).kind == "step")
+    for change in ({"participants": ("north", "south")}, {"index": 3}):
+        head = replace(read_head(step), run="another", **change)
+        assert read_head(made.clerks["north"].answer(seal(head, from_bytes(step)))).kind == "refusal"
+    assert "others than those who were agreed on" in reasons(tmp_path, "north")
+    assert "3 steps were agreed" in reasons(tmp_path, "north")
 
 
 def test_books_of_other_rows_are_refused(tmp_path):

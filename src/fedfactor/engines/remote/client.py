@@ -126,8 +126,10 @@ class RemoteClient:
             raise Refused(f"the message is for {asked.client!r}, but this is {mine.name!r}")
         if asked.kind not in (*_ORDER, "sum"):
             raise Refused(f"a message of kind {asked.kind!r} asks for nothing")
-        if asked.index > self._most:
-            raise Refused(f"step {asked.index} was asked for, but {self._most} were agreed")
+        if asked.index > self._most - (asked.kind == "step"):  # the end has the number after the last step's
+            raise Refused(f"{asked.kind} {asked.index} was asked for, but {self._most} steps were agreed")
+        if asked.kind == "step" and mine.secure and sorted(asked.participants) != sorted(mine.meta.clients):
+            raise Refused("a sum of others than those who were agreed on was asked for")
 
     def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
         told = replace(asked, participants=(), reason="", scales=(), attempt=0)
@@ -167,6 +169,8 @@ class RemoteClient:
             self._ledger.belong(self.store.rows)
             if not self._ledger.affords(entry):  # before it is counted among the runs and rounds that were answered
                 raise Refused("these rows would be brought beyond their budget")
+            if asked.kind == "step" and self.channel is not None and self.channel.sender.noisy:
+                self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be told
             self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
             self._ledger.debit(entry)
             return
@@ -225,6 +229,9 @@ class RemoteClient:
         """Open what this party sent in a run: a server may change between runs, and noise is not drawn again."""
         if self._outbox is None or self._outbox[0] != run:
             folder = private_folder(self.store.folder / "noise") / hashlib.sha256(run.encode()).hexdigest()[:16]
+            paid = self._ledger is not None and any(entry.run == run for entry in self._ledger.entries())
+            if paid and not folder.exists():
+                raise Refused("this run was paid for, and what was sent in it is gone: noise is not drawn again")
             self._outbox = (run, Outbox(folder, run))
         return self._outbox[1]
 
