@@ -64,7 +64,7 @@ def write_ratings(folder: Path, seed: int = 0) -> dict[str, Path]:
 
 def terms(algorithm: str, rounds: int, policy: Mapping[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
     """Say what differs from the usual terms."""
-    times = {"deadline": 240, "gather": 240, "resend": 30}
+    times = {"deadline": 240, "gather": 240, "resend": 30, "minimum": len(PARTIES)}
     return {
         "algorithm": {"name": algorithm, "n_components": 3, **settings},
         "run": {"rounds": rounds, "seed": 5},

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,6 +26,15 @@ Toml = Annotated[Path, typer.Argument(help="The file that all parties agreed on.
 Server = Annotated[
     Path | None, typer.Option("--folder", help="The server's folder; by default 'server' beside the file.")
 ]
+
+
+DAY = 86_400
+"""Seconds between two looks at the certificate."""
+
+
+def told(line: str) -> None:
+    """Print what happened, with the time."""
+    typer.echo(f"{time.strftime('%H:%M:%S')}  {printable(line)}")
 
 
 class How(StrEnum):
@@ -82,6 +92,31 @@ def add(
     with polite(debug):
         terms = setup.admit(file, name, key, vouched or [])
     typer.echo(f"{name} is in; {len(terms.names)} parties: {', '.join(terms.names)}.")
+
+
+@federation.command()
+def remove(
+    file: Toml,
+    name: Annotated[str, typer.Argument(help="The party that leaves for good.")],
+    folder: Server = None,
+    debug: Debug = False,
+) -> None:
+    """Let the others go on without a party: at once where the terms allow it, else by a new agreement."""
+    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.setup import dismiss
+
+    with polite(debug):
+        place = Coordinator(file, folder)
+        if name not in place.terms.names:
+            raise DataError(f"{name!r} is not one of the parties ({', '.join(place.terms.names)}).")
+        if place.remove(name):
+            typer.echo(f"{name} is shut out; the others go on under the same terms, and nobody waits for it.")
+            return
+        terms = dismiss(file, name)
+        place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
+    typer.echo(f"{name} is no longer in {file}. The run was made with everybody, so this is a new agreement:\n"
+               f"  send {file} to {', '.join(terms.names)}, who compare the words and join with --accept-changes;\n"
+               f"  fedfactor serve {file} (again), then fedfactor start {file} --again")  # fmt: skip
 
 
 @federation.command()
@@ -236,6 +271,7 @@ def serve(
     """Serve the federation until interrupted: TLS, and only parties whose keys are in the file."""
     from fedfactor.federation.member import stop_on_signals
     from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.watch import ServerWatch
 
     stop = threading.Event()
     with polite(debug):
@@ -247,8 +283,16 @@ def serve(
             typer.echo(f"Serving {len(place.terms.names)} parties at {address}. Interrupt to end; logs: {place.log}")
             if begin:
                 place.start()
+            watch, seconds = ServerWatch(place), 0
             while not stop.wait(1.0):
                 place.check()
+                if seconds % DAY == 0 and (warning := place.certificate_words()):
+                    told(f"Warning: {warning}.")
+                if seconds % 3 == 0:
+                    place.look()
+                for line in watch.news():
+                    told(line)
+                seconds += 1
         finally:
             place.close()
 
@@ -301,23 +345,34 @@ def join(
         stop = threading.Event()
         stop_on_signals(stop)
         address = member.terms.content["server"]["address"]
-        typer.echo(f"{member.name}: {seat.shard.n_rows} rows at {address}. Interrupt to leave; come back any time.")
-        member.join(seat, poll=poll, stop=stop, patience=patience)
+        rows = seat.shard.n_rows
+        typer.echo(f"{member.name}: {rows} rows; connecting to {address}. Interrupt to leave; come back any time.")
+        member.join(seat, poll=poll, stop=stop, patience=patience, say=told)
 
 
 def start(
     file: Toml,
     folder: Server = None,
-    again: Annotated[bool, typer.Option("--again", help="Forget the finished run and start another.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Forget the last run and start another.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --again: also one that goes on, or that could still go on.")
+    ] = False,
     wait: Annotated[float, typer.Option(help="Wait so many seconds for its end.")] = 0.0,
     debug: Debug = False,
 ) -> None:
     """Start a run, or let an interrupted one go on. On the server's machine, while fedfactor serve is running."""
-    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.server import Coordinator, UnsureError
 
     with polite(debug):
         place = Coordinator(file, folder)
-        place.start(again=again)
+        try:
+            place.start(again=again, sure=yes)
+        except UnsureError as unsure:
+            if not sys.stdin.isatty():
+                raise DataError(f"{unsure} Say --yes if you mean it.") from None
+            if not typer.confirm(f"{unsure} Forget it?"):
+                raise typer.Exit(1) from None
+            place.start(again=again, sure=True)
         typer.echo(f"Started. See: fedfactor status {file}")
         if wait:
             ended = place.wait(wait)
@@ -333,48 +388,30 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Everything, for programs.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Say where a run stands: rounds, who is in, who dropped out, error, bytes, what was refused, privacy spent."""
-    from fedfactor.federation.outcome import client_status, folder_of, is_server
+    """Say where a run stands: who is connected, rounds, who is in, error, bytes, refusals, privacy spent.
+
+    Ends with 3 when something is to be done: not connected, not served, paused, failed or interrupted.
+    """
+    from fedfactor.federation.outcome import status_of
 
     with polite(debug):
-        folder = folder_of(place)
-        about: dict[str, Any] = server_status(folder) if is_server(folder) else client_status(folder)
+        about = status_of(place)
     if as_json:
         typer.echo(json.dumps(about, indent=1))
-        return
-    screen = console()
-    for key, value in about.items():
-        if value not in (None, "", [], {}):
-            shown = size(value) if key.startswith("bytes") else value
-            if isinstance(shown, list):
-                shown = ", ".join(map(str, shown))
-            elif isinstance(shown, dict):
-                shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
-            screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
-
-
-def server_status(folder: Path) -> dict[str, Any]:
-    """Order what the server knows for people."""
-    file = folder / "status.json"
-    if not file.exists():
-        return {"state": "no run was started yet"}
-    raw: dict[str, Any] = json.loads(file.read_bytes())
-    away = sorted(set(raw["clients"]) - set(raw["participants"])) if raw["participants"] else []
-    return {
-        "state": raw["state"], "reason": raw.get("reason", ""), "round": f"{raw['round']} of {raw['rounds']}",
-        "took_part": raw["participants"], "away": away, "waiting_for": sorted(set(raw["clients"]) - set(
-            raw.get("answered", raw.get("present", raw["clients"])))),
-        "metrics": raw["metrics"], "bytes_up": raw["bytes_up"], "bytes_down": raw["bytes_down"],
-        "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key}, "last_said": raw["reasons"],
-        "privacy": _privacy(folder),
-    }  # fmt: skip
-
-
-def _privacy(folder: Path) -> str:
-    """Say what protects uploads, and what was spent."""
-    protect = json.loads((folder / "agreement.json").read_bytes())["protect"]
-    whose = "only sums of all parties" if protect == "secure-sum" else "each party's sums"
-    return f"{protect}: the server sees {whose}; no noise, so epsilon is infinite"
+    else:
+        screen = console()
+        for key, value in about.items():
+            if value not in (None, "", [], {}):
+                shown = size(value) if key.startswith("bytes") else value
+                if isinstance(shown, list):
+                    shown = ", ".join(map(str, shown))
+                elif isinstance(shown, dict):
+                    shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
+                screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
+    calls = (about["state"].startswith(("paused", "failed", "interrupted")),
+             about.get("connection", "").startswith("NOT"), about.get("served", "").startswith("NO"))  # fmt: skip
+    if any(calls):
+        raise typer.Exit(3)
 
 
 def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:
@@ -391,6 +428,7 @@ def results(
         Path, typer.Argument(help="Your own folder, or federation.toml at the server.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.", show_default=False)],
+    run: Annotated[str, typer.Option("--run", help="Of this run; by default the last one that ended.")] = "",
     debug: Debug = False,
 ) -> None:
     """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does."""
@@ -400,7 +438,7 @@ def results(
     with polite(debug):
         if has_results(out):
             raise DataError(f"{out} already holds results. Choose another folder with -o.")
-        write_result(folder_of(place), out)
+        write_result(folder_of(place), out, run)
     typer.echo(f"Results are in {out}. Look at them with: fedfactor info {out}")
 
 

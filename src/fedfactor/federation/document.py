@@ -16,7 +16,11 @@ NOTES = {
     "server": "Where the server listens, and the certificate that it must show.",
     "algorithm": "What is computed. Entries beside the name are the algorithm's settings.",
     "run": "payload: exact, or float16 (half the bytes, rounded). threads is part of the bits of the result.",
-    "policy": "minimum: parties that a round needs (0: all). dropouts: continue, or wait. Times are in seconds.",
+    "policy": (
+        "minimum: parties that a round needs (0: more than half). dropouts: continue, or wait (nobody may be missing; "
+        "always so with a secure sum).\n# Times are in seconds; absent: how long a round waits for who is known to be "
+        "gone."
+    ),
     "privacy": (
         "protect = none: the server sees each party's sums; secure-sum: only their total. minimum_rows: who has fewer "
         "may not take part (0: ten for each component, and at least 100).\n"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,27 +21,24 @@ from fedfactor.core.checked import file_digest
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.data.content import Reading
+from fedfactor.engines.flower.supernode import CONNECTION
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.keys import identity_secret, line_of_private
+from fedfactor.federation.reach import Connection, Reached, explain, probe
 from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.vouching import registry, strangers
+from fedfactor.federation.watch import PartyWatch
 from fedfactor.privacy.primitives import Identity
 
 ROW_IDS = "rows.json"
 """What a party calls its rows; it stays in its folder."""
 
 ACTIVATION = "Failed to activate SuperNode"
-
-REFUSALS = {
-    "certificate": "the server's certificate is not the one that federation.toml names",
-    ACTIVATION: "the server does not know this key: it is not registered, or was removed",
-    "Invalid SuperNode authentication": "the server does not know this key: it is not registered, or was removed",
-}
 
 
 class Member:
@@ -163,10 +161,26 @@ class Member:
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source, "known": known}).encode())
         return store
 
+    def reach(self) -> Reached:
+        """Look whether the server can be reached from here; nothing is found out where a proxy stands between."""
+        host, port = self.terms.address
+        if urllib.request.getproxies().get("https") and not urllib.request.proxy_bypass(host):
+            return Reached()
+        return probe(host, port, self.terms.content["server"]["certificate"])
+
     def join(
-        self, store: ClientFolder, *, poll: float = 0.5, stop: threading.Event | None = None, patience: float = 60.0
+        self,
+        store: ClientFolder,
+        *,
+        poll: float = 0.5,
+        stop: threading.Event | None = None,
+        patience: float = 60.0,
+        say: Callable[[str], Any] = lambda line: None,
     ) -> None:
-        """Serve messages until stopped; raises with a plain reason when the server turns this party away."""
+        """Serve messages until stopped; raises with a plain reason when the server turns this party away.
+
+        ``say`` is told what happens: connected or not and why, rounds, refusals, the end of a run.
+        """
         children.need_flower()
         try:
             from fedfactor.engines.flower.client_process import ClientProcess
@@ -175,6 +189,8 @@ class Member:
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
         stop, began = stop or threading.Event(), time.monotonic()
         with self._alone():
+            self._greet(say)
+            watch = PartyWatch(store, self.terms.content["server"]["address"])
             try:
                 while not stop.is_set():
                     port, secret = children.free_port(), secrets.token_hex(32).encode()
@@ -182,7 +198,8 @@ class Member:
                     self._await(port, time.monotonic() + 180.0)
                     node = self.node
                     assert node is not None
-                    if not ClientProcess(RemoteClient(store), f"127.0.0.1:{port}", secret).serve(_while(node, stop)):
+                    alive = _while(node, stop, watch, say)
+                    if not ClientProcess(RemoteClient(store), f"127.0.0.1:{port}", secret).serve(alive):
                         self.close()  # it waits for an answer that will not come: begin with a fresh one
                         continue
                     if stop.is_set():
@@ -193,6 +210,15 @@ class Member:
                     stop.wait(2.0)
             finally:
                 self.close()
+
+    def _greet(self, say: Callable[[str], Any]) -> None:
+        """Look before the first message: refuse a server that may be somebody else, and say what will go wrong."""
+        (self.folder / CONNECTION).unlink(missing_ok=True)
+        found = self.reach()
+        if found.foreign:
+            raise ChildError(f"The server turned out to be another one: {found.problem}; {found.remedy}.")
+        for warning in found.warnings():
+            say(f"Warning: {warning}.")
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -245,9 +271,15 @@ class Member:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def _why(self) -> str:
-        for mark, meaning in REFUSALS.items():
-            if mark.lower() in self._said().lower():
-                return f"The server turned {self.name!r} away: {meaning}. Details are in {self.log}."
+        last = Connection.of(self.folder)
+        if ACTIVATION in self._said() and (last is None or last.error.startswith("HTTP")):
+            return (
+                "The server takes this party for present already: another fedfactor join with this key runs somewhere, "
+                f"or ended less than a minute ago. End that one, or try again. Details are in {self.log}."
+            )
+        if last is not None and not last.connected:
+            found = explain(last.error, self.terms.content["server"]["address"])
+            return f"The server turned {self.name!r} away: {found.problem}; {found.remedy}. Details are in {self.log}."
         return f"Flower's SuperNode ended. {self.log} says:\n{children.tail(self.log)}"
 
     def close(self) -> None:
@@ -257,8 +289,15 @@ class Member:
             self.node = None
 
 
-def _while(node: subprocess.Popen[bytes], stop: threading.Event) -> Callable[[], bool]:
-    return lambda: not stop.is_set() and node.poll() is None
+def _while(
+    node: subprocess.Popen[bytes], stop: threading.Event, watch: PartyWatch, say: Callable[[str], Any]
+) -> Callable[[], bool]:
+    def alive() -> bool:
+        for line in watch.news():
+            say(line)
+        return not stop.is_set() and node.poll() is None
+
+    return alive
 
 
 def stop_on_signals(stop: threading.Event) -> None:

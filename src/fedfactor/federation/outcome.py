@@ -1,9 +1,11 @@
-"""Look into a party's folder: where it stands, what it sent, and what it may take away."""
+"""Look into a folder: where its party or the coordinator stands, what was sent, and what may be taken away."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ from fedfactor.data.results import write_factors
 from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.federation.member import ROW_IDS
+from fedfactor.federation.reach import Connection, moment
+from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import Terms
+from fedfactor.federation.watch import ENDED, is_locked
 
 
 def folder_of(place: str | os.PathLike[str]) -> Path:
@@ -36,27 +41,95 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
     return folder
 
 
+def status_of(place: str | os.PathLike[str]) -> dict[str, Any]:
+    """Tell where a party or the coordinator stands."""
+    folder = folder_of(place)
+    if not is_server(folder):
+        return client_status(folder)
+    path = Path(place)
+    toml = path if path.is_file() else folder.parent / "federation.toml"
+    return server_status(Coordinator(toml, folder))
+
+
 def client_status(folder: Path) -> dict[str, Any]:
-    """Tell what one client has answered and sent so far."""
+    """Tell whether a party is connected, and what it has answered and sent: in all, and in its last run."""
     store = ClientFolder(folder)
     sent = store.sent()
-    mine = store.agreement
+    mine, signed = store.agreement, folder / "signed.json"
+    where = json.loads(signed.read_bytes())["terms"]["server"]["address"] if signed.exists() else "the server"
     last = sent[-1] if sent else None
     refused = [line for line in sent if line["kind"] == "refusal"]
     return {
         "party": mine.name,
         "terms": mine.terms,
+        "connection": _connection(folder, where),
         "state": "nothing was asked yet" if last is None else f"answered {last['kind']} {last['index']}",
         "last": None if last is None else last["time"],
+        "run": None if last is None else last["run"],
+        "rounds": len(_rounds(sent, last["run"])) if last else 0,
+        "runs": [f"{run} ({len(_rounds(sent, run))} rounds)" for run in dict.fromkeys(line["run"] for line in sent)],
         "letters": len(sent),
         "bytes_sent": sum(line["bytes"] for line in sent),
-        "rounds": len({(line["run"], line["index"]) for line in sent if line["kind"] == "step"}),
         "asked_again": sum(line["again"] for line in sent),
         "refused": len(refused),
         "last_refusal": refused[-1].get("reason", "") if refused else "",
         "left": store.left().removeprefix("Left").strip(),
-        "result": (folder / "result" / "factors.safetensors").exists(),
+        "results": list(store.results()),
     }
+
+
+def _rounds(sent: Sequence[Mapping[str, Any]], run: str) -> set[int]:
+    return {line["index"] for line in sent if line["kind"] == "step" and line["run"] == run}
+
+
+def _connection(folder: Path, where: str) -> str:
+    if not is_locked(folder / "join.lock"):
+        return "NOT connected: no fedfactor join runs here"
+    found = Connection.of(folder)
+    return f"NOT connected: {where} was not reached yet" if found is None else found.words(where)
+
+
+def server_status(place: Coordinator) -> dict[str, Any]:
+    """Order what the coordinator knows for people: whether it serves, who is connected, and where the run stands."""
+    raw, served, there = place.status(), place.served, place.presence()
+    about: dict[str, Any] = {
+        "served": f"yes, at {place.terms.content['server']['address']}" if served else "NO: start fedfactor serve",
+        "connected": [name for name, (online, _) in there.items() if online],
+        "not_connected": [
+            f"{name} ({f'last came {since[:19]} UTC' if since else 'never came'})"
+            for name, (online, since) in there.items() if not online
+        ],
+        "removed": place.removed(),
+    }  # fmt: skip
+    if "time" not in raw:
+        return {**about, "state": "no run was started yet"}
+    state, age = raw["state"], time.time() - raw["time"]
+    if state not in ENDED and not place.running:
+        how = "fedfactor start" if served else "fedfactor serve, then fedfactor start"
+        state = f"interrupted at {state}; go on with: {how}"
+    about |= {"state": state, "reason": raw.get("reason", ""), "as_of": f"{moment(raw['time'])} ({age:.0f} s ago)",
+              "round": f"{raw['round']} of {raw['rounds']}"}  # fmt: skip
+    if "metrics" not in raw:
+        return about
+    gone = set(place.removed())
+    away = sorted(set(raw["clients"]) - set(raw["participants"]) - gone) if raw["participants"] else []
+    owing = set(raw["clients"]) - set(raw.get("answered", raw.get("present", raw["clients"]))) - gone
+    return about | {
+        "took_part": raw["participants"], "away": away, "waiting_for": sorted(owing) if place.running else [],
+        "metrics": raw["metrics"], "seconds": round(raw.get("seconds", 0.0), 2),
+        "bytes_up": raw["bytes_up"], "bytes_down": raw["bytes_down"],
+        "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key}, "last_said": raw["reasons"],
+        "privacy": _privacy(place.folder),
+    }  # fmt: skip
+
+
+def _privacy(folder: Path) -> str:
+    """Say what protects uploads, and what was spent."""
+    agreement = Agreement.of((folder / "agreement.json").read_bytes())
+    whose = "only sums of all parties" if agreement.secure else "each party's sums"
+    if agreement.links:
+        return f"{agreement.protect}: the server sees {whose}, after {len(agreement.links)} links; see run.json"
+    return f"{agreement.protect}: the server sees {whose}; no noise, so epsilon is infinite"
 
 
 def is_server(folder: Path) -> bool:
@@ -64,11 +137,17 @@ def is_server(folder: Path) -> bool:
     return (folder / "server.json").exists()
 
 
-def write_result(folder: Path, out: str | os.PathLike[str]) -> Path:
-    """Write what this party may have, in the layout of ``fedfactor fit``."""
-    agreement = Agreement.of((folder / "agreement.json").read_bytes())
-    known_algorithm(agreement)  # bytes never cause an import, so the algorithm that wrote them must be known
-    return _server_result(folder, out) if is_server(folder) else _client_result(folder, agreement, out)
+def write_result(folder: Path, out: str | os.PathLike[str], run: str = "") -> Path:
+    """Write what this party may have of its last run, or of the one named, in the layout of ``fedfactor fit``."""
+    if is_server(folder):
+        known_algorithm(Agreement.of((folder / "agreement.json").read_bytes()))
+        return _server_result(folder, out)
+    found = ClientFolder(folder).results()
+    if not found:
+        raise DataError(f"{folder} holds no result yet: the run has not ended, or this party was away at its end.")
+    if run and run not in found:
+        raise DataError(f"{folder} holds no result of run {run!r}. It holds: {', '.join(found)}.")
+    return _client_result(folder, found[run or list(found)[-1]], out)
 
 
 def known_algorithm(agreement: Agreement) -> type[Algorithm]:
@@ -84,30 +163,37 @@ def known_algorithm(agreement: Agreement) -> type[Algorithm]:
     return found
 
 
-def _client_result(folder: Path, agreement: Agreement, out: str | os.PathLike[str]) -> Path:
-    file = folder / "result" / "factors.safetensors"
-    if not file.exists():
-        raise DataError(f"{folder} holds no result yet: the run has not ended, or this party was away at its end.")
-    data = file.read_bytes()
-    kept = from_bytes(data)
+def _client_result(folder: Path, result: Path, out: str | os.PathLike[str]) -> Path:
+    """Read a result with what was kept beside it: the party may have signed up for other terms since."""
+    beside = result if (result / "agreement.json").exists() else folder
+    agreement = Agreement.of((beside / "agreement.json").read_bytes())
+    known_algorithm(agreement)  # bytes never cause an import, so the algorithm that wrote them must be known
+    data = (result / "factors.safetensors").read_bytes()
+    kept, about = from_bytes(data), read_header(data, limit=1 << 30)[1]
     factors, score = kept["factors"], kept["score"]
     private = {name: array for name, array in leaves(factors) if name != "V"}
-    terms = Terms.of(json.loads((folder / "signed.json").read_bytes())["terms"])
+    terms = Terms.of(json.loads((beside / "signed.json").read_bytes())["terms"])
+    store = ClientFolder(folder)
+    sent = [line for line in store.sent() if line["run"] == about.get("run")]
     record = {
         "algorithm": agreement.algorithm.rpartition(":")[2],
         "settings": agreement.settings,
         "seed": agreement.seed,
-        "run": read_header(data, limit=1 << 30)[1].get("run"),
+        "run": about.get("run"),
+        "version": list(store.results()).index(about.get("run", "")) + 1,
         "terms": agreement.terms,
+        "participants": list(agreement.meta.clients),
         "party": agreement.name,
         "relative_error": score.relative_error,
-        **{key: value for key, value in client_status(folder).items() if key in ("bytes_sent", "rounds", "letters")},
+        "rounds": len(_rounds(sent, about.get("run", ""))),
+        "bytes_sent": sum(line["bytes"] for line in sent),
+        "letters": len(sent),
     }
     plan = terms.preprocess()
-    columns = folder / COLUMNS
+    columns = beside / COLUMNS
     weights = from_bytes(read_checked(columns)).get("weights") if plan.survey and columns.exists() else None
     record |= _preprocessed(plan, weights)
-    ids = read_json(folder / ROW_IDS) if (folder / ROW_IDS).exists() else None
+    ids = read_json(beside / ROW_IDS) if (beside / ROW_IDS).exists() else None
     name = agreement.name
     return write_factors(
         out, factors.V, features=terms.features, private={name: private}, run=record, row_ids={name: ids}

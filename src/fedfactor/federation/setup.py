@@ -83,6 +83,14 @@ def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Ter
     return document.save(file, content)
 
 
+def dismiss(file: Path, name: str) -> Terms:
+    """Write a party out of the file, which makes it another agreement."""
+    content = copy.deepcopy(dict(Terms.read(file).content))
+    del content["parties"][name]
+    content["policy"]["minimum"] = min(content["policy"]["minimum"], len(content["parties"]))
+    return document.save(file, content)
+
+
 def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
     """Write the agreed columns into the file."""
     if absent not in ("zero", "missing"):

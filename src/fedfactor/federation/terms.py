@@ -31,7 +31,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "server": {"address": "127.0.0.1:8000", "certificate": ""},
     "algorithm": {"name": "PooledNMF", "n_components": 5},
     "run": {"rounds": 20, "seed": 0, "payload": "exact", "dtype": "float64", "threads": 1},
-    "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60},
+    "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60, "absent": 60},
     "privacy": {
         "protect": "none",
         "minimum_rows": 0,
@@ -46,6 +46,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "preprocess": {"missing_values": "none", "steps": []},
 }
 
+
+LATER = (("policy", "absent"), ("privacy", "links"))
+"""Entries that came later: left out while they say what is usual, so that older terms keep their fingerprint."""
 
 _VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
 
@@ -106,8 +109,9 @@ class Terms:
                 strange = sorted(set(given) - set(known))[0]
                 raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
             content[section] = {**known, **given}
-        if not content["privacy"]["links"]:  # so that terms without links keep the fingerprint they always had
-            del content["privacy"]["links"]
+        for section, entry in LATER:
+            if content[section][entry] == DEFAULTS[section][entry]:
+                del content[section][entry]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -148,12 +152,12 @@ class Terms:
         run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
         if type(run["seed"]) is not int or not 0 <= run["seed"] < 1 << 63:
             raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number from 0 to 2**63 - 1.")
-        for entry in ("deadline", "gather", "resend"):
+        for entry in ("deadline", "gather", "resend", *(("absent",) if "absent" in policy else ())):
             if type(policy[entry]) not in (int, float) or not 0 < policy[entry] < 1e9:
                 raise TermsError(f"[policy] {entry} = {policy[entry]!r} must be a number of seconds above 0.")
         most = len(self.names)
         if type(policy["minimum"]) is not int or policy["minimum"] < 0 or (most and policy["minimum"] > most):
-            raise TermsError(f"[policy] minimum = {policy['minimum']!r} must lie between 0 (all) and {most} parties.")
+            raise TermsError(f"[policy] minimum = {policy['minimum']!r} must lie between 0 and {most} parties.")
         for entry in ("minimum_rows", "column_rows", "column_parties"):
             if type(privacy[entry]) is not int or privacy[entry] < 0:
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be a whole number of at least 0.")
@@ -249,9 +253,10 @@ class Terms:
         return self.content["features"]["how"] == "union" and self.content["features"]["absent"] == "missing"
 
     def policy(self) -> WaitingRules:
-        """Who must take part; everybody, unless a smaller number was agreed."""
+        """Who must take part; where no number was agreed, more than half, or everybody where nobody may be missing."""
         given = dict(self.content["policy"])
-        given["minimum"] = given["minimum"] or len(self.names)
+        most = len(self.names)
+        given["minimum"] = given["minimum"] or (most // 2 + 1 if given["dropouts"] == "continue" else most)
         if self.secure:  # two sums of different cohorts would show what the one who left had sent
             given |= {"minimum": len(self.names), "dropouts": "wait"}
         return WaitingRules(**given)

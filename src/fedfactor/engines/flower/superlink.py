@@ -35,6 +35,9 @@ LOCAL = 32 << 20
 UNKNOWN = "Invalid SuperNode authentication"
 """What a node is told whose key is not registered."""
 
+CLOCK = "Your clock is"
+"""How a refusal begins whose only reason is the time."""
+
 HEAD = 16 << 10
 """Most bytes of the head of a request."""
 
@@ -74,10 +77,12 @@ class Gate:
         elif size > BODY:
             await _refuse(send, 413, b"Too long.")
         elif scope["path"].startswith(FLEET):
-            if self._keys is not None and not signed(scope["headers"], self._keys()):
+            why = None if self._keys is None else refusal(scope["headers"], self._keys())
+            if why is not None:
                 # In the form of Flower's own errors, so that a node writes down why it was turned away: at 401 it ends
-                # without a word.
-                await _refuse(send, 412, json.dumps({"code": 0, "detail": UNKNOWN}).encode())
+                # without a word. A wrong clock is mended without it: such a node is to try again.
+                status = 412 if why == UNKNOWN else 503
+                await _refuse(send, status, json.dumps({"code": 0, "detail": why}).encode())
                 return
             self._stays(scope)
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
@@ -131,10 +136,11 @@ class _Room:
                 self._freed.notify_all()
 
 
-def signed(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -> bool:
-    """Tell whether the head of a request is signed, just now, with one of these keys: the test that Flower makes later.
+def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -> str | None:
+    """Say why a request is not let in; None when one of these keys has signed its head just now.
 
-    Flower makes it after it has read the body, however long, of whoever sent it.
+    Flower makes the same test after it has read the body, however long, of whoever sent it. That only a clock is wrong
+    is told to holders of registered keys alone.
     """
     import datetime
     from base64 import b64decode
@@ -148,14 +154,20 @@ def signed(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) ->
     try:
         key = b64decode(found[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
         if key.strip() not in keys:
-            return False
+            return UNKNOWN
         moment = found[TIMESTAMP_HEADER.encode()]
         age = (now() - datetime.datetime.fromisoformat(moment.decode("ascii"))).total_seconds()
         signature = b64decode(found[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
-        recent = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
-        return recent and verify_signature(bytes_to_public_key(key), moment, signature)
+        if not verify_signature(bytes_to_public_key(key), moment, signature):
+            return UNKNOWN
     except (KeyError, ValueError, TypeError, Base64Error):
-        return False
+        return UNKNOWN
+    # A little less than Flower's own bounds: who passes here must not be turned away a moment later, without a word.
+    if age <= 0.5 - SYSTEM_TIME_TOLERANCE:
+        return f"{CLOCK} {-age:.0f} s ahead of the server's"
+    if age >= TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE - 0.5:
+        return f"{CLOCK} {age:.0f} s behind the server's"
+    return None
 
 
 class Registered:

@@ -283,6 +283,20 @@ class ClientFolder:
         finally:
             os.close(handle)
 
+    @staticmethod
+    def run_of(folder: Path) -> str:
+        """Name the run that a folder of results is of; empty when there is none."""
+        file = folder / "factors.safetensors"
+        return read_header(file.read_bytes(), limit=1 << 30)[1].get("run", "") if file.exists() else ""
+
+    def results(self) -> dict[str, Path]:
+        """Find the results of all runs, the last one last."""
+        older = [path for path in (self.folder / "runs").glob("*") if self.run_of(path)]
+        older.sort(key=lambda path: (path / "factors.safetensors").stat().st_mtime)
+        found = {path.name: path for path in older}
+        last = self.run_of(self.folder / "result")
+        return {**found, last: self.folder / "result"} if last else found
+
     def sent(self) -> list[dict[str, Any]]:
         """List what was sent, oldest first."""
         file = self.folder / "sent.jsonl"
