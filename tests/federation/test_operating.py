@@ -73,6 +73,11 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     about = server_status(place)
     assert about["state"] == "no run was started yet"
     assert [line.split()[0] for line in about["not_connected"]] == ["south", "west"]
+    looked = run(app, ["federation", "check", str(trial.toml), "--key", str(trial.root / "north.key"),
+                       "--folder", str(trial.folder("north"))])  # fmt: skip
+    assert looked.exit_code == 0, looked.output
+    for words in ("the server knows it as north's", "serves these very terms", "s against the server's", "397 days"):
+        assert words in " ".join(looked.output.split())
     for name in ("south", "west"):
         trial.join(name)
     place.start()

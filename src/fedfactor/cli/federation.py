@@ -138,6 +138,61 @@ def agree(
 
 
 @federation.command()
+def units(
+    file: Toml,
+    table: Annotated[Path, typer.Argument(help="A CSV file: column,low,high,unit.", show_default=False)],
+    debug: Debug = False,
+) -> None:
+    """Declare where cells of columns usually lie, so that other units at one party are found there."""
+    from fedfactor.federation.setup import declare_units
+
+    with polite(debug):
+        terms = declare_units(file, table)
+    typer.echo(
+        f"{len(terms.content['units'])} ranges declared. Each party compares them with its own cells, by itself."
+    )
+
+
+@federation.command()
+@reads(prepares=False, marks_missing=False)
+def check(
+    file: Toml,
+    key: Annotated[Path | None, typer.Option(help="At a party: your private key.", show_default=False)] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="At a party: your rows. They stay here.", show_default=False)
+    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Your own folder, or the server's.", show_default=False)] = None,
+    debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+) -> None:
+    """Look before a run, or during one, at all that may be wrong; with --key at a party, else at the coordinator.
+
+    Of your rows nothing is sent. Ends with 3 when something is wrong.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedfactor.federation.member import Member
+    from fedfactor.federation.preflight import check_coordinator, check_party
+    from fedfactor.federation.server import Coordinator
+
+    with polite(debug):
+        if key is not None:
+            lines = check_party(Member(file, key, folder), data, reading())
+        else:
+            lines = check_coordinator(Coordinator(file, folder))
+    shown = Table("", "checked", "found", "what to do", box=None, pad_edge=False)
+    for line in lines:
+        mark = {"ok": "ok", "note": "note", "wrong": "WRONG"}[line.state]
+        style = {"ok": "green", "note": "yellow", "wrong": "bold red"}[line.state]
+        shown.add_row(Text(mark, style), Text(line.what), Text(printable(line.found)), Text(printable(line.remedy)))
+    console().print(shown)
+    if any(line.state == "wrong" for line in lines):
+        raise typer.Exit(3)
+
+
+@federation.command()
 def show(file: Toml, debug: Debug = False) -> None:
     """Say what a federation.toml asks of you, and its fingerprint; with the words of each party's key."""
     from fedfactor.federation.setup import keys_in_words, words

@@ -58,6 +58,11 @@ def expires(certificate: str | os.PathLike[str]) -> datetime:
     return x509.load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc
 
 
+def now() -> datetime:
+    """Tell the time as certificates do."""
+    return datetime.now(UTC)
+
+
 def names_host(certificate: str | os.PathLike[str], host: str) -> bool:
     """Tell whether a certificate is made out for a host, by name or by address."""
     from cryptography import x509

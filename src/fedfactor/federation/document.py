@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ NOTES = {
     ),
     "limits": "How much every party answers, counted by itself: runs, rounds in all of them (0: any), last day.",
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
+    "units": "Where cells of a column usually lie: nine tenths of each party's own must, or that party is told.",
     "preprocess": "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].",
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",
 }
@@ -43,8 +45,10 @@ def dump(content: Mapping[str, Any]) -> str:
     """Write content as TOML."""
     lines = [HEAD]
     for section in DEFAULTS:
+        if section not in content:
+            continue
         lines += [f"# {NOTES[section]}", f"[{section}]"]
-        lines += [f"{key} = {_value(value)}" for key, value in content[section].items()]
+        lines += [f"{_key(key)} = {_value(value)}" for key, value in content[section].items()]
         lines.append("")
     lines.append(f"# {NOTES['parties']}")
     for name, party in content.get("parties", {}).items():
@@ -57,6 +61,10 @@ def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Terms:
     terms = Terms.of(content)
     write_atomic(path, dump(terms.content).encode(), mode=0o644)
     return Terms.read(Path(path))
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _value(name)
 
 
 def _value(value: Any) -> str:

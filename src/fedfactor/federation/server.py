@@ -13,7 +13,6 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +152,7 @@ class Coordinator:
     def certificate_words(self) -> str:
         """Check the server's certificate against the clock and its own address; return a warning, or nothing."""
         file, host = self.folder / "server.pem", self.terms.address[0]
-        days = (certificates.expires(file) - datetime.now(UTC)).total_seconds() / 86400
+        days = (certificates.expires(file) - certificates.now()).total_seconds() / 86400
         if days < 0:
             raise ChildError(f"The server's certificate ended {-days:.0f} days ago: no party would speak to it. Renew "
                              f"it: {CERTIFY}.")  # fmt: skip

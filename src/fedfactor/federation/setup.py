@@ -17,7 +17,7 @@ from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.text import printable
-from fedfactor.federation import certificates, document, keys, vouching
+from fedfactor.federation import certificates, document, keys, units, vouching
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.fingerprint import key_words, terms_words
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
@@ -91,6 +91,13 @@ def dismiss(file: Path, name: str) -> Terms:
     return document.save(file, content)
 
 
+def declare_units(file: Path, table: Path) -> Terms:
+    """Write the declared ranges of columns into the file."""
+    content = copy.deepcopy(dict(Terms.read(file).content))
+    content["units"] = units.read_units(table)
+    return document.save(file, content)
+
+
 def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
     """Write the agreed columns into the file."""
     if absent not in ("zero", "missing"):
@@ -138,6 +145,12 @@ def words(terms: Terms) -> str:
         f"Parties      {', '.join(terms.names) or 'none yet'}",
         f"Computes     {c['algorithm']['name']} ({settings}), {run}, seed {c['run']['seed']}",
         f"Columns      {len(terms.features)} ({_columns(c['features'])}), fingerprint {c['features']['sha256'][:16]}",
+        f"             {_names(terms.features)}",
+        *(
+            f"Units        {units.words(c[part])}; compared here, nothing of it is sent"
+            for part in ("units",)
+            if part in c
+        ),
         f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
         *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
         *_rare(terms),
@@ -148,6 +161,12 @@ def words(terms: Terms) -> str:
         f"In words     {terms_words(terms.fingerprint)}",
     ]
     return "\n".join(map(printable, lines))
+
+
+def _names(features: Sequence[str]) -> str:
+    """List columns by name; all of them are in the file."""
+    shown = ", ".join(features[:30])
+    return f"{shown}, and {len(features) - 30} more, see [features]" if len(features) > 30 else shown
 
 
 def _columns(features: Any) -> str:

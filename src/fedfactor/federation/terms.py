@@ -22,6 +22,7 @@ from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
 from fedfactor.engines.remote.secure_sum import LEAST, uploads
+from fedfactor.federation.units import check_entries
 from fedfactor.privacy.minimums import Minimums
 
 FORMAT = 1
@@ -43,8 +44,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "limits": {"runs": 10, "rounds": 0, "until": ""},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
+    "units": {},
     "preprocess": {"missing_values": "none", "steps": []},
 }
+
+FREE = ("algorithm", "units")
+"""Sections whose entries are not known beforehand."""
 
 
 LATER = (("policy", "absent"), ("privacy", "links"))
@@ -105,13 +110,15 @@ class Terms:
         content: dict[str, Any] = {}
         for section, known in DEFAULTS.items():
             given = dict(raw.get(section, {}))
-            if section != "algorithm" and set(given) - set(known):
+            if section not in FREE and set(given) - set(known):
                 strange = sorted(set(given) - set(known))[0]
                 raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
             content[section] = {**known, **given}
         for section, entry in LATER:
             if content[section][entry] == DEFAULTS[section][entry]:
                 del content[section][entry]
+        if not content["units"]:
+            del content["units"]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -141,6 +148,8 @@ class Terms:
             raise TermsError("[features] sha256 is not that of the names. Somebody changed one and not the other.")
         if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
             raise TermsError("[features] names must be different texts.")
+        if wrong := check_entries(c.get("units", {}), names):
+            raise TermsError(wrong + ".")
         self._check_numbers()
         self._check_parties()
         _ = self.links

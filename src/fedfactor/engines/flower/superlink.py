@@ -23,8 +23,8 @@ from typing import Any
 
 from fedfactor.engines.flower.door import Door
 
-FLEET, HEALTH = "/v1/fleet/", "/health"
-"""Paths that other machines may use: the first with a key, the second to hear that the server lives."""
+FLEET, HEALTH, KNOCK = "/v1/fleet/", "/health", "/v1/fleet/fedfactor-terms"
+"""Paths that other machines may use: the first and the third with a key, the second to hear that the server lives."""
 
 BODY = 32 << 20
 """Most bytes of one request: Flower cuts arrays into pieces of 5 MiB, so nobody honest sends more."""
@@ -57,10 +57,18 @@ class Gate:
         Returns the registered public keys, as PEM; None lets in who speaks for nodes without a look at keys.
     door : Door, optional
         Is told whose connections may stay.
+    about : callable, optional
+        What a party hears that asks under which terms and with which versions is served.
     """
 
-    def __init__(self, app: Any, keys: Callable[[], Collection[bytes]] | None = None, door: Door | None = None) -> None:
-        self._app, self._keys, self._door = app, keys, door
+    def __init__(
+        self,
+        app: Any,
+        keys: Callable[[], Collection[bytes]] | None = None,
+        door: Door | None = None,
+        about: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._app, self._keys, self._door, self._about = app, keys, door, about
         self._room = _Room(LOCAL)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -85,6 +93,9 @@ class Gate:
                 await _refuse(send, status, json.dumps({"code": 0, "detail": why}).encode())
                 return
             self._stays(scope)
+            if scope["path"] == KNOCK and self._about is not None:
+                await _refuse(send, 200, self._about())
+                return
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
         else:
@@ -220,7 +231,12 @@ async def _refuse(send: Any, status: int, why: bytes) -> None:
     await send({"type": "http.response.body", "body": why + b"\n"})
 
 
-def gated(app: Any, keys: Callable[[], Collection[bytes]] | None = None, **options: Any) -> tuple[Any, Door]:
+def gated(
+    app: Any,
+    keys: Callable[[], Collection[bytes]] | None = None,
+    about: Callable[[], bytes] | None = None,
+    **options: Any,
+) -> tuple[Any, Door]:
     """Make the configuration of a gated server, and its door.
 
     The gate must see who really speaks: no header may name somebody else. Strangers must not be able to fill a log.
@@ -239,7 +255,18 @@ def gated(app: Any, keys: Callable[[], Collection[bytes]] | None = None, **optio
         "proxy_headers": False, "access_log": False, "http": Protocol, "ws": "none", "loop": "asyncio", "workers": 1,
         "h11_max_incomplete_event_size": HEAD,
     }  # fmt: skip
-    return uvicorn.Config(Gate(app, keys, door), **{**options, **fixed}), door
+    return uvicorn.Config(Gate(app, keys, door, about), **{**options, **fixed}), door
+
+
+def _about(folder: Path) -> Callable[[], bytes]:
+    """Say under which terms this folder is served, and with which versions: what decides the bits of a run."""
+    from fedfactor.engines.checkpoint import environment
+
+    def told() -> bytes:
+        terms = json.loads((folder / "agreement.json").read_bytes())["terms"]
+        return json.dumps({"terms": terms, "versions": environment(1)}).encode()
+
+    return told
 
 
 def serve_gated(app: Any, **options: Any) -> None:
@@ -247,7 +274,10 @@ def serve_gated(app: Any, **options: Any) -> None:
     import uvicorn
 
     folder = os.environ.get("FEDFACTOR_SERVER")
-    config, door = gated(app, None if folder is None else Registered(Path(folder) / "server.json"), **options)
+    if folder is None:
+        config, door = gated(app, **options)
+    else:
+        config, door = gated(app, Registered(Path(folder) / "server.json"), _about(Path(folder)), **options)
 
     class Server(uvicorn.Server):
         async def on_tick(self, counter: int) -> bool:
