@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,9 @@ from fedfactor.core.files import write_atomic
 from fedfactor.core.text import printable
 from fedfactor.data.content import Reading
 
+if TYPE_CHECKING:
+    from fedfactor.cli.live import Pages
+
 federation = typer.Typer(help="Set up a federation across organisations.", no_args_is_help=True)
 
 Toml = Annotated[Path, typer.Argument(help="The file that all parties agreed on.", show_default=False)]
@@ -28,6 +32,12 @@ Server = Annotated[
 ]
 
 
+Page = Annotated[int | None, typer.Option(help="Show a page about it at this port of this machine; 0: any free one.")]
+PageAddress = Annotated[
+    str, typer.Option(help="Where the page listens; elsewhere than on this machine itself over TLS and with a token.")
+]
+JsonLogs = Annotated[bool, typer.Option("--json-logs", help="Write logs as one JSON object a line.")]
+
 DAY = 86_400
 """Seconds between two looks at the certificate."""
 
@@ -35,6 +45,22 @@ DAY = 86_400
 def told(line: str) -> None:
     """Print what happened, with the time."""
     typer.echo(f"{time.strftime('%H:%M:%S')}  {printable(line)}")
+
+
+def logs_as_json(wanted: bool) -> None:
+    """Let logs be written as JSON, here and by what is started from here."""
+    from fedfactor.federation.logs import JSON
+
+    if wanted:
+        os.environ[JSON] = "1"
+
+
+def show_page(pages: Pages, host: str, port: int, folder: Path) -> None:
+    """Serve the page, and say where it is."""
+    from fedfactor.cli.live import serve_pages
+
+    _, where = serve_pages(pages, host, port, folder)
+    typer.echo(f"Page: {where}  (figures for Prometheus: {where}metrics)")
 
 
 class How(StrEnum):
@@ -321,9 +347,14 @@ def serve(
     file: Toml,
     folder: Server = None,
     begin: Annotated[bool, typer.Option("--start", help="Start a run (or let one go on) as soon as it is up.")] = False,
+    page: Page = None,
+    page_address: PageAddress = "127.0.0.1",
+    json_logs: JsonLogs = False,
     debug: Debug = False,
 ) -> None:
     """Serve the federation until interrupted: TLS, and only parties whose keys are in the file."""
+    from fedfactor.cli.live import server_pages
+    from fedfactor.federation.logs import both
     from fedfactor.federation.member import stop_on_signals
     from fedfactor.federation.server import Coordinator
     from fedfactor.federation.watch import ServerWatch
@@ -332,8 +363,12 @@ def serve(
     with polite(debug):
         place = Coordinator(file, folder)
         stop_on_signals(stop)
+        logs_as_json(json_logs)
         try:
             place.serve()
+            say = both(told, place.folder / "events.log")
+            if page is not None:
+                show_page(server_pages(place), page_address, page, place.folder)
             address = place.terms.content["server"]["address"]
             typer.echo(f"Serving {len(place.terms.names)} parties at {address}. Interrupt to end; logs: {place.log}")
             if begin:
@@ -341,12 +376,12 @@ def serve(
             watch, seconds = ServerWatch(place), 0
             while not stop.wait(1.0):
                 place.check()
-                if seconds % DAY == 0 and (warning := place.certificate_words()):
-                    told(f"Warning: {warning}.")
+                if seconds % DAY == 0 and (warning := place.certificate_warning()):
+                    say(f"Warning: {warning}.")
                 if seconds % 3 == 0:
                     place.look()
                 for line in watch.news():
-                    told(line)
+                    say(line)
                 seconds += 1
         finally:
             place.close()
@@ -373,11 +408,16 @@ def join(
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
+    page: Page = None,
+    page_address: PageAddress = "127.0.0.1",
+    json_logs: JsonLogs = False,
     debug: Debug = False,
     *,
     reading: Callable[..., Reading],
 ) -> None:
     """Take part until interrupted. Shows the terms first, and asks."""
+    from fedfactor.cli.live import party_pages
+    from fedfactor.federation.logs import both
     from fedfactor.federation.member import Member, stop_on_signals
     from fedfactor.federation.setup import words
 
@@ -402,7 +442,11 @@ def join(
         address = member.terms.content["server"]["address"]
         rows = seat.shard.n_rows
         typer.echo(f"{member.name}: {rows} rows; connecting to {address}. Interrupt to leave; come back any time.")
-        member.join(seat, poll=poll, stop=stop, patience=patience, say=told)
+        logs_as_json(json_logs)
+        if page is not None:
+            show_page(party_pages(member.folder), page_address, page, member.folder)
+        say = both(told, member.folder / "events.log")
+        member.join(seat, poll=poll, stop=stop, patience=patience, say=say)
 
 
 def start(

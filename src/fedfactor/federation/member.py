@@ -68,6 +68,7 @@ class Member:
         self.name = names[0]
         self.folder = Path(folder) if folder is not None else Path(self.name)
         self.node: subprocess.Popen[bytes] | None = None
+        self._before = 0
 
     @property
     def log(self) -> Path:
@@ -246,7 +247,7 @@ class Member:
             "--host", "127.0.0.1", "--port", str(port), "--isolation", "process",
             "--superexec-auth-secret-file", str(folder / "node.secret"),
         ]  # fmt: skip
-        self.log.unlink(missing_ok=True)
+        self._before = self.log.stat().st_size if self.log.exists() else 0
         home = private_folder(folder / "flower")
         extra = {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll), "FEDFACTOR_NODE_FILE": str(folder / "node")}
         self.node = children.start(command, self.log, extra)
@@ -268,7 +269,13 @@ class Member:
             time.sleep(0.2)
 
     def _said(self) -> str:
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
+        """Read what the present node said; what earlier ones did stands before it."""
+        if self.node is not None:
+            children.heard(self.node)
+        if not self.log.exists():
+            return ""
+        data = self.log.read_bytes()
+        return data[self._before if self._before <= len(data) else 0 :].decode(errors="replace")
 
     def _why(self) -> str:
         last = Connection.of(self.folder)

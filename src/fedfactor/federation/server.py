@@ -165,6 +165,13 @@ class Coordinator:
                 )
         return f"the server's certificate ends in {days:.0f} days. Before that: {CERTIFY}" if days < SOON else ""
 
+    def certificate_warning(self) -> str:
+        """Say what is, or will be, wrong with the certificate; nothing when all is well."""
+        try:
+            return self.certificate_words()
+        except ChildError as error:
+            return str(error).rstrip(".")
+
     def serve(self, patience: float = 120.0) -> None:
         """Start the SuperLink and register every party's key; returns when it is ready."""
         self.prepare()
