@@ -145,6 +145,49 @@ def remove(
                f"  fedfactor serve {file} (again), then fedfactor start {file} --again")  # fmt: skip
 
 
+Own = Annotated[Path, typer.Argument(help="Your own folder, that fedfactor join made.", show_default=False)]
+
+
+@federation.command()
+def leave(folder: Own, debug: Debug = False) -> None:
+    """At a party: leave for good. Joining from this folder is refused from then on."""
+    from fedfactor.federation.forgetting import leave as go
+
+    with polite(debug):
+        go(folder)
+    typer.echo(f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
+               f"Your rows, factors and what you sent are still here: fedfactor federation forget {folder}")  # fmt: skip
+
+
+@federation.command()
+def forget(
+    folder: Own,
+    what: Annotated[
+        list[str] | None, typer.Option("--only", help="rows, factors or sent; may be repeated. By default all three.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    debug: Debug = False,
+) -> None:
+    """At a party: delete the copy of your rows, your factors, and the bytes that you sent.
+
+    What others already have of what you sent they keep: no command here reaches it. The list of what was sent, and the
+    count of what was asked, stay.
+    """
+    from fedfactor.federation import forgetting
+
+    with polite(debug):
+        parts = what or list(forgetting.PARTS)
+        odd = [part for part in parts if part not in forgetting.PARTS]
+        if odd:
+            raise DataError(f"--only {odd[0]!r} is not known. It can be {', '.join(forgetting.PARTS)}.")
+        if not yes and not typer.confirm(f"Delete {', '.join(parts)} in {folder}? They cannot be brought back."):
+            raise typer.Exit(1)
+        gone = forgetting.forget(folder, parts)
+    typer.echo(
+        f"Deleted in {folder}: {', '.join(gone) or 'nothing was there'}. Backups of that disk are yours to delete."
+    )
+
+
 @federation.command()
 def agree(
     file: Toml,
@@ -417,12 +460,15 @@ def join(
 ) -> None:
     """Take part until interrupted. Shows the terms first, and asks."""
     from fedfactor.cli.live import party_pages
+    from fedfactor.federation.forgetting import forget_old, has_left
     from fedfactor.federation.logs import both
     from fedfactor.federation.member import Member, stop_on_signals
     from fedfactor.federation.setup import words
 
     with polite(debug):
         member = Member(file, key, folder)
+        if when := has_left(member.folder):
+            raise DataError(f"{member.folder} left the federation for good, {when}. Join from another folder.")
         typer.echo(words(member.terms))
         if not yes and not typer.confirm(f"Take part as {member.name} on these terms?"):
             raise typer.Exit(1)
@@ -443,6 +489,7 @@ def join(
         rows = seat.shard.n_rows
         typer.echo(f"{member.name}: {rows} rows; connecting to {address}. Interrupt to leave; come back any time.")
         logs_as_json(json_logs)
+        forget_old(member.folder, member.terms.keep)
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
         say = both(told, member.folder / "events.log")

@@ -22,6 +22,7 @@ from string import Template
 from typing import Any
 
 from fedfactor.cli.console import size
+from fedfactor.cli.words import STATUS
 from fedfactor.core.text import printable
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import certificates
@@ -157,8 +158,8 @@ def _party(folder: Path) -> str:
         ("The run", _bar(about["rounds"], store.agreement.rounds) + f"<p>{_text(about['state'])}</p>"
          if about["run"] else "<p>Nothing was asked yet.</p>"),
         ("What is left of what you agreed to", f"<p>{_text(about['left'])}</p>"),
-        ("What left this house", all_of_it + _table(("time", "run", "what", "round", "bytes"),
-                  ((s["time"], s["run"][:8], s["kind"], s["index"], s["bytes"]) for s in newest))),
+        ("What left this house", all_of_it + _table(("time", "run", "what", "round", "bytes"), (
+            (s["time"], s["run"][:8], s["kind"], s["index"] + (s["kind"] == "step"), s["bytes"]) for s in newest))),
         ("What was refused, and why (the server is told only that)",
          _table(("time", "why"), ((line["time"], line.get("reason", "")) for line in refused))),
         ("Results here", f"<p>{_text(', '.join(about['results']))}</p>" if about["results"] else ""),
@@ -175,6 +176,7 @@ def _server(place: Coordinator) -> str:
     )
     head = "<tr><th>party</th><th></th><th>last came (UTC)</th><th>last said</th></tr>"
     shown = f'<div class="scroll"><table>{head}{parties}</table></div>'
+    why = STATUS.get(about.get("reason", ""), about.get("reason", ""))
     going = not about["state"].startswith(("failed", "paused", "interrupted"))
     error = raw.get("metrics", {}).get("relative_error")
     figures = [("relative error", f"{error:.4f}" if isinstance(error, float) else ""),
@@ -187,7 +189,7 @@ def _server(place: Coordinator) -> str:
     lede = _state(place.served, f"served: {about['served']}")
     return _fill(place.terms.content["federation"]["name"] or "A federation", lede, [
         ("Parties", shown if parties else "<p>Nobody was seen yet.</p>"),
-        ("The run", f"<p>{_state(going, about['state'])} {_text(about.get('reason', ''))}</p>"
+        ("The run", f"<p>{_state(going, about['state'])} {_text(why)}</p>"
          + (_bar(raw["round"], raw["rounds"]) if "round" in raw else "")
          + _table(("", ""), ((name, value) for name, value in figures if value not in ("", 0)))),
         ("Who did what here", _table(("time", "by", "what"), (
@@ -198,7 +200,7 @@ def _server(place: Coordinator) -> str:
 
 def _deed(line: Mapping[str, Any]) -> str:
     more = {key: value for key, value in line.items() if key not in ("time", "by", "deed", "terms", "parties")}
-    return " ".join([line["deed"], *(f"{key} {value}" for key, value in more.items())])
+    return " ".join([line["deed"], *(f"{key}: {value}" for key, value in more.items() if value)])
 
 
 def _metric(name: str, kind: str, said: str, values: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:

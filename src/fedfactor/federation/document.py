@@ -28,7 +28,10 @@ NOTES = {
         "# With secure-sum, a column that fewer rows or parties fill is left out."
         "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
     ),
-    "limits": "How much every party answers, counted by itself: runs, rounds in all of them (0: any), last day.",
+    "limits": (
+        "How much every party answers, counted by itself: runs, rounds in all of them (0: any), first and last day.\n"
+        "# keep: days after which a party deletes what it sent and what it got (0: it does so by itself)."
+    ),
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
     "units": "Where cells of a column usually lie: nine tenths of each party's own must, or that party is told.",
     "preprocess": "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].",

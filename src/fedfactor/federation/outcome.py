@@ -137,17 +137,28 @@ def is_server(folder: Path) -> bool:
     return (folder / "server.json").exists()
 
 
+def server_results(folder: Path) -> dict[str, Path]:
+    """Find the results of all runs at the server, the last one last."""
+    older = [path for path in (folder / "runs").glob("*") if (path / "run.json").exists()]
+    older.sort(key=lambda path: (path / "run.json").stat().st_mtime)
+    found = {path.name: path for path in older}
+    last = folder / "result"
+    return {**found, read_json(last / "run.json")["run"]: last} if (last / "run.json").exists() else found
+
+
 def write_result(folder: Path, out: str | os.PathLike[str], run: str = "") -> Path:
     """Write what this party may have of its last run, or of the one named, in the layout of ``fedfactor fit``."""
-    if is_server(folder):
-        known_algorithm(Agreement.of((folder / "agreement.json").read_bytes()))
-        return _server_result(folder, out)
-    found = ClientFolder(folder).results()
+    serves = is_server(folder)
+    found = server_results(folder) if serves else ClientFolder(folder).results()
     if not found:
-        raise DataError(f"{folder} holds no result yet: the run has not ended, or this party was away at its end.")
+        why = "See fedfactor status" if serves else "The run has not ended, or this party was away at its end"
+        raise DataError(f"{folder} holds no result yet. {why}.")
     if run and run not in found:
         raise DataError(f"{folder} holds no result of run {run!r}. It holds: {', '.join(found)}.")
-    return _client_result(folder, found[run or list(found)[-1]], out)
+    chosen = run or list(found)[-1]
+    before = list(found)[: list(found).index(chosen)]
+    make = _server_result if serves else _client_result
+    return make(folder, found[chosen], before, out)
 
 
 def known_algorithm(agreement: Agreement) -> type[Algorithm]:
@@ -163,7 +174,7 @@ def known_algorithm(agreement: Agreement) -> type[Algorithm]:
     return found
 
 
-def _client_result(folder: Path, result: Path, out: str | os.PathLike[str]) -> Path:
+def _client_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
     """Read a result with what was kept beside it: the party may have signed up for other terms since."""
     beside = result if (result / "agreement.json").exists() else folder
     agreement = Agreement.of((beside / "agreement.json").read_bytes())
@@ -180,9 +191,8 @@ def _client_result(folder: Path, result: Path, out: str | os.PathLike[str]) -> P
         "settings": agreement.settings,
         "seed": agreement.seed,
         "run": about.get("run"),
-        "version": list(store.results()).index(about.get("run", "")) + 1,
+        "lineage": _lineage(about.get("run", ""), before, agreement.terms, agreement.meta.clients),
         "terms": agreement.terms,
-        "participants": list(agreement.meta.clients),
         "party": agreement.name,
         "relative_error": score.relative_error,
         "rounds": len(_rounds(sent, about.get("run", ""))),
@@ -209,16 +219,20 @@ def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:
     }
 
 
-def _server_result(folder: Path, out: str | os.PathLike[str]) -> Path:
-    file = folder / "result" / "run.json"
-    if not file.exists():
-        raise DataError(f"{folder} holds no result yet. See fedfactor status.")
-    record = json.loads(file.read_bytes())
-    shared = dict(leaves(from_bytes((folder / "result" / "down.safetensors").read_bytes())["down"]))
+def _lineage(run: str, before: list[str], terms: str, parties: Sequence[str]) -> dict[str, Any]:
+    """Say which version of the model this is, what came before it, and on whose rows and terms it stands."""
+    return {"version": len(before) + 1, "run": run, "earlier": before, "terms": terms, "parties": list(parties)}
+
+
+def _server_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
+    record = read_json(result / "run.json")
+    known_algorithm(Agreement.of((folder / "agreement.json").read_bytes()))
+    record["lineage"] = _lineage(record["run"], before, record["terms"], record["finished"])
+    folder = result if (result / "features.json").exists() else folder
+    shared = dict(leaves(from_bytes((result / "down.safetensors").read_bytes())["down"]))
     if "V" not in shared:
         raise DataError(
-            f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read "
-            f"{folder / 'result'}."
+            f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read {result}."
         )
     features = read_json(folder / "features.json")
     if (folder / "preprocess.json").exists():

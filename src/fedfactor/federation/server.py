@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.files import private_folder, read_json, write_atomic
 from fedfactor.engines.remote.server import ABANDON
 from fedfactor.federation import certificates, children
 from fedfactor.federation.children import ChildError
@@ -63,6 +63,9 @@ __all__ = ["client", "server"]
 
 SERVING, PRESENCE, REMOVED = "serving.lock", "presence.json", "removed.json"
 """Files in the server's folder: held while it is served; who is connected; who was removed without new terms."""
+
+BESIDE = ("features.json", "preprocess.json", "survey.safetensors")
+"""What is kept beside an earlier version's result, so that it can be read under terms that changed since."""
 
 STARTING = "starting"
 """State of a run between its order and its first word."""
@@ -366,7 +369,15 @@ class Coordinator:
         return set(record["finished"]) != set(record["clients"])
 
     def forget(self) -> None:
-        """Drop the last run; its result must have been fetched."""
+        """Begin anew; what a finished run left is kept as an earlier version, by the name of the run."""
+        result = self.folder / "result"
+        if (result / "run.json").exists():
+            kept = private_folder(self.folder / "runs") / read_json(result / "run.json")["run"]
+            for name in BESIDE:
+                if (self.folder / name).exists():
+                    write_atomic(result / name, (self.folder / name).read_bytes())
+            shutil.rmtree(kept, ignore_errors=True)
+            result.rename(kept)
         for name in ("checkpoint", "result"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for name in ("run", "survey.safetensors", "status.json"):

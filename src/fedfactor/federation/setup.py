@@ -127,7 +127,7 @@ def words(terms: Terms) -> str:
     """Say what a party agrees to: all that decides what is computed of its rows, and what leaves it."""
     c = terms.content
     policy, privacy = terms.policy(), c["privacy"]
-    runs, rounds, until = terms.limits
+    runs, rounds, until, since = terms.limits
     steps = ", ".join(c["preprocess"]["steps"]) or "none"
     error = "; your error at the end" if privacy["report_error"] else ""
     after = " after " + " and ".join(repr(link_of(entry)) for entry in terms.links) if terms.links else ""
@@ -137,7 +137,8 @@ def words(terms: Terms) -> str:
     run = f"{c['run']['rounds']} rounds, {c['run']['payload']}, {c['run']['dtype']}"
     below = " (below the usual rule, as agreed)" if privacy["allow"] else ""
     most = f" and {rounds} rounds in all of them" if rounds else ""
-    last = f", until {until}" if until else ""
+    last = (f", from {since}" if since else "") + (f", until {until}" if until else "")
+    last += f"; what was sent and got is deleted after {terms.keep} days" if terms.keep else ""
     lines = [
         f"Federation   {c['federation']['name']}: {c['federation']['purpose'] or 'no purpose given'}",
         f"Contact      {c['federation']['contact'] or 'none given'}",
@@ -155,7 +156,8 @@ def words(terms: Terms) -> str:
         *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
         *_rare(terms),
         f"Refused      who has fewer than {terms.least_rows} rows{below}",
-        f"Limits       you answer at most {runs} runs{most}{last}, and count them yourself",
+        f"Limits       you answer at most {runs} runs{most} of this algorithm with these settings, and count them "
+        f"yourself{last}",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
         f"Fingerprint  {terms.fingerprint}",
         f"In words     {terms_words(terms.fingerprint)}",

@@ -42,7 +42,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "report_error": True,
         "links": [],
     },
-    "limits": {"runs": 10, "rounds": 0, "until": ""},
+    "limits": {"runs": 10, "rounds": 0, "until": "", "since": "", "keep": 0},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
     "units": {},
     "preprocess": {"missing_values": "none", "steps": []},
@@ -52,7 +52,7 @@ FREE = ("algorithm", "units")
 """Sections whose entries are not known beforehand."""
 
 
-LATER = (("policy", "absent"), ("privacy", "links"))
+LATER = (("policy", "absent"), ("privacy", "links"), ("limits", "since"), ("limits", "keep"))
 """Entries that came later: left out while they say what is usual, so that older terms keep their fingerprint."""
 
 _VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
@@ -178,13 +178,16 @@ class Terms:
 
     def _check_limits(self) -> None:
         limits = self.content["limits"]
-        for entry, least in (("runs", 1), ("rounds", 0)):
-            if type(limits[entry]) is not int or limits[entry] < least:
-                raise TermsError(f"[limits] {entry} = {limits[entry]!r} must be a whole number of at least {least}.")
-        try:
-            _ = limits["until"] == "" or date.fromisoformat(limits["until"])
-        except (TypeError, ValueError):
-            raise TermsError(f"[limits] until = {limits['until']!r} must be a day such as '2030-12-31'.") from None
+        for entry, least in (("runs", 1), ("rounds", 0), ("keep", 0)):
+            value = limits.get(entry, 0)
+            if type(value) is not int or value < least:
+                raise TermsError(f"[limits] {entry} = {value!r} must be a whole number of at least {least}.")
+        for entry in ("since", "until"):
+            value = limits.get(entry, "")
+            try:
+                _ = value == "" or date.fromisoformat(value)
+            except (TypeError, ValueError):
+                raise TermsError(f"[limits] {entry} = {value!r} must be a day such as '2030-12-31'.") from None
 
     def _check_parties(self) -> None:
         for name, party in self.content["parties"].items():
@@ -287,10 +290,15 @@ class Terms:
         return max(int(self.content["privacy"]["minimum_rows"]) or Minimums().rows_for(k), k + 1)
 
     @property
-    def limits(self) -> tuple[int, int, str]:
-        """Runs, rounds in all of them (0: as many as each run has), and the last day."""
+    def limits(self) -> tuple[int, int, str, str]:
+        """Runs, rounds in all of them (0: as many as each run has), the last day and the first."""
         limits = self.content["limits"]
-        return limits["runs"], limits["rounds"], limits["until"]
+        return limits["runs"], limits["rounds"], limits["until"], limits.get("since", "")
+
+    @property
+    def keep(self) -> int:
+        """Days that a party keeps what it sent and what it got; 0: until it forgets by itself."""
+        return self.content["limits"].get("keep", 0)
 
     @property
     def links(self) -> tuple[dict[str, Any], ...]:

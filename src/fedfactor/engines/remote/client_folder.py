@@ -73,8 +73,8 @@ class Agreement:
         For a secure sum: the key with which each party signs, in hexadecimal.
     least : tuple of int
         For a secure sum: rows and parties that must fill a column, or it is left out.
-    limits : tuple of int, int, str
-        Most runs, most rounds in all of them, last day; 0 and nothing are no limit.
+    limits : tuple of int, int, str, str
+        Most runs, most rounds in all of them, last and first day; 0 and nothing are no limit.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Agreement:
     links: tuple[dict[str, Any], ...] = ()
     registry: dict[str, str] = field(default_factory=dict[str, str])
     least: tuple[int, int] = (0, 0)
-    limits: tuple[int, int, str] = (0, 0, "")
+    limits: tuple[int, int, str] | tuple[int, int, str, str] = (0, 0, "")
 
     @property
     def asynchronous(self) -> bool:
