@@ -156,7 +156,7 @@ def leave(folder: Own, debug: Debug = False) -> None:
     with polite(debug):
         go(folder)
     typer.echo(f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
-               f"Your rows, factors and what you sent are still here: fedfactor federation forget {folder}")  # fmt: skip
+               f"Your rows, factors and what you sent are still here: fedfactor federation forget")  # fmt: skip
 
 
 @federation.command()
