@@ -145,7 +145,8 @@ def test_results_and_status_of_a_party(trial, tmp_path):
     said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
     assert said.exit_code == 0, said.output
     names = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert names == {"components.safetensors", "features.json", "run.json", "north.safetensors"}
+    files = {"components.safetensors", "features.json", "run.json", "north.safetensors"}
+    assert names == files | {"components.csv", "north.csv", "report.html"}
     said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
     assert "already holds results" in said.output
     said = run(app, ["info", str(tmp_path / "out")])

@@ -189,6 +189,25 @@ def forget(
 
 
 @federation.command()
+def worth(
+    folder: Own,
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Rows that took no part; by default those of join --keep-out.", show_default=False),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """At a party after a run: alone against together, on rows of your own that took no part. Nothing is sent."""
+    from fedfactor.federation.worth import worth as compare
+
+    with polite(debug):
+        found = compare(folder, rows)
+    typer.echo(found.words())
+    used = ", ".join(f"{t}: {100 * share:.0f} %" for t, share in enumerate(found.use))
+    typer.echo(f"Of what is explained of them, each common component carries: {used}.")
+
+
+@federation.command()
 def agree(
     file: Toml,
     names: Annotated[list[Path], typer.Argument(help="The parties' lists of columns, from fedfactor features.")],
@@ -449,6 +468,9 @@ def join(
     ] = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    keep_out: Annotated[
+        float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")
+    ] = 0.0,
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
     page: Page = None,
@@ -480,8 +502,9 @@ def join(
             "the coordinator may hold keys of its own in their place, and read what you send alone.)",
         )
         seat = member.sign_up(
-            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading()
-        )
+            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
+            keep_out=keep_out,
+        )  # fmt: skip
         typer.echo(printable(seat.left()))
         stop = threading.Event()
         stop_on_signals(stop)
@@ -578,6 +601,8 @@ def results(
     debug: Debug = False,
 ) -> None:
     """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does."""
+    from fedfactor.cli.export import write_tables
+    from fedfactor.cli.report import write_report
     from fedfactor.data.results import has_results
     from fedfactor.federation.outcome import folder_of, write_result
 
@@ -585,7 +610,10 @@ def results(
         if has_results(out):
             raise DataError(f"{out} already holds results. Choose another folder with -o.")
         write_result(folder_of(place), out, run)
-    typer.echo(f"Results are in {out}. Look at them with: fedfactor info {out}")
+        tables = write_tables(out)
+        page = write_report(out)
+    typer.echo(f"Results are in {out}. Open {page.name} in a browser, or the tables in a spreadsheet: "
+               f"{', '.join(str(table.relative_to(out)) for table in tables)}.")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:

@@ -18,9 +18,19 @@ from fedfactor.core.files import read_json, write_atomic
 from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.federation.member import ROW_IDS
 from fedfactor.federation.watch import is_locked
+from fedfactor.federation.worth import KEPT_OUT
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "rows": ("data", "state.safetensors", COLUMNS, ROW_IDS, "agreement.json", "identity.key"),
+    "rows": (
+        "data",
+        KEPT_OUT,
+        f"{KEPT_OUT}_given",
+        "state.safetensors",
+        COLUMNS,
+        ROW_IDS,
+        "agreement.json",
+        "identity.key",
+    ),
     "factors": ("result", "runs", "state.safetensors"),
     "sent": ("sent",),
 }

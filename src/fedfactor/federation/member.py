@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.vouching import registry, strangers
 from fedfactor.federation.watch import PartyWatch
+from fedfactor.federation.worth import KEPT_OUT, divide
 from fedfactor.privacy.primitives import Identity
 
 ROW_IDS = "rows.json"
@@ -105,6 +107,7 @@ class Member:
         replace_data: bool = False,
         confirmed: bool = False,
         reading: Reading | None = None,
+        keep_out: float = 0.0,
     ) -> ClientFolder:
         """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused.
 
@@ -118,6 +121,8 @@ class Member:
             Whether :attr:`words` were compared with the other parties, by another way than through the coordinator.
         reading : Reading, optional
             How the file is read.
+        keep_out : float
+            Share of the rows that take no part, to see afterwards on them whether joining was worth it.
         """
         unknown = [] if confirmed else self.unknown()
         if unknown:
@@ -129,6 +134,8 @@ class Member:
         signed, source = self.folder / "signed.json", file_digest(data) if Path(data).is_file() else ""
         if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
             source += f" {reading}"
+        if keep_out:
+            source += f" without {keep_out:g}"
         kept = self._signed()
         known = registry(self.terms) if confirmed or self.terms.guarded else (kept or {}).get("known")
         if kept is not None:
@@ -149,6 +156,12 @@ class Member:
                 return ClientFolder(self.folder)
         shard = prepare_rows(data, self.terms, self.name, reading)
         private_folder(self.folder)
+        shutil.rmtree(self.folder / KEPT_OUT, ignore_errors=True)
+        if keep_out:
+            shard, out = divide(shard, keep_out)
+            if shard.n_rows < self.terms.least_rows:
+                raise DataError(f"Only {shard.n_rows} rows would take part; {self.terms.least_rows} are needed.")
+            ClientFolder.make(self.folder / KEPT_OUT, self.terms.agreement(self.name), out)
         for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
             (self.folder / old).unlink(missing_ok=True)
         agreement = self.terms.agreement(self.name)
