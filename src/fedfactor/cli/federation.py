@@ -434,7 +434,10 @@ def serve(
             address = place.terms.content["server"]["address"]
             typer.echo(f"Serving {len(place.terms.names)} parties at {address}. Interrupt to end; logs: {place.log}")
             if begin:
-                place.start()
+                try:
+                    place.start()
+                except DataError as error:  # a finished run is no reason not to serve
+                    say(str(error))
             watch, seconds = ServerWatch(place), 0
             while not stop.wait(1.0):
                 place.check()

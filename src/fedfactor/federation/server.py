@@ -224,7 +224,7 @@ class Coordinator:
         if status.get("time", 0.0) < began or status["state"] in ENDED:
             return False
         if status["state"] == STARTING:
-            return time.time() - status["time"] < 120.0
+            return time.time() - status["time"] < 300.0
         return is_locked(self.folder / "lock")
 
     def presence(self) -> dict[str, tuple[bool, str]]:
