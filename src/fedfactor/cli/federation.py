@@ -105,19 +105,28 @@ def init(
 @federation.command()
 def add(
     file: Toml,
-    name: Annotated[str, typer.Argument(help="The party's name.")],
-    key: Annotated[Path, typer.Argument(help="Its public key, the .pub file.")],
+    parties: Annotated[
+        list[str],
+        typer.Argument(help="A party's name and its .pub file; or .pub files that are called NAME.key.pub."),
+    ],
     vouched: Annotated[
         list[Path] | None, typer.Option("--vouched", help="What a party wrote with fedfactor vouch; may be repeated.")
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Let a party in: write its public key into federation.toml."""
+    """Let parties in: write their public keys into federation.toml."""
     from fedfactor.federation import setup
+    from fedfactor.federation.terms import Terms
 
     with polite(debug):
-        terms = setup.admit(file, name, key, vouched or [])
-    typer.echo(f"{name} is in; {len(terms.names)} parties: {', '.join(terms.names)}.")
+        pairs = setup.named_keys(parties)
+        if vouched and len(pairs) > 1:
+            raise DataError("--vouched speaks of one party: add the others in another call.")
+        terms = Terms.read(file)
+        for name, key in pairs:
+            terms = setup.admit(file, name, key, vouched or [])
+            typer.echo(f"{name} is in. Its key in words, as its keygen said them: {setup.words_of_key(terms, name)}")
+    typer.echo(f"{len(terms.names)} parties: {', '.join(terms.names)}.")
 
 
 @federation.command()

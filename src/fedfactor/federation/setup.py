@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import secrets
 import shutil
@@ -15,11 +16,13 @@ import numpy as np
 
 from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.files import private_folder, read_json, write_atomic
 from fedfactor.core.text import printable
 from fedfactor.federation import certificates, document, keys, units, vouching
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.fingerprint import key_words, terms_words
+from fedfactor.federation.journal import Journal
+from fedfactor.federation.server import REMOVED
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
 from fedfactor.privacy.links import link_of
@@ -66,6 +69,22 @@ def found(
     return file
 
 
+def named_keys(given: Sequence[str]) -> list[tuple[str, Path]]:
+    """Tell whose key is in which file: a name and its file, or files that are called ``NAME.key.pub``.
+
+    Examples
+    --------
+    >>> [(name, str(path)) for name, path in named_keys(["north.key.pub", "south.key.pub"])]
+    [('north', 'north.key.pub'), ('south', 'south.key.pub')]
+    """
+    if len(given) == 2 and not given[0].endswith(".pub"):
+        return [(given[0], Path(given[1]))]
+    odd = [word for word in given if not word.endswith(".key.pub")]
+    if odd:
+        raise DataError(f"{odd[0]!r} is not called NAME.key.pub. Add that party alone: its name, then its file.")
+    return [(Path(word).name.removesuffix(".key.pub"), Path(word)) for word in given]
+
+
 def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Terms:
     """Add a party, or give it a new key, with what others wrote to vouch for it."""
     content = copy.deepcopy(dict(Terms.read(file).content))
@@ -80,7 +99,13 @@ def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Ter
         known = {other: party for other, party in content["parties"].items() if other != name}
         if len(vouching.vouchers(terms, name, known)) < len(vouched):
             raise DataError(f"Not all of what vouches for {name!r} is signed, for this name and key, by a party here.")
-    return document.save(file, content)
+    terms = document.save(file, content)
+    server = file.resolve().parent / "server"
+    if server.is_dir():
+        Journal(server).write("added", party=name, key=words_of_key(terms, name))
+        if name in (gone := read_json(server / REMOVED) if (server / REMOVED).exists() else []):
+            write_atomic(server / REMOVED, json.dumps([other for other in gone if other != name]).encode())
+    return terms
 
 
 def dismiss(file: Path, name: str) -> Terms:
@@ -184,6 +209,11 @@ def _rare(terms: Terms) -> list[str]:
         said = f"only a column of fewer than {parties} parties" if parties > 1 else "NO COLUMN"
         return [f"Rare columns {said} is left out: where one row fills a column, the sum shows that row's part"]
     return [f"Rare columns those that fewer than {rows} rows, or {parties} parties, fill are left out of the sums"]
+
+
+def words_of_key(terms: Terms, name: str) -> str:
+    """Say a party's name and keys in words."""
+    return key_words(name, terms.content["parties"][name])
 
 
 def keys_in_words(terms: Terms) -> str:
