@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedfactor.core.column_sums import column_sums
 from fedfactor.core.federation import Federation
 from fedfactor.core.tree import tree_sum
 
-__all__ = ["ScaleWarning", "uneven", "warn_of_scales"]
+__all__ = ["ScaleWarning", "different_units", "uneven", "warn_of_scales"]
 
 _APART = 100.0
 _WIDEST = 2000  # columns; beyond it they are genes, words or pixels, and of one unit
@@ -52,14 +52,48 @@ def uneven(features: Sequence[str] | None, sums: Any) -> str:
     )
 
 
+def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> str:
+    """Say which columns one owner has in other units than another, by a hundred or more; empty when none is.
+
+    Examples
+    --------
+    >>> grams, milligrams = (column_sums(np.array([[a, 5.0], [a, 6.0]])) for a in (0.8, 800.0))
+    >>> said = different_units(["dose", "age"], {"north": grams, "south": milligrams})
+    >>> said.partition(".")[0]
+    "Owners seem to use different units: 'dose' is 1000 times larger at 'south' than at 'north'"
+    """
+    if features is None or len(features) > _WIDEST or len(sums) < 2:
+        return ""
+    owners = list(sums)
+    size = np.array([np.sqrt(each.squares / np.maximum(each.cells, 1)) for each in sums.values()])
+    known = np.where(size > 0, size, np.nan)
+    found: dict[int, tuple[float, str, str]] = {}
+    for j in np.flatnonzero((size > 0).sum(axis=0) >= 2):
+        most, least = int(np.nanargmax(known[:, j])), int(np.nanargmin(known[:, j]))
+        found[int(j)] = (float(known[most, j] / known[least, j]), owners[most], owners[least])
+    odd = sorted((j for j in found if found[j][0] >= _APART), key=lambda j: -found[j][0])
+    if not odd:
+        return ""
+    told = [
+        f"{features[j]!r} is {ratio:.0f} times larger at {large!r} than at {small!r}"
+        for j, (ratio, large, small) in ((j, found[j]) for j in odd[:3])
+    ]
+    more = f" and {len(odd) - 3} more columns" if len(odd) > 3 else ""
+    return (
+        f"Owners seem to use different units: {', '.join(told)}{more}. Convert such columns to one unit at their "
+        "owner, or leave them out (--drop). No scaling of all owners' columns together mends it."
+    )
+
+
 def warn_of_scales(federation: Federation) -> None:
-    """Warn once when the named columns of all owners together differ in scale by a hundred or more."""
+    """Warn when named columns differ in scale by a hundred or more: between owners, and among each other."""
     names = federation.feature_names
     shards = [federation.shard(name) for name in federation.names]
     if names is None or not 2 <= len(names) <= _WIDEST:
         return
     if any(is_sparse(shard.X) or not isinstance(shard.X, np.ndarray) or shard.bounds is not None for shard in shards):
         return
-    said = uneven(names, tree_sum([column_sums(shard.X, shard.mask) for shard in shards]))
-    if said:
-        warnings.warn(said, ScaleWarning, stacklevel=2)
+    sums = {name: column_sums(each.X, each.mask) for name, each in zip(federation.names, shards, strict=True)}
+    for said in (different_units(names, sums), uneven(names, tree_sum(list(sums.values())))):
+        if said:
+            warnings.warn(said, ScaleWarning, stacklevel=2)
