@@ -36,6 +36,7 @@ autodoc_typehints = "none"  # numpydoc has the types, with shapes
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 2
 copybutton_prompt_text = ">>> |\\.\\.\\. |\\$ "
 copybutton_prompt_is_regexp = True
 
