@@ -79,6 +79,7 @@ def test_scales_far_apart_are_named_with_the_remedy(hospitals):
         assert "'plt'" in done.stderr
         assert "--scale rms" in done.stderr
         assert ".py:" not in done.stderr
+    assert "Note: columns were scaled for the search. Fit with --scale rms" in done.stderr
     assert "differ in scale" not in fit(folder / "y", *files(folder), "--scale", "rms").stderr
 
 

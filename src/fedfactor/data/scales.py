@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedfactor.core.column_sums import column_sums
 from fedfactor.core.federation import Federation
 from fedfactor.core.tree import tree_sum
 
-__all__ = ["ScaleWarning", "different_units", "uneven", "warn_of_scales"]
+__all__ = ["ScaleWarning", "different_units", "even_columns", "uneven", "warn_of_scales"]
 
 _APART = 100.0
 _WIDEST = 2000  # columns; beyond it they are genes, words or pixels, and of one unit
@@ -85,15 +86,44 @@ def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> 
     )
 
 
+def owner_sums(federation: Federation) -> dict[str, Any]:
+    """Sum columns and their squares at every owner; nothing where columns have no names, or are sparse or many."""
+    names = federation.feature_names
+    shards = {name: federation.shard(name) for name in federation.names}
+    plain = all(isinstance(s.X, np.ndarray) and not is_sparse(s.X) and s.bounds is None for s in shards.values())
+    if names is None or not 2 <= len(names) <= _WIDEST or not plain:
+        return {}
+    return {name: column_sums(shard.X, shard.mask) for name, shard in shards.items()}
+
+
+def even_columns(federation: Federation) -> Federation | None:
+    """Divide named columns that differ in scale by a hundred or more by their root mean square; None: they do not.
+
+    Examples
+    --------
+    >>> from fedfactor.core.federation import Shard
+    >>> labs = Shard(np.array([[250.0, 1.0], [300.0, 0.8]]), None, ("platelets", "creatinine"))
+    >>> even_columns(Federation({"north": labs})).shard("north").X.round(2).tolist()
+    [[0.91, 1.1], [1.09, 0.88]]
+    """
+    sums = owner_sums(federation)
+    if not sums or not uneven(federation.feature_names, tree_sum(list(sums.values()))):
+        return None
+    pooled = tree_sum(list(sums.values()))
+    size = np.sqrt(pooled.squares / np.maximum(pooled.cells, 1))
+    size[size == 0] = 1.0
+    shards = {name: federation.shard(name) for name in federation.names}
+    return Federation(
+        {name: replace(shard, X=(shard.X / size).astype(shard.X.dtype)) for name, shard in shards.items()}
+    )
+
+
 def warn_of_scales(federation: Federation) -> None:
     """Warn when named columns differ in scale by a hundred or more: between owners, and among each other."""
+    sums = owner_sums(federation)
+    if not sums:
+        return
     names = federation.feature_names
-    shards = [federation.shard(name) for name in federation.names]
-    if names is None or not 2 <= len(names) <= _WIDEST:
-        return
-    if any(is_sparse(shard.X) or not isinstance(shard.X, np.ndarray) or shard.bounds is not None for shard in shards):
-        return
-    sums = {name: column_sums(each.X, each.mask) for name, each in zip(federation.names, shards, strict=True)}
     for said in (different_units(names, sums), uneven(names, tree_sum(list(sums.values())))):
         if said:
             warnings.warn(said, ScaleWarning, stacklevel=2)

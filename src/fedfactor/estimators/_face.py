@@ -153,16 +153,18 @@ class BooleanRows:
 class Restarts:
     """How often a run is begun."""
 
-    n_init: int = setting(
-        "Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.",
-        default=1,
+    n_init: int | None = setting(
+        "Starts; the one with the least summed error is kept. By default 1; for ``PooledNMF`` with ``n_private`` 6. "
+        "With ``dp(...)`` only one: a budget is that of one run.",
+        default=None,
         at_least=1,
     )
     privacy: Any
 
     def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
         """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
-        refuse_repeats(self.privacy, self.n_init, f"n_init={self.n_init}")
+        if self.n_init is not None:
+            refuse_repeats(self.privacy, self.n_init, f"n_init={self.n_init}")
         found = [
             super(Restarts, self)._run(each, federation, engine, restart_seed(seed, start))  # pyright: ignore[reportAttributeAccessIssue]
             for start, each in enumerate(self._starts(algorithm))
@@ -171,7 +173,7 @@ class Restarts:
 
     def _starts(self, algorithm: Algorithm) -> list[Algorithm]:
         """Return what is run, start by start."""
-        return [algorithm] * self.n_init
+        return [algorithm] * (self.n_init or 1)
 
 
 def restart_seed(seed: int, start: int) -> int:

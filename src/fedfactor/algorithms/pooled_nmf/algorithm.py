@@ -176,7 +176,10 @@ class PooledNMF(Algorithm):
         at_least=0,
     )
     private_penalty: float = setting(
-        "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V.", default=0.1, at_least=0
+        "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V. A large one drives strong "
+        "components of one owner into V, too.",
+        default=0.01,
+        at_least=0,
     )
     weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = setting(
         "What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which makes "
