@@ -12,10 +12,10 @@ def main() -> None:
     """Read the options and run."""
     parser = argparse.ArgumentParser(prog="python -m fedfactor.experiments.feddmf")
     parser.add_argument("--out", type=Path, default=Path("feddmf-out"))
-    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--size", choices=("quick", "usual", "full"), default="usual")
     parser.add_argument("--only", action="append", default=[])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--passes", type=int, default=30)
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--passes", type=int)
     parser.add_argument("--patience", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="cpu")
