@@ -52,7 +52,7 @@ def test_the_catalogue_has_every_folder_and_every_study():
         extra = {"feddmf": {"attributes"}, "dsanls": {"secure"}}.get(name, set())
         assert set(paper.studies) == set(work.STUDIES) | extra
         assert set(paper.named_only) <= set(paper.studies)
-        for other, study in (paper.elsewhere or {}).values():
+        for other, study in paper.elsewhere.values():
             assert study in PAPERS[other].studies
 
 

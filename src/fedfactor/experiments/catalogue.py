@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fedfactor.data.fetch import available
@@ -36,7 +36,7 @@ class Paper:
     studies: Mapping[str, tuple[str, ...]]
     data: tuple[str, ...] = ()
     named_only: tuple[str, ...] = ()
-    elsewhere: Mapping[str, tuple[str, str]] | None = None
+    elsewhere: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 PAPERS: dict[str, Paper] = {
@@ -105,9 +105,9 @@ def find_study(name: str, asked: str) -> list[tuple[str, str]]:
         return [(name, asked)]
     label = _label(asked)
     found = [(name, study) for study, labels in paper.studies.items() if label in labels]
-    found += [(paper.elsewhere or {})[label]] if label in (paper.elsewhere or {}) else []
+    found += [paper.elsewhere[label]] if label in paper.elsewhere else []
     if not found:
-        known = sorted({*(one for labels in paper.studies.values() for one in labels), *(paper.elsewhere or {})})
+        known = sorted({*(one for labels in paper.studies.values() for one in labels), *paper.elsewhere})
         figures = f", and these figures and tables: {', '.join(known)}" if known else ""
         raise ValueError(f"There is no study {asked!r} of {name}. It has {', '.join(paper.studies)}{figures}.")
     return found

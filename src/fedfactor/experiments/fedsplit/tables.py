@@ -107,7 +107,9 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
         here = [row for row in rows if m in row["methods"]]
         figures = [row["methods"][m] for row in here]
         # The ends of the gap on the same splits: rivals are run on fewer of them.
-        ends = [float(np.mean([row["methods"][end]["macro"] for row in here])) for end in ("alone", "central")]
+        alone, central = (
+            float(np.mean([row["methods"][end]["macro"] for row in here])) for end in ("alone", "central")
+        )
         improved = np.mean([
             one["by_group"][g] < row["methods"]["alone"]["by_group"][g]
             for row, one in zip(here, figures, strict=True) for g in one["by_group"]
@@ -121,7 +123,7 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
             "macro_mse": float(np.mean(mse)),
             "micro": float(np.mean([one["micro"] for one in figures])),
             "mae": float(np.mean([one["mae"] for one in figures])),
-            "gap_closed": gap_closed(*ends, float(np.mean(macro))),
+            "gap_closed": gap_closed(alone, central, float(np.mean(macro))),
             "improved": float(improved),
             "mb_up": figures[0].get("bytes_up", 0) / 1e6,
             "paper": printed.get(m, ""),
