@@ -141,6 +141,8 @@ def _draw(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
         from fedfactor.experiments.feddmf import figures
 
         figures.draw(out, study, rows)
+        if study == "baselines":
+            figures.draw_measures(out, rows)
     except ImportError:  # no matplotlib: the tables are there
         return
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.experiments.fedsplit.tables import group_changes
 from fedfactor.plots import panels
 
-__all__ = ["draw_attacks", "draw_groups"]
+__all__ = ["draw_attacks", "draw_groups", "draw_reading"]
 
 
 def draw_groups(out: Path, found: Mapping[tuple[str, int], Any]) -> None:
@@ -42,6 +43,24 @@ def draw_groups(out: Path, found: Mapping[tuple[str, int], Any]) -> None:
         axes[1].axhline(0, color="k", linewidth=0.5)
         axes[0].legend(fontsize=7)
         axes[0].figure.savefig(out / f"figure3_{name}.png", dpi=120)
+
+
+def draw_reading(out: Path, found: Mapping[tuple[str, int], Any], printed: Mapping[str, Any]) -> None:
+    """Draw what the paper prints beside our RMSE and our MSE: the printed bars stand beside those of the MSE."""
+    for name in dict.fromkeys(name for name, _ in found):
+        rows = [row for (data, _), row in found.items() if data == name]
+        lines = ("central", "alone", "FedSPLIT as printed")
+        change = group_changes(rows, lines[-1])
+        bars = {"paper": [float(printed[name][m].split()[0]) for m in lines] + [-printed["improved"][name]]}
+        for label, key, gain in (("our MSE", "macro_mse", "mse_improved"), ("our RMSE", "macro", "rmse_improved")):
+            bars[label] = [float(np.mean([row["methods"][m][key] for row in rows])) for m in lines] + [-change[gain]]
+        ax = panels(1, width=6.0)[0]
+        for place, (label, heights) in enumerate(bars.items()):
+            drawn = ax.bar(np.arange(4) + (place - 1) * 0.27, heights, width=0.27, label=label, color=f"C{place}")
+            ax.bar_label(drawn, fmt="%.2f", fontsize=7)
+        ax.set_xticks(range(4), [*lines, "gain of improved groups"], fontsize=7)
+        ax.legend(fontsize=7)
+        ax.figure.savefig(out / f"reading_{name}.png", dpi=120)
 
 
 def draw_attacks(out: Path, rows: list[dict[str, Any]], curves: list[dict[str, Any]]) -> None:

@@ -33,7 +33,7 @@ def reproduce(
     out : Path
         Folder; figures already there are not made again.
     size : {"usual", "quick", "full"}
-        Ten repetitions with a dozen trials of tuning (rivals three; an hour); one repetition of the paper's method,
+        Ten repetitions with four trials of tuning (rivals three; an hour); one repetition of the paper's method,
         barely tuned (minutes); the paper's counts (100 trials, all methods ten times; hours).
     only : tuple of str
         Studies to run: table, audit, ranking, surprise; all when empty.
@@ -80,6 +80,7 @@ def table(out: Path, names: list[str], size: Size, say: Say, seeds: int | None =
     from fedfactor.experiments.fedsplit import figures
 
     figures.draw_groups(out, found)
+    figures.draw_reading(out, found, tables.expected()["paper"])
 
 
 def repetition(

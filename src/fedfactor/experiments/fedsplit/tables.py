@@ -123,7 +123,7 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
             "macro_mse": float(np.mean(mse)),
             "micro": float(np.mean([one["micro"] for one in figures])),
             "mae": float(np.mean([one["mae"] for one in figures])),
-            "gap_closed": gap_closed(alone, central, float(np.mean(macro))),
+            "gap_closed": gap_closed(float(alone), float(central), float(np.mean(macro))),
             "improved": float(improved),
             "mb_up": figures[0].get("bytes_up", 0) / 1e6,
             "paper": printed.get(m, ""),
