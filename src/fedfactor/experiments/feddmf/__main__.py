@@ -16,6 +16,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--passes", type=int)
+    parser.add_argument("--least", type=int)
     parser.add_argument("--patience", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="cpu")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -49,6 +49,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "FedDMF, last 3 passes at home": {"refine": 3},
 }
 SIMPLE = ("popularity × activity", "random", "all zeros")
+CLASSES = {"at most 1": (0, 1), "2 to 4": (2, 4), "5 to 9": (5, 9), "10 or more": (10, 10**9)}
+"""Foreign items by how many of their owner's users touched them."""
 
 
 def f1(truth: np.ndarray, guess: np.ndarray) -> float:
@@ -130,6 +132,7 @@ def measure(part: Split, method: str, settings: Mapping[str, Any], *, seed: int)
     best on the client's own items, ``best_foreign`` at the best threshold of all, which nobody can know. ``accuracy``
     and ``macro`` (mean F1 of ones and of zeros) come at both thresholds; ``lists`` is F1 when every user is given
     the same number of foreign items: the share of them that the client's users have of its own items, on average.
+    ``by_count`` splits F1 at the threshold of own items by how many of the owner's users touched the item.
     """
     if method in SIMPLE:
         return _simple(part, method, seed)
@@ -144,35 +147,50 @@ def measure(part: Split, method: str, settings: Mapping[str, Any], *, seed: int)
     return _scored(part, guess) | traffic | {"epochs": _epochs(runs[0]), "seconds": seconds}
 
 
-def _scored(part: Split, guess: Callable[..., np.ndarray], half: float | None = 0.5) -> dict[str, Any]:
-    """Judge scores of cells; where they are no probabilities, `half` is None and own items give every threshold."""
+def _scored(part: Split, guess: Callable[..., np.ndarray], rules: Sequence[str] = ("half", "own")) -> dict[str, Any]:
+    """Judge scores of cells at one half and at the threshold of own items, or twice at one of them.
+
+    What is no probability has no one half; and on own items the best that chance can do is to mark every cell.
+    """
     found: dict[str, dict[str, float]] = {}
+    tallies = {word: np.zeros(3) for word in CLASSES}  # right, said, true
 
     def note(word: str, name: str, value: float) -> None:
         found.setdefault(word, {})[name] = value
 
     for name in part.rows:
         own, foreign = part.own[name], part.foreign(name)
-        threshold, length = 0.5, 1
+        threshold, length = 0.5, 0
         if len(own):
             truth, score = part.truth(name, own), guess(name, own, "own")
             threshold = best_f1(truth, score)[1]
             length = max(1, round(float(truth.sum(axis=1).mean()) * len(foreign) / len(own)))
-            note("own", name, f1(truth, score >= threshold if half is None else score > half))
+            note("own", name, f1(truth, score > 0.5 if rules[0] == "half" else score >= threshold))
         if len(foreign):
             truth, score = part.truth(name, foreign), guess(name, foreign, "foreign")
-            at = {"tuned_": score >= threshold, "": score >= threshold if half is None else score > half}
+            marks = {"half": score > 0.5, "own": score >= threshold}
+            at = {"": marks[rules[0]], "tuned_": marks[rules[1]]}
             for prefix, marked in at.items():
                 note(f"{prefix}foreign", name, f1(truth, marked))
                 for word, value in other_scores(truth, marked).items():
                     note(f"{prefix}{word}", name, value)
+            counts = _touched(part, name)[foreign]
+            for word, (low, high) in CLASSES.items():
+                here = (counts >= low) & (counts <= high)
+                said, true = at["tuned_"][:, here], truth[:, here]
+                tallies[word] += [(said * true).sum(), said.sum(), true.sum()]
             note("best_foreign", name, best_f1(truth, score)[0])
             note("lists", name, f1(truth, in_lists(score, length)))
     means = {f"f1_{word}": None for word in ("own", "foreign", "tuned_foreign", "best_foreign")}
     means |= {f"f1_{word}" if "own" in word or "foreign" in word else word: float(np.mean(list(each.values())))
               for word, each in found.items()}  # fmt: skip
     by_client = {word: found.get(word, {}) for word in ("own", "foreign", "tuned_foreign", "best_foreign")}
-    return {**by_client, **means}
+    ones = max(1.0, sum(true for _, _, true in tallies.values()))
+    classes = {
+        word: {"share of ones": true / ones, "f1": 2 * right / max(1.0, said + true)}
+        for word, (right, said, true) in tallies.items()
+    }
+    return {**by_client, **means, "by_count": classes}
 
 
 def _guess(result: Run, part: Split, name: str, columns: np.ndarray) -> np.ndarray:
@@ -205,13 +223,7 @@ def _simple(part: Split, method: str, seed: int) -> dict[str, Any]:
         held = np.concatenate([part.common, part.own[name]])
         return np.outer(part.truth(name, held).mean(axis=1), _popularity(part, name, columns, word))
 
-    if method == "popularity × activity":
-        found = _scored(part, guess, half=None)
-    else:
-        found = _scored(part, guess)
-        # A threshold from own items would have chance or nobody mark every cell: the coin stays a coin.
-        found |= {f"tuned_{word}": found[word] for word in ("accuracy", "macro")}
-        found |= {"tuned_foreign": found["foreign"], "f1_tuned_foreign": found["f1_foreign"]}
+    found = _scored(part, guess, ("own", "own") if method == "popularity × activity" else ("half", "half"))
     if method == "all zeros":
         found["lists"] = 0.0
     return found | {"bytes_up": 0, "bytes_down": 0, "rounds": 0, "epochs": 0, "seconds": 0.0}
@@ -221,8 +233,16 @@ def _popularity(part: Split, name: str, columns: np.ndarray, word: str) -> np.nd
     """Share of users who touched an item, at those who hold it: the client itself, or the owners of foreign items."""
     if word == "own":
         return part.truth(name, columns).mean(axis=0)
+    users = np.ones(part.X.shape[1])
+    for other, own in part.own.items():
+        users[own] = len(part.rows[other])
+    return (_touched(part, name) / users)[columns]
+
+
+def _touched(part: Split, name: str) -> np.ndarray:
+    """Number of users at the owner of each foreign item who touched it; 0 for all other items."""
     found = np.zeros(part.X.shape[1])
     for other, own in part.own.items():
         if other != name:
-            found[own] = part.truth(other, own).mean(axis=0)
-    return found[columns]
+            found[own] = part.truth(other, own).sum(axis=0)
+    return found

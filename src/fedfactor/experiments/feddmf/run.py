@@ -71,6 +71,8 @@ def letter() -> Plan:
 SWEEP: dict[str, dict[str, Any]] = {
     "FedDMF": METHODS["FedDMF"], "FedDMF, eq. 4": EQ4, "random": {}, "popularity × activity": {},
 }  # fmt: skip
+QUICK = (0.1, 0.5, 0.9, 2, 8)
+"""The shares and numbers of clients that a quick run keeps."""
 STUDIES: dict[str, Callable[[], Plan]] = {
     "baselines": baselines, "variants": variants, "users": users, "common": common, "items": items, "clients": clients,
     "letter": letter,
@@ -86,6 +88,7 @@ def reproduce(
     device: str = "cpu",
     passes: int | None = None,
     patience: int = 0,
+    least: int | None = None,
     jobs: int = 1,
     say: Say = print,
 ) -> Path:
@@ -110,6 +113,8 @@ def reproduce(
     patience : int
         Epochs without a better loss on cells kept aside after which training ends, for every method alike; 0: all
         passes are made.
+    least : int, optional
+        Movies of at least so many ratings, in the place of what `size` says.
     jobs : int
         Processes that make figures.
     say : callable
@@ -121,7 +126,7 @@ def reproduce(
     extra = ({} if device == "cpu" else {"device": device}) | ({"patience": patience} if patience else {})
     quick = size == "quick"
     seeds, passes = seeds or (1 if quick else 3), passes or (10 if quick else 30)
-    work = Work(out, {"quick": 100, "usual": 20, "full": 1}[size], passes, extra, say)
+    work = Work(out, least or {"quick": 100, "usual": 20, "full": 1}[size], passes, extra, say, quick)
     asked = [name for name in (*STUDIES, ATTRIBUTES) if name in (only or {*STUDIES, ATTRIBUTES} - {"letter"})]
     if jobs > 1:
         every = [task for name in asked for seed in range(seeds) for _, task in work.tasks(name, seed)]
@@ -150,8 +155,11 @@ def _draw(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
 class Work:
     """Turns studies into tasks and their figures into rows of tables."""
 
-    def __init__(self, out: Path, least: int, passes: int, extra: dict[str, Any], say: Say) -> None:
+    def __init__(
+        self, out: Path, least: int, passes: int, extra: dict[str, Any], say: Say, quick: bool = False
+    ) -> None:
         self.folder, self.least, self.passes, self.extra, self.say = out / "cells", least, passes, extra, say
+        self.quick = quick
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def tasks(self, study: str, seed: int) -> Iterator[tuple[float, Task]]:
@@ -162,7 +170,10 @@ class Work:
             yield 0.5, Task(self.least, seed, {}, ATTRIBUTES, asked)
             return
         for x, cut, methods in STUDIES[study]():
-            for method, settings in methods.items():
+            if self.quick and x not in QUICK:
+                continue
+            few = dict(list(methods.items())[1:4]) if self.quick and study == "variants" else methods
+            for method, settings in few.items():
                 asked = {} if method in SIMPLE else settings_for(settings, self.passes, **self.extra)
                 yield x, Task(self.least, seed, cut, method, asked)
 

@@ -22,7 +22,7 @@ def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
         table: csv.DictWriter[str] = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
-    (out / f"{study}.md").write_text(markdown(rows) + "\n" + measures(rows))
+    (out / f"{study}.md").write_text("\n".join([markdown(rows), measures(rows), by_count(rows)]))
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -82,6 +82,19 @@ def measures(rows: list[dict[str, Any]]) -> str:
             cells.append(f"{np.mean(mine):.3f}{share}")
         lines.append(f"| {x} | {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def by_count(rows: list[dict[str, Any]]) -> str:
+    """Lay out F1 on foreign items at the threshold of own items, by how many of the owner's users touched the item."""
+    classes = list(rows[0]["by_count"])
+    lines = ["| | method | " + " | ".join(f"F1, {word} users" for word in classes) + " |"]
+    lines.append("|---" * (2 + len(classes)) + "|")
+    for x, method in dict.fromkeys((row["x"], row["method"]) for row in rows):
+        mine = [row["by_count"] for row in rows if (row["x"], row["method"]) == (x, method)]
+        cells = [f"{np.mean([one[word]['f1'] for one in mine]):.3f}" for word in classes]
+        lines.append(f"| {x} | {method} | " + " | ".join(cells) + " |")
+    ones = [f"{np.mean([row['by_count'][word]['share of ones'] for row in rows]):.0%}" for word in classes]
+    return "\n".join([*lines, "| | share of the ones | " + " | ".join(ones) + " |"]) + "\n"
 
 
 def _spread(values: list[float | None]) -> str:

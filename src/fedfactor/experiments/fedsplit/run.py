@@ -58,6 +58,7 @@ def reproduce(
         )
     if "movielens_1m" not in names:
         say("movielens_1m is not here and left out: load_dataset('movielens_1m', download=True) fetches it.")
+    names = names[:1] if size == "quick" else names
     out.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # what small groups give away is what this experiment measures
