@@ -35,7 +35,7 @@ class Budget:
     """How much tuning a run may do: ``full`` is the paper's, ``quick`` takes minutes."""
 
     def __init__(self, size: Size) -> None:
-        self.trials = {"quick": 2, "usual": 4, "full": 100}[size]
+        self.trials = {"quick": 2, "usual": 12, "full": 100}[size]
         self.folds = 1 if size == "quick" else 5
         self.iterations = 100 if size == "quick" else 500
         self.ranks = (2, 4, 8) if size == "quick" else tuple(range(2, 31, 2))

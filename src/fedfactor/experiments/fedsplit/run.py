@@ -33,8 +33,8 @@ def reproduce(
     out : Path
         Folder; figures already there are not made again.
     size : {"usual", "quick", "full"}
-        Ten repetitions with four trials of tuning (rivals three; an hour); one repetition of the paper's method,
-        barely tuned (minutes); the paper's counts (100 trials, all methods ten times; hours).
+        Ten repetitions with a dozen trials of tuning (rivals three; half an hour); one repetition of the paper's
+        method, barely tuned (minutes); the paper's counts (100 trials, all methods ten times; hours).
     only : tuple of str
         Studies to run: table, audit, ranking, surprise; all when empty.
     seeds : int, optional

@@ -12,6 +12,7 @@ from fedfactor.kernels.ratings.model import (
     item_counts,
     move_item_biases,
     move_items,
+    small_steps,
 )
 
 __all__ = ["Model", "RatingPenalty", "bilinear", "cnmf", "fold_bilinear", "fold_users", "starting_factors"]
@@ -134,6 +135,10 @@ def cnmf(
         V, item = np.array(V), np.array(item)
         V[:, rated], item[rated] = within.V, within.item
         return Model(within.U, V, within.user, item, within.sse)
+    if tol == 0 and (quick := small_steps(R, U, V, user, item, mu, counts, penalty, item_steps)) is not None:
+        for _ in range(iterations):
+            sse = quick.step()
+        return Model(*quick.factors(), sse)
     for _ in range(iterations):
         user, errors = bias_step(R, U, V, user, item, mu, eta=penalty.eta_user, decay=penalty.gamma)
         if item_steps:
