@@ -126,7 +126,7 @@ def cnmf(
     True
     """
     user = np.zeros(len(U), U.dtype) if user is None else user
-    item = np.zeros(V.shape[1], U.dtype) if item is None else item
+    item = np.asarray(np.zeros(V.shape[1], U.dtype) if item is None else item)
     counts, sse = item_counts(R), np.inf
     rated = counts > 0
     if 4 * np.count_nonzero(rated) <= 3 * len(rated):  # nothing else moves, and a small group rates few items
