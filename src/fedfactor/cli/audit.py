@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
@@ -30,7 +31,7 @@ def audit(
     row_bound: RowBound = None,
     allow: Allow = None,
     seed: int = 0,
-    canaries: int = 1000,
+    canaries: Annotated[int, typer.Option(help="Rows that are planted, to bound ε from below.", min=1)] = 1000,
     debug: Debug = False,
     *,
     reading: Callable[..., Reading],

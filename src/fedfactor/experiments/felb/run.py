@@ -10,6 +10,7 @@ from typing import Any
 
 from fedfactor.algorithms import FALB, FELB, BooleanVotes, PooledBMF
 from fedfactor.core.protocol import Algorithm
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.felb import tables
 from fedfactor.experiments.felb.cells import Bench, Cell, Store
 from fedfactor.experiments.felb.datasets import DATASETS, load_owners, present
@@ -104,15 +105,15 @@ def _here() -> list[str]:
 STUDIES = {"noise": noise, "scarcity": scarcity, "abundance": abundance, "real": real, "components": components}
 
 
-def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say: Say = print) -> Path:
+def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), say: Say = print) -> Path:
     """Run the studies and write tables and figures.
 
     Parameters
     ----------
     out : Path
         Folder; figures already there are not made again.
-    full : bool
-        The sizes of the paper (hours), else small ones (minutes).
+    size : {"usual", "quick", "full"}
+        Small tables; a few of them, under the majority vote only (minutes); the sizes of the paper (hours).
     only : tuple of str
         Studies to run: noise, scarcity, abundance, real, components; all when empty.
     say : callable
@@ -126,11 +127,12 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say:
     unknown = sorted(set(only) - set(STUDIES))
     if unknown:
         raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(STUDIES)}.")
-    store = Store(out / "cells")
+    store, full = Store(out / "cells"), size == "full"
     for study, plan in STUDIES.items():
         if only and study not in only:
             continue
-        rows = [row for data in plan(full) for row in _one(study, data, store, full, say)]
+        cells = plan(full) if size != "quick" else _few(study, plan(full))
+        rows = [row for data in cells for row in _one(study, data, store, full, say)]
         if not rows:
             say(f"{study}: none of its data are here. Set FEDFACTOR_DATA to the folder that holds them.")
             continue
@@ -139,6 +141,21 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say:
 
         figures.draw(out, study, rows)
     return out
+
+
+QUICK = {
+    "noise": ("0.00", "0.05", "0.30"), "scarcity": ("004", "064"), "abundance": ("004", "016"),
+    "real": ("chess", "roles"), "components": ("movielens k=100",),
+}  # fmt: skip
+"""The data of each study that a quick run keeps."""
+
+
+def _few(study: str, plan: Plan) -> Plan:
+    """Keep some of the data, and of the votes the majority's."""
+    for name, load, methods in plan:
+        if name in QUICK[study]:
+            votes = ("average", "or")
+            yield name, load, {m: made for m, made in methods.items() if not any(v in m.split() for v in votes)}
 
 
 def _one(study: str, data: tuple, store: Store, full: bool, say: Say) -> list[dict[str, Any]]:
