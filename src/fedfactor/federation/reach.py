@@ -90,7 +90,7 @@ def probe(host: str, port: int, authority: str, timeout: float = 5.0) -> Reached
             context.wrap_socket(line, server_hostname=host) as secured,
         ):
             days = _days_left(secured.getpeercert() or {})
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name too long for DNS is the latter
         return explain(error, where)
     try:
         speaking = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
@@ -122,7 +122,7 @@ def explain(error: BaseException | str, where: str) -> Reached:
         )  # fmt: skip
     if isinstance(error, ssl.SSLError) or "ssl" in text or "wrong version" in text:
         return Reached(f"what answers at {where} does not speak TLS", "check [server] address")
-    if isinstance(error, socket.gaierror) or "name or service" in text or "name resolution" in text:
+    if isinstance(error, socket.gaierror | UnicodeError) or "name or service" in text or "name resolution" in text:
         return Reached(f"the name in {where} is not known here", "check the address, and this machine's DNS")
     if "refused" in text:
         return Reached(f"nothing listens at {where}", "ask the coordinator whether fedfactor serve is running")
