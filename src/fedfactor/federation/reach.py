@@ -25,6 +25,9 @@ FAST, SLOW = 4.0, 60.0
 """Seconds by which a party's clock may be ahead of the server's, and behind it, before something is said: Flower takes
 5 and 305."""
 
+SILENT = 90.0
+"""Seconds after which a node that wrote nothing down is taken for stuck; it does so every few seconds."""
+
 CERTIFY = "fedfactor federation certify federation.toml, and start fedfactor serve again"
 
 
@@ -155,6 +158,8 @@ class Connection:
 
     def words(self, where: str) -> str:
         """Say it in one line."""
+        if self.connected and time.time() - self.time > SILENT:
+            return f"NOT connected: no request went through since {moment(self.time)}. What to do: join again"
         if self.connected:
             return f"connected to {where} since {moment(self.since)}"
         found = explain(self.error, where)
