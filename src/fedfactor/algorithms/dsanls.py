@@ -202,6 +202,13 @@ class DSANLS(Algorithm):
         default=True,
     )
 
+    cap: float | None = setting(
+        "No cell of a factor may exceed this after a step. The paper's proof of convergence assumes factors that are "
+        "bounded; ``sqrt(2 ‖M‖)`` bounds them without excluding the best ones.",
+        default=None,
+        above=0,
+    )
+
     layout: ClassVar[str] = "grid"
 
     @property
@@ -311,7 +318,8 @@ class DSANLS(Algorithm):
         G, C = gram_rows(B), cross(A, B)
         error = _sketched_error(squared_norm(A), C, W, G)
         amount = schedule(self.solver, self.schedule_start, self.growth, t)
-        return inexact_step(W, G, C, solver=self.solver, rule=self.rule, amount=amount), error
+        W = inexact_step(W, G, C, solver=self.solver, rule=self.rule, amount=amount)
+        return W if self.cap is None else np.minimum(W, W.dtype.type(self.cap)), error
 
     def _account(self, state: Local, S: Sketch, iterations: int) -> Local:
         """Speak up before the upload that lets others solve for U, which its zeros and small entries make easier."""
