@@ -630,6 +630,8 @@ def results(
 
 def register(app: typer.Typer) -> None:
     """Add all of these to the command."""
+    from fedfactor.cli import dossier  # noqa: F401 (it adds itself to the commands above)
+
     app.add_typer(federation, name="federation")
     for command in (keygen, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

@@ -46,7 +46,7 @@ def scaling(full: bool) -> Iterator[dict[str, Any]]:
     """Yield more and more ranks."""
     data = "fashion" if "fashion" in present() else "planted"
     for ranks in (1, 2, 4, 8, 16) if full else (1, 2, 4):
-        for method in (SKETCHED[0], "rows hals", "grid hals"):
+        for method in (*SKETCHED, *PLAIN):
             yield {"data": data, "method": method, "ranks": ranks, "iterations": 20}
 
 
@@ -54,7 +54,7 @@ def components(full: bool) -> Iterator[dict[str, Any]]:
     """Yield more and more components."""
     data = "faces" if "faces" in present() else "planted"
     for k in (20, 50, 100, 200) if full else (5, 10, 20, 40):
-        for method in (SKETCHED[0], "rows hals"):
+        for method in (*SKETCHED, "rows hals", "rows mu", "rows bpp"):
             yield {"data": data, "method": method, "k": k}
 
 
@@ -80,7 +80,7 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), sa
         A few thousand rows, rank 20 and 50 iterations; 20 iterations of the planted matrix and of faces (minutes);
         whole sets, rank 100 and 300 iterations (hours).
     only : tuple of str
-        Studies to run: errors, scaling, components, solvers, secure; all when empty.
+        Studies to run: errors, scaling, components, solvers, secure, parties; all when empty.
     say : callable
         Told of each figure as it comes.
 
@@ -89,7 +89,7 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), sa
     Path
         The folder.
     """
-    known = {**STUDIES, "secure": None}
+    known = {**STUDIES, "secure": None, "parties": None}
     unknown = sorted(set(only) - set(known))
     if unknown:
         raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(known)}.")
@@ -110,7 +110,18 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), sa
         ]
         tables.write(out, "secure", rows)
         figures.draw(out, "secure", rows)
+    if not only or "parties" in only:
+        rows = [_kept(out, "parties", cell, lambda c=cell: _parties(c), say) for cell in secure.party_cells(full)]
+        tables.write_parties(out, rows)
+        figures.draw_parties(out, rows)
     return out
+
+
+def _parties(cell: dict[str, Any]) -> dict[str, Any]:
+    """Measure on the virtual clock, or on one rank for each party and one more for a server without rounds."""
+    if cell["clock"] == "virtual":
+        return secure.measure_parties(cell)
+    return _on_ranks({**cell, "ranks": cell["parties"] + cell["method"].startswith("Asyn")})
 
 
 def _usual(full: bool, data: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ STUDIES: dict[str, Callable[[Store, bool, int], list[dict[str, Any]]]] = {
     "drift": synthetic.drift,
     "trace": synthetic.trace,
     "convergence": synthetic.convergence,
+    "letter": synthetic.letter,
     "clients": synthetic.clients,
     "noise": synthetic.noise,
     "personal": synthetic.personal,
