@@ -10,6 +10,7 @@ from typing import Any
 
 from fedfactor.algorithms import FALB, FELB, BooleanVotes, PooledBMF
 from fedfactor.core.protocol import Algorithm
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.felb import tables
 from fedfactor.experiments.felb.cells import Bench, Cell, Store
 from fedfactor.experiments.felb.datasets import DATASETS, load_owners, present
@@ -142,15 +143,15 @@ ASKED = ("size",)
 """Studies that run only when asked for by name, or at full size."""
 
 
-def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), seeds: int = 1, say: Say = print) -> Path:
+def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), seeds: int = 1, say: Say = print) -> Path:
     """Run the studies and write tables and figures.
 
     Parameters
     ----------
     out : Path
         Folder; figures already there are not made again.
-    full : bool
-        The sizes of the paper (hours), else small ones (minutes).
+    size : {"usual", "quick", "full"}
+        Small tables; a few of them, under the majority vote only (minutes); the sizes of the paper (hours).
     only : tuple of str
         Studies to run: toy, noise, scarcity, abundance, real, drawn, components, size; all but the last when empty.
     seeds : int
@@ -166,13 +167,12 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), seed
     unknown = sorted(set(only) - set(STUDIES))
     if unknown:
         raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(STUDIES)}.")
-    store = Store(out / "cells")
+    store, full = Store(out / "cells"), size == "full"
     for study, plan in STUDIES.items():
         if study not in only if only else study in ASKED and not full:
             continue
-        rows = [
-            row for data in plan(full) for seed in range(seeds) for row in _one(study, data, store, full, seed, say)
-        ]
+        cells = plan(full) if size != "quick" else _few(study, plan(full))
+        rows = [row for data in cells for seed in range(seeds) for row in _one(study, data, store, full, seed, say)]
         if not rows:
             say(f"{study}: none of its data are here. Set FEDFACTOR_DATA to the folder that holds them.")
             continue
@@ -183,6 +183,21 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), seed
         if study == "real":
             figures.summary(out, rows)
     return out
+
+
+QUICK = {
+    "toy": ("toy",), "noise": ("0.00", "0.05", "0.30"), "scarcity": ("004", "064"), "abundance": ("004", "016"),
+    "real": ("chess", "roles"), "drawn": ("chess",), "components": ("movielens k=100",), "size": (),
+}  # fmt: skip
+"""The data of each study that a quick run keeps."""
+
+
+def _few(study: str, plan: Plan) -> Plan:
+    """Keep some of the data, and of the votes the majority's."""
+    for name, load, methods in plan:
+        if name in QUICK[study]:
+            votes = ("average", "or")
+            yield name, load, {m: made for m, made in methods.items() if not any(v in m.split() for v in votes)}
 
 
 def _one(study: str, data: tuple, store: Store, full: bool, seed: int, say: Say) -> list[dict[str, Any]]:

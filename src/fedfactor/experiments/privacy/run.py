@@ -16,6 +16,7 @@ from fedfactor.data.fetch import load_dataset
 from fedfactor.data.partition import split_evenly, split_rows
 from fedfactor.data.synthetic import planted_boolean, planted_nmf
 from fedfactor.engines.run import run
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.privacy.store import Row, Store, write_table
 from fedfactor.privacy.dp import dp
 from fedfactor.privacy.paper_noise import PaperNoise
@@ -135,6 +136,8 @@ def _papers(key: Row, data: Any, binary: bool, k: int, m: int) -> tuple[Row, Cal
     return named, lambda: _measured(method, data, noise, size, rounds)
 
 
+QUICK = (1.0, 8.0, 100.0, math.inf)
+"""The values of ε that a quick run keeps."""
 STUDIES = {"felb": felb, "xor": xor, "fnmf": fnmf, "curves": curves}
 
 
@@ -160,15 +163,17 @@ def _loss(result: Any) -> float:
     return error**2 if result.algorithm.domain == "binary" else error
 
 
-def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say: Callable[[str], None] = print) -> Path:
+def reproduce(
+    out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), say: Callable[[str], None] = print
+) -> Path:
     """Run the studies and write tables and figures.
 
     Parameters
     ----------
     out : Path
         Folder; figures already there are not made again.
-    full : bool
-        Larger sizes and more seeds.
+    size : {"usual", "quick", "full"}
+        Small tables; two to four values of ε of them and one seed (minutes); larger tables and more seeds.
     only : tuple of str
         Studies to run: felb, xor, fnmf, curves; all when empty.
     say : callable
@@ -188,7 +193,9 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say:
         if only and study not in only:
             continue
         rows = []
-        for key, make in plan(full):
+        for key, make in plan(size == "full"):
+            if size == "quick" and (key.get("nominal ε", key.get("ε")) not in QUICK or key.get("seed")):
+                continue
             rows.append(store.get(key, make))
             say(", ".join(f"{name} {value}" for name, value in rows[-1].items() if name != "full"))
         if not rows:
