@@ -19,11 +19,13 @@ class FELB(AsPrinted):
     beta: float
     scale_prox: bool
     prox: Literal["exact", "printed"]
-    step: Literal["safe", "elbmf"]
+    step: Literal["safe", "elbmf", "falling"]
     norm: Literal["frobenius", "spectral"]
     schedule: Literal["steps", "rounds"]
     server_prox: bool
     init: Literal["independent", "shared"]
+    start: Literal["fitted", "uniform"]
+    row_max: Literal["one", "free"]
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
@@ -38,11 +40,13 @@ class FELB(AsPrinted):
         beta: float = 0.01,
         scale_prox: bool = True,
         prox: Literal["exact", "printed"] = "exact",
-        step: Literal["safe", "elbmf"] = "safe",
+        step: Literal["safe", "elbmf", "falling"] = "safe",
         norm: Literal["frobenius", "spectral"] = "frobenius",
         schedule: Literal["steps", "rounds"] = "steps",
         server_prox: bool = True,
-        init: Literal["independent", "shared"] = "independent",
+        init: Literal["independent", "shared"] = "shared",
+        start: Literal["fitted", "uniform"] = "fitted",
+        row_max: Literal["one", "free"] = "one",
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,
@@ -68,11 +72,13 @@ class FALB(AsPrinted):
     beta: float
     scale_prox: bool
     prox: Literal["exact", "printed"]
-    step: Literal["safe", "elbmf"]
+    step: Literal["safe", "elbmf", "falling"]
     norm: Literal["frobenius", "spectral"]
     schedule: Literal["steps", "rounds"]
     server_prox: bool
     init: Literal["independent", "shared"]
+    start: Literal["fitted", "uniform"]
+    row_max: Literal["one", "free"]
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
@@ -89,11 +95,13 @@ class FALB(AsPrinted):
         beta: float = 0.01,
         scale_prox: bool = True,
         prox: Literal["exact", "printed"] = "exact",
-        step: Literal["safe", "elbmf"] = "safe",
+        step: Literal["safe", "elbmf", "falling"] = "safe",
         norm: Literal["frobenius", "spectral"] = "frobenius",
         schedule: Literal["steps", "rounds"] = "steps",
         server_prox: bool = True,
-        init: Literal["independent", "shared"] = "independent",
+        init: Literal["independent", "shared"] = "shared",
+        start: Literal["fitted", "uniform"] = "fitted",
+        row_max: Literal["one", "free"] = "one",
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,

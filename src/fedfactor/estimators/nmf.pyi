@@ -148,7 +148,7 @@ class FNMF(OwnComponents):
     scale_gamma: bool
     pull_from: int
     local_steps: int
-    local_solver: Literal["gradient", "hals"]
+    local_solver: Literal["gradient", "hals", "printed"]
     inertia: float
     align_every: int
     significance: float
@@ -170,7 +170,7 @@ class FNMF(OwnComponents):
         scale_gamma: bool = False,
         pull_from: int = 1,
         local_steps: int = 10,
-        local_solver: Literal["gradient", "hals"] = "gradient",
+        local_solver: Literal["gradient", "hals", "printed"] = "gradient",
         inertia: float = 0.0,
         align_every: int = 10,
         significance: float = 0.001,
