@@ -36,6 +36,9 @@ from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.scales import warn_of_scales
 
+GAIN_CELLS = 300_000
+"""Cells of all owners up to which a fit is run twice more, to say what each owner gains over going alone."""
+
 
 class Network(StrEnum):
     """How messages travel."""
@@ -119,6 +122,10 @@ Parts = Annotated[
 ]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
+NoGain = Annotated[
+    bool,
+    typer.Option("--no-gain", help="Do not measure what owners gain over going alone (done where data are small)."),
+]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html beside the results.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but mistakes.")]
 
@@ -155,6 +162,7 @@ def fit(
     budget: Budget = None,
     allow: Allow = None,
     overwrite: Overwrite = False,
+    no_gain: NoGain = False,
     no_report: NoReport = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -228,7 +236,9 @@ def fit(
             engine=chosen,
             quiet=quiet,
         )
-        place.write(run, federation, asked, unfinished=until is not None)
+        unmeasured = no_gain or no_report or until is not None or words is not None
+        gain = {} if unmeasured else _gain(method, federation, rounds)
+        place.write(run, federation, asked, unfinished=until is not None, gain=gain)
         page = _report(out, no_report)
         if until is not None:
             typer.echo(
@@ -240,6 +250,22 @@ def fit(
     screen = console(quiet)
     screen.print(summary_table(run, federation, out, page))
     screen.print(told(run, federation))
+
+
+def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[float, float]]:
+    """Measure each owner's gain over going alone on rows kept aside, where that takes next to nothing."""
+    from fedfactor.core.errors import FedfactorError
+    from fedfactor.selection.comparison import gain_over_alone
+
+    shards = [federation.shard(name) for name in federation.names]
+    ratings = any(isinstance(shard.mask, str) for shard in shards)
+    few = len(shards) < 2 or min(shard.n_rows for shard in shards) < 5
+    if ratings or few or sum(shard.n_rows for shard in shards) * federation.n_features > GAIN_CELLS:
+        return {}
+    try:
+        return gain_over_alone(federation, method, rounds=rounds)
+    except (FedfactorError, ValueError, KeyboardInterrupt):  # an owner too small for the rank: the run itself stands
+        return {}
 
 
 def _report(out: Path, unwanted: bool) -> Path | None:
