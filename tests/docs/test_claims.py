@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfactor.cli.reproduce import names
+from fedfactor.experiments.catalogue import PAPERS, find_study
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the papers number. DSANLS is known without its figure numbers: its studies go by name.
@@ -53,7 +53,9 @@ def test_commands_name_what_exists(papers):
         else:
             found = re.fullmatch(r"fedfactor reproduce (\w+)( --\w+[\w ,]*)*", command)
             assert found, command
-            assert found[1] in names(), command
+            assert found[1] in PAPERS, command
+            for asked in re.findall(r"--only (\w+)", command):
+                assert find_study(found[1], asked), command
 
 
 def test_a_result_that_is_not_stored_is_refused(claims):
