@@ -142,23 +142,24 @@ def claim() -> dict[str, Any]:
             join_anew(trial)
             kills = killed(trial)
             print(kills, flush=True)
+            (Path(folder) / "sitecustomize.py").write_text(SEEDED)
+            sys.path.insert(0, folder)  # of the parties only: this process has begun
             join_anew(trial, "--budget", "1000")
+            sys.path.remove(folder)
+            injected = finished(trial)
+            wanted = simulate(files, trial, noise_seed=7)
+            difference = max(float(np.abs(V - wanted).max()) for V in injected.values())
+            print(difference, flush=True)
+            join_anew(trial)
             errors, seconds = [], []
             for _ in range(RUNS):
                 began = time.monotonic()
                 errors.append(error(files, finished(trial)["north"]))
                 seconds.append(round(time.monotonic() - began, 1))
                 print(errors[-1], seconds[-1], flush=True)
-            (Path(folder) / "sitecustomize.py").write_text(SEEDED)
-            sys.path.insert(0, folder)  # of the parties only: this process has begun
-            join_anew(trial)
-            sys.path.remove(folder)
-            injected = finished(trial)
-            wanted = simulate(files, trial, noise_seed=7)
             simulated = [error(files, simulate(files, trial)) for _ in range(RUNS)]
     mean, other = float(np.mean(errors)), float(np.mean(simulated))
     spread = math.sqrt((np.var(errors, ddof=1) + np.var(simulated, ddof=1)) / RUNS)
-    difference = max(float(np.abs(V - wanted).max()) for V in injected.values())
     once = all(part["entries"] == ROUNDS and part["epsilon"] <= 1.0 for part in kills["spent"].values())
     holds = (
         kills["state"] == "finished" and once and kills["spent_after_it"] == kills["spent"]
