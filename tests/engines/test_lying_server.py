@@ -33,7 +33,8 @@ def office(folder, owners=OWNERS, algorithm=ALGORITHM, **more):
 
 
 def message(kind, down, index=0, run="r1", session=0):
-    return seal(Head(kind, run, index, "north", TERMS, session=session), down)
+    everybody = tuple(OWNERS) if kind == "step" else ()
+    return seal(Head(kind, run, index, "north", TERMS, session=session, participants=everybody), down)
 
 
 def factor(V):
