@@ -32,9 +32,18 @@ from fedfactor.cli.reading import ENDINGS, reads
 from fedfactor.cli.report import write_report
 from fedfactor.cli.settings import build, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
+from fedfactor.core.card import check_device
 from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.scales import warn_of_scales
+
+
+class Storage(StrEnum):
+    """How a card keeps rows."""
+
+    float64 = "float64"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
 
 
 class Network(StrEnum):
@@ -93,6 +102,14 @@ Ranks = Annotated[
 Adding = Annotated[
     Reduction, typer.Option(help="With --engine mpi: add fast, or in name order with the bits of a local run.")
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Where to work: cpu, cuda, or cuda:1. By default on the processor.", show_default=False),
+]
+Stored = Annotated[
+    Storage | None,
+    typer.Option("--storage", help="With --device cuda: how the card keeps dense rows. By default float32."),
+]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html beside the results.")]
@@ -115,6 +132,8 @@ def fit(
     engine: Engine = Network.local,
     ranks: Ranks = None,
     reduction: Adding = Reduction.allreduce,
+    device: Device = None,
+    storage: Stored = None,
     checkpoint_every: Every = 10,
     privacy: Privacy = "none",
     epsilon: Epsilon = None,
@@ -150,6 +169,7 @@ def fit(
     """
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
+        check_device(device, None if storage is None else storage.value)
         place = Place(out, checkpoint_every)
         if engine is Network.local:
             place.check(overwrite)
@@ -169,6 +189,8 @@ def fit(
             how = replace(how, id=subject if how.id is None else how.id, repeated_ids=True)
         asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
+            if device not in (None, "cpu"):
+                raise ValueError(f"--device {device} belongs to a local run. Leave it out, or use --engine local.")
             if workers is not None or backend is not Backend.threads:
                 raise ValueError("--workers and --backend belong to a local run; ranks are workers enough.")
             from fedfactor.cli.cluster import fit_on_ranks
@@ -190,6 +212,8 @@ def fit(
             participation=participation,
             privacy=words,
             engine=_engine(backend, workers),
+            device=device,
+            storage=None if storage is None else storage.value,
             quiet=quiet,
         )
         place.write(run, federation, asked, unfinished=until is not None)

@@ -53,6 +53,8 @@ class FELB(AsPrinted):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -104,6 +106,8 @@ class FALB(AsPrinted):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -167,6 +171,8 @@ class PooledBMF(BooleanTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -198,6 +204,8 @@ class BooleanVotes(BooleanTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...

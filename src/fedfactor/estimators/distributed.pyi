@@ -36,6 +36,8 @@ class DSANLS(GridFace):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -55,6 +57,8 @@ class DistributedNMF(FederatedTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -85,6 +89,8 @@ class SynSD(SecureFace):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -121,6 +127,8 @@ class SynSSD(SecureFace):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -157,6 +165,8 @@ class AsynSD(SecureFace):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -197,6 +207,8 @@ class AsynSSD(SecureFace):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...

@@ -45,6 +45,8 @@ class PooledNMF(OwnComponents):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -68,6 +70,8 @@ class FedAvgNMF(FederatedTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -105,6 +109,8 @@ class FedProxNMF(FederatedTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -134,6 +140,8 @@ class OneShotNMF(FederatedTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -185,6 +193,8 @@ class FNMF(OwnComponents):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...

@@ -133,6 +133,7 @@ class FNMF(Algorithm):
     )
 
     default_rounds: ClassVar[int] = 50
+    handles_tensors: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
