@@ -64,8 +64,9 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 types: $(FULL) ## pyright: strict in core and engines
 	$(BIN)/pyright --pythonpath $(RUN)
 
-format: $(FULL) ## write the stubs of the estimators, let ruff write the layout
+format: $(FULL) ## write the stubs of the estimators and the page of claims, let ruff write the layout
 	$(RUN) -m tests.estimators.write_stubs
+	$(RUN) docs/_ext/claims.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

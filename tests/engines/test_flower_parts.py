@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import socket
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,7 @@ from fedfactor.engines.flower.apps import answer
 from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import from_record, to_record
-from fedfactor.engines.flower.superlink import BODY, Gate, gated, signed
+from fedfactor.engines.flower.superlink import BODY, Gate, gated, refusal
 from fedfactor.engines.flower.supernode import come_back
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.message import read_head
@@ -67,14 +68,14 @@ def test_nobody_can_claim_in_a_header_to_be_this_machine(monkeypatch):
     assert said[0] == 403
 
 
-def head_of(key):
-    """Sign as a node does."""
+def head_of(key, ahead=0.0):
+    """Sign as a node does, with a clock that may be wrong."""
     from base64 import b64encode
 
     from flwr.supercore.date import now
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
-    moment, public = now().isoformat(), public_key_to_bytes(key.public_key())
+    moment, public = (now() + timedelta(seconds=ahead)).isoformat(), public_key_to_bytes(key.public_key())
     return public, [
         (b"flwr-public-key", b64encode(public)),
         (b"flwr-timestamp", moment.encode()),
@@ -89,8 +90,8 @@ def test_of_who_has_no_key_no_body_is_read():
     public, head = head_of(known)
     stolen = [(b"flwr-public-key", head[0][1]), *head_of(eve)[1][1:]]  # the key of a party, signed by somebody else
     keys = {public.strip()}
-    assert signed(head, keys)
-    assert not any(signed(h, keys) for h in (head_of(eve)[1], stolen, head[:2], [], [(b"flwr-public-key", b"%%")]))
+    assert refusal(head, keys) is None
+    assert all(refusal(h, keys) for h in (head_of(eve)[1], stolen, head[:2], [], [(b"flwr-public-key", b"%%")]))
 
     async def ask(headers, path="/v1/fleet/push-object"):
         said, read = [], []
@@ -115,6 +116,17 @@ def test_of_who_has_no_key_no_body_is_read():
     assert asyncio.run(ask([])) == (412, 0)
     assert asyncio.run(ask([], "/health")) == (200, 0)
     assert asyncio.run(ask([(b"content-length", b"9" * 30)], "/v1/fleet/x")) == (413, 0)
+
+
+def test_a_wrong_clock_is_named_to_who_has_a_key():
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    known, eve = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    keys = {head_of(known)[0].strip()}
+    assert refusal(head_of(known, 3)[1], keys) is None
+    assert "7 s ahead of the server's" in refusal(head_of(known, 7)[1], keys)
+    assert "400 s behind the server's" in refusal(head_of(known, -400)[1], keys)
+    assert "clock" not in refusal(head_of(eve, 7)[1], keys)
 
 
 def leaves(guest):

@@ -5,19 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fedfactor.experiments.felb.tables import means
 from fedfactor.plots import panels
 
 __all__ = ["draw"]
 
 SHOWN = (
     "FELB", "FALB", "PooledBMF", "PooledBMF, proximal", "FELB to the letter", "FALB to the letter",
-    "FELB, common start",
+    "FELB, own starts", "FELB to the letter, falling steps",
 )  # fmt: skip
 LABELS = {"noise": "share of flipped cells", "scarcity": "clients", "abundance": "clients"}
 
 
 def draw(out: Path, study: str, rows: list[dict[str, Any]]) -> Path:
     """Draw ``<study>.png``; votes as published are grey, aligned ones dashed."""
+    rows = means(rows)
     data = list(dict.fromkeys(row["data"] for row in rows))
     axes = panels(3)
     for ax, quantity in zip(axes, ("loss", "recall", "seconds_per_client"), strict=True):
