@@ -1,7 +1,7 @@
 """Messages inside Flower's records: bytes, never decoded by anything but our own reader.
 
-Flower cuts a message into a tree of objects, and each object is a request of its own, at both ends: an array is a record,
-an array and its pieces. What is short travels as one value of a record instead, which is one object.
+Flower cuts a message into a tree of objects, and each object is a request of its own, at both ends: an array is a
+record, an array and its pieces. What is short travels as one value of a record instead, which is one object.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def from_record(content: Any, limit: int | None = None) -> bytes:
     try:
         records = list(content.items())
         (name, record), (key, value) = records[0], next(iter(records[0][1].items()))
-        data: Any = value if isinstance(value, bytes) else value.data
-        right = len(records) == 1 and len(record) == 1 and name == key == MESSAGE
-        right = right and (data is value or value.stype == STYPE)
+        short = isinstance(value, bytes)
+        data: Any = value if short else value.data
+        right = len(records) == 1 and len(record) == 1 and name == key == MESSAGE and (short or value.stype == STYPE)
     except (AttributeError, IndexError, StopIteration, TypeError, ValueError):
         raise ProtocolError("A Flower message came without one of ours in it. It was rejected.") from None
     if not right or not isinstance(data, bytes):

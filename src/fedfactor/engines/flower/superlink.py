@@ -21,6 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from fedfactor.engines.flower.bell import Bell
 from fedfactor.engines.flower.door import Door
 
 FLEET, HEALTH, KNOCK = "/v1/fleet/", "/health", "/v1/fleet/fedfactor-terms"
@@ -40,6 +41,10 @@ CLOCK = "Your clock is"
 
 HEAD = 16 << 10
 """Most bytes of the head of a request."""
+
+
+PULL, PUSH = f"{FLEET}pull-messages", "/push-messages"
+"""Where a node asks for messages; and how the path ends on which the server app hands some in."""
 
 
 class TooLong(Exception):
@@ -69,7 +74,7 @@ class Gate:
         about: Callable[[], bytes] | None = None,
     ) -> None:
         self._app, self._keys, self._door, self._about = app, keys, door, about
-        self._room = _Room(LOCAL)
+        self._room, self._bell = _Room(LOCAL), Bell()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Let through, or refuse."""
@@ -96,12 +101,16 @@ class Gate:
             if scope["path"] == KNOCK and self._about is not None:
                 await _refuse(send, 200, self._about())
                 return
+            if scope["path"] == PULL:
+                send = await self._bell.held(_key_of(scope["headers"]), send)
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
         else:
             async with self._room.of(size if size >= 0 else BODY):
                 with contextlib.suppress(TooLong):
                     await self._app(scope, _counted(receive, size), self._watched(scope, send))
+            if scope["path"].endswith(PUSH):
+                await self._bell.ring()
 
     def _watched(self, scope: dict[str, Any], send: Any) -> Any:
         """Let connections of this machine stay once something was done for them."""
@@ -179,6 +188,13 @@ def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -
     if age >= TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE - 0.5:
         return f"{CLOCK} {age:.0f} s behind the server's"
     return None
+
+
+def _key_of(headers: Collection[tuple[bytes, bytes]]) -> bytes:
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+
+    wanted = FLEET_HTTP_PUBLIC_KEY_HEADER.encode()
+    return next((value for name, value in headers if name.lower() == wanted), b"")
 
 
 class Registered:
