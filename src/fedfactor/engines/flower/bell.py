@@ -1,4 +1,4 @@
-"""Nodes that would look for messages in vain wait until there is something new.
+"""Nodes, and the server app, that would look for messages in vain wait until there is something new.
 
 Looking costs Flower's server a signature, a query and some ten milliseconds, and twenty nodes that look twice a second
 keep it busy while nothing happens. At the gate they wait for nothing more than a change of a number.
@@ -17,18 +17,35 @@ EMPTY = 64
 """Bytes of an answer that surely holds no message."""
 
 
+QUIET = 0.05
+"""Seconds without a further piece after which messages are taken to be whole: pieces are requests of their own."""
+
+
 class Bell:
-    """Rung whenever the server app has handed in messages."""
+    """Rung shortly after messages, and the last of their pieces, were handed in.
+
+    Parameters
+    ----------
+    hold : float
+        Most seconds that a look waits.
+    """
 
     def __init__(self, hold: float = HOLD) -> None:
-        self._hold, self._rung, self._changed = hold, 0, asyncio.Condition()
+        self._hold, self._rung = hold, 0
+        self._changed = asyncio.Event()
         self._looked: dict[bytes, int] = {}
+        self._soon: asyncio.TimerHandle | None = None
 
-    async def ring(self) -> None:
-        """Say that there is something new."""
-        async with self._changed:
-            self._rung += 1
-            self._changed.notify_all()
+    def ring(self) -> None:
+        """Say that something came; those who wait hear of it once it is quiet."""
+        if self._soon is not None:
+            self._soon.cancel()
+        self._soon = asyncio.get_running_loop().call_later(QUIET, self._wake)
+
+    def _wake(self) -> None:
+        self._rung += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def held(self, node: bytes, send: Any) -> Any:
         """Return when there may be something that this node has not looked for, or when time is up.
@@ -38,8 +55,7 @@ class Bell:
         """
         if self._looked.get(node) == self._rung:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._hold), self._changed:
-                    await self._changed.wait_for(lambda: self._looked.get(node) != self._rung)
+                await asyncio.wait_for(self._changed.wait(), self._hold)
         self._looked[node] = self._rung
 
         async def told(part: dict[str, Any]) -> None:

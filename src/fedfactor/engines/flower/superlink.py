@@ -43,8 +43,11 @@ HEAD = 16 << 10
 """Most bytes of the head of a request."""
 
 
-PULL, PUSH = f"{FLEET}pull-messages", "/push-messages"
-"""Where a node asks for messages; and how the path ends on which the server app hands some in."""
+PULL, PUSH = "/pull-messages", ("/push-messages", "/push-object")
+"""How paths end on which messages are asked for, and handed in, by nodes and by the server app."""
+
+APP_HOLD = 1.0
+"""Most seconds that the server app's question waits: it also looks at the clock, and whether it is to stop."""
 
 
 class TooLong(Exception):
@@ -74,7 +77,7 @@ class Gate:
         about: Callable[[], bytes] | None = None,
     ) -> None:
         self._app, self._keys, self._door, self._about = app, keys, door, about
-        self._room, self._bell = _Room(LOCAL), Bell()
+        self._room, self._bells = _Room(LOCAL), {True: Bell(), False: Bell(APP_HOLD)}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Let through, or refuse."""
@@ -101,16 +104,26 @@ class Gate:
             if scope["path"] == KNOCK and self._about is not None:
                 await _refuse(send, 200, self._about())
                 return
-            if scope["path"] == PULL:
-                send = await self._bell.held(_key_of(scope["headers"]), send)
+            send = await self._waited(scope, send, True)
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
+            self._ring(scope, True)
         else:
+            send = await self._waited(scope, send, False)
             async with self._room.of(size if size >= 0 else BODY):
                 with contextlib.suppress(TooLong):
                     await self._app(scope, _counted(receive, size), self._watched(scope, send))
-            if scope["path"].endswith(PUSH):
-                await self._bell.ring()
+            self._ring(scope, False)
+
+    async def _waited(self, scope: dict[str, Any], send: Any, node: bool) -> Any:
+        """Let who asks for messages wait until the other side has handed in some."""
+        if not scope["path"].endswith(PULL):
+            return send
+        return await self._bells[node].held(_key_of(scope["headers"]) if node else b"", send)
+
+    def _ring(self, scope: dict[str, Any], node: bool) -> None:
+        if scope["path"].endswith(PUSH):
+            self._bells[not node].ring()
 
     def _watched(self, scope: dict[str, Any], send: Any) -> Any:
         """Let connections of this machine stay once something was done for them."""
