@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 import ssl
@@ -18,7 +19,7 @@ from fedfactor.cli.live import party_pages, serve_pages, server_pages
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation import document
-from fedfactor.federation.logs import JSON, LogFile
+from fedfactor.federation.logs import JSON, LogFile, both
 from fedfactor.federation.member import Member
 from fedfactor.federation.server import PRESENCE, Coordinator
 from fedfactor.federation.trial import Trial
@@ -161,3 +162,20 @@ def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch):
     log.write("as an object")
     assert json.loads((tmp_path / "a.log").read_text().splitlines()[-1])["said"] == "as an object"
     log.close()
+
+
+def test_complaints_of_the_library_go_to_the_log_and_not_to_the_terminal(tmp_path, capfd, monkeypatch):
+    own, shown = logging.getLogger("fedfactor"), []
+    monkeypatch.setattr(own, "handlers", [])
+    monkeypatch.setattr(own, "propagate", True)
+    say = both(shown.append, tmp_path / "events.log")
+    say("Round 1 of 3.")
+    try:
+        raise ValueError("a reason")
+    except ValueError:
+        own.exception("A message could not be answered.")
+    assert shown == ["Round 1 of 3."]
+    assert capfd.readouterr().err == ""
+    lines = (tmp_path / "events.log").read_text().splitlines()
+    assert lines[0].endswith("Z Round 1 of 3.")
+    assert lines[-1].endswith("Z ValueError: a reason")
