@@ -8,6 +8,7 @@ import re
 import shutil
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -16,7 +17,9 @@ import pytest
 pytest.importorskip("cryptography")
 
 from fedfactor.cli.live import party_pages, serve_pages, server_pages
+from fedfactor.engines.flower.supernode import CONNECTION
 from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation import document
 from fedfactor.federation.logs import JSON, LogFile, both
@@ -179,3 +182,23 @@ def test_complaints_of_the_library_go_to_the_log_and_not_to_the_terminal(tmp_pat
     lines = (tmp_path / "events.log").read_text().splitlines()
     assert lines[0].endswith("Z Round 1 of 3.")
     assert lines[-1].endswith("Z ValueError: a reason")
+
+
+@pytest.mark.slow
+def test_a_single_lost_request_is_no_news(ran):
+    trial, _, _ = ran
+    folder = trial.folder("north")
+    watch = PartyWatch(ClientFolder(folder), "a:1")
+
+    def wrote(error, time, since):
+        about = {"connected": not error, "time": time, "since": since, "error": error, "status": 0}
+        (folder / CONNECTION).write_text(json.dumps(about))
+        return watch.news()
+
+    now = time.time()
+    assert "nothing listens" in wrote("Connection refused", now, now)[0]
+    assert wrote("", now + 1, now + 1)[0].startswith("Connected to a:1")
+    assert wrote("timed out", now + 5, now + 5) == []
+    assert wrote("", now + 6, now + 6) == []
+    assert wrote("timed out", now + 25, now + 8)[0].startswith("NOT connected")
+    assert "certificate has expired" in wrote("certificate has expired", now + 40, now + 40)[0]
