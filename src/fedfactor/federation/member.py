@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -233,6 +234,8 @@ class Member:
             raise ChildError(f"The server turned out to be another one: {found.problem}; {found.remedy}.")
         for warning in found.warnings():
             say(f"Warning: {warning}.")
+        if (mode := stat.S_IMODE(self.key.stat().st_mode)) & 0o077:
+            say(f"Warning: {self.key} can be read by others (mode {mode:04o}): chmod 600 {self.key}")
 
     @contextmanager
     def _alone(self) -> Generator[None]:
