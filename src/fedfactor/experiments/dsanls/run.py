@@ -111,7 +111,8 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), sa
         tables.write(out, "secure", rows)
         figures.draw(out, "secure", rows)
     if not only or "parties" in only:
-        rows = [_kept(out, "parties", cell, lambda c=cell: _parties(c), say) for cell in secure.party_cells(full)]
+        cells = [cell for cell in secure.party_cells(full) if size != "quick" or cell["clock"] == "virtual"]
+        rows = [_kept(out, "parties", cell, lambda c=cell: _parties(c), say) for cell in cells]
         tables.write_parties(out, rows)
         figures.draw_parties(out, rows)
     return out
