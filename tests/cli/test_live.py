@@ -59,6 +59,7 @@ def _refusal():
     return Head("refusal", "r", 9, "north", "f" * 64)
 
 
+@pytest.mark.slow
 def test_what_happens_is_told_as_it_goes(ran):
     _, place, watches = ran
     said = watches["north"].news()
@@ -84,6 +85,7 @@ def get(where, **heads):
         return page.read().decode(), dict(page.headers)
 
 
+@pytest.mark.slow
 def test_the_pages_say_what_each_end_may_know(ran):
     trial, place, _ = ran
     served, where = serve_pages(server_pages(place), "127.0.0.1", 0, place.folder)
@@ -108,6 +110,7 @@ def test_the_pages_say_what_each_end_may_know(ran):
     served.shutdown()
 
 
+@pytest.mark.slow
 def test_elsewhere_a_page_takes_tls_and_its_token(ran, tmp_path):
     trial, _, _ = ran
     served, where = serve_pages(party_pages(trial.folder("north")), "0.0.0.0", 0, tmp_path)

@@ -98,7 +98,7 @@ def init(
         )  # fmt: skip
     typer.echo(f"Wrote {file}, and certificates to {folder / 'server'} (keep that folder to yourself).")
     typer.echo(f"Next: every party makes a key (fedfactor keygen) and a list of columns (fedfactor features); then\n"
-               f"  fedfactor federation add {file} NAME NAME.key.pub\n"
+               f"  fedfactor federation add {file} NAME.key.pub ...\n"
                f"  fedfactor federation agree {file} NAME.features.json ...")  # fmt: skip
 
 

@@ -66,6 +66,7 @@ def found(
         write_atomic(server / "server.key", own[2].read_bytes(), mode=0o600)
     content["server"]["certificate"] = authority.read_text()
     document.save(file, content)
+    Journal(server).write("founded", address=address)
     return file
 
 
