@@ -14,7 +14,7 @@ LIGHT := $(VENV)/.light
 FULL := $(VENV)/.full
 PIP_INSTALL := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
 # Extras that the tests use; torch (the extra "deep") is a step of its own, see $(FULL).
-EXTRAS := flower,mpi,privacy,plots,data,cells,tune,report
+EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report
 
 # Flower: no telemetry, no look for updates. Figures go to files. Two parallel test processes share two cores.
 export FLWR_TELEMETRY_ENABLED := 0
@@ -64,8 +64,9 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 types: $(FULL) ## pyright: strict in core and engines
 	$(BIN)/pyright --pythonpath $(RUN)
 
-format: $(FULL) ## write the stubs of the estimators, let ruff write the layout
+format: $(FULL) ## write the stubs of the estimators and the page of claims, let ruff write the layout
 	$(RUN) -m tests.estimators.write_stubs
+	$(RUN) docs/_ext/claims.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -17,7 +17,7 @@ author = "The fedfactor developers"
 copyright = author
 extensions = [
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
+    "mathml",  # in _ext
     "numpydoc",
     "myst_parser",
     "sphinx_copybutton",
@@ -36,6 +36,7 @@ autodoc_typehints = "none"  # numpydoc has the types, with shapes
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 2
 copybutton_prompt_text = ">>> |\\.\\.\\. |\\$ "
 copybutton_prompt_is_regexp = True
 
@@ -51,6 +52,7 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "fedfactor"
+html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
 

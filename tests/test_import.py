@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
-GUESTS = {"torch", "flwr", "mpi4py", "matplotlib", "sklearn", "numba", "scipy", "pandas"}
+GUESTS = {"torch", "flwr", "mpi4py", "distributed", "matplotlib", "sklearn", "numba", "scipy", "pandas"}
 MODULES = ["fedfactor", "fedfactor.algorithms"]
 PROBE = """
 import json, sys, time

@@ -155,3 +155,14 @@ def test_same_matrix_other_methods():
     sketched = fedfactor.run(DSANLS(3, ratio=0.5, leak="ignore"), grid_federation(M, 2), seed=0).relative_error
     pooled = fedfactor.run(PooledNMF(3), {"a": M[:30], "b": M[30:]}, seed=0).relative_error
     assert sketched < 1.1 * pooled
+
+
+def test_a_cap_bounds_the_factors_and_a_wide_one_changes_nothing():
+    M = low_rank(60, 40, 3)
+    runs = {
+        cap: fedfactor.run(DSANLS(3, iterations=20, leak="ignore", cap=cap), grid_federation(M, 2), seed=0)
+        for cap in (None, float(np.sqrt(2 * np.linalg.norm(M))), 0.5)
+    }
+    free, wide, tight = runs.values()
+    np.testing.assert_array_equal(free.V, wide.V)
+    assert max(tight.V.max(), *(kept.U.max() for kept in tight.factors.values())) <= 0.5 < free.V.max()

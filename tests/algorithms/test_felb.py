@@ -11,6 +11,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Meta, Round
 from fedfactor.experiments.felb.tiles import even_tiles
+from fedfactor.kernels.boolean.prox import step_size
 from fedfactor.metrics import boolean_metrics
 
 
@@ -91,6 +92,54 @@ def test_weights():
             state = algorithm.init_client(federation.shard(name), meta, at)
             found.append(float(algorithm.client_step(federation.shard(name), state, down, at)[1].weight))
         assert tuple(found) == expected
+
+
+def test_uv_starts_with_the_mean_of_each_owners_cells():
+    rng = np.random.default_rng(0)
+    rows = {"dense": (rng.random((200, 50)) < 0.6) * 1.0, "sparse": (rng.random((200, 50)) < 0.05) * 1.0}
+    federation = Federation(rows)
+    meta = federation.prepare("binary")
+    for start, close in (("fitted", True), ("uniform", False)):
+        algorithm = FELB(8, start=start)
+        V = algorithm.init_server(meta, Round(0, 0))[1].V
+        for name, X in rows.items():
+            U = algorithm.init_client(federation.shard(name), meta, Round(0, 0, name)).U
+            assert (abs((U @ V).mean() / X.mean() - 1) < 0.1) == close
+
+
+@pytest.mark.parametrize("algorithm", [FELB(8), FALB(8)], ids=["felb", "falb"])
+def test_dense_data_do_not_empty_v(algorithm):
+    X = (np.random.default_rng(0).random((300, 150)) < 0.9) * 1.0
+    owners = {f"{place:02d}": part for place, part in enumerate(np.array_split(X, 20))}
+    run = fedfactor.run(algorithm, owners, seed=0)
+    assert loss_of(run, owners) < 0.12  # one row of ones for all has 0.11, an empty V 1
+    literal = type(algorithm).paper(8)
+    assert (literal.start, literal.row_max, literal.init) == ("uniform", "free", "independent")
+
+
+def test_rows_are_sent_with_maximum_one():
+    data = even_tiles(80, 30, 3, 2, seed=0)
+    federation = Federation(data.owners)
+    meta = federation.prepare("binary")
+    algorithm = FELB(3)
+    _, down = algorithm.init_server(meta, Round(0, 0))
+    for name in meta.clients:
+        shard, at = federation.shard(name), Round(0, 0, name)
+        state, up = algorithm.client_step(shard, algorithm.init_client(shard, meta, at), down, at)
+        free = FELB(3, row_max="free")
+        other, sent = free.client_step(shard, free.init_client(shard, meta, at), down, at)
+        np.testing.assert_allclose(up.V.max(axis=1), 1.0)
+        np.testing.assert_allclose(state.U @ up.V, other.U @ sent.V, atol=1e-12)
+
+
+def test_steps_fall_as_the_pull_grows():
+    algorithm = FELB.paper(2, step="falling", rate=1.1)
+    early, late = algorithm.pull(0), algorithm.pull(20)
+    assert late.lam / early.lam == pytest.approx(1.1**20)
+    assert step_size(np.eye(2), early) / step_size(np.eye(2), late) == pytest.approx(1.1**20)
+    data = even_tiles(200, 40, 2, 4, seed=0)
+    run = fedfactor.run(FELB.paper(2, step="falling"), data.owners, seed=0)
+    assert run.history[-1].metrics["integrality_gap"] < 1e-3
 
 
 def test_presets():

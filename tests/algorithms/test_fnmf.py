@@ -198,3 +198,9 @@ def test_a_secure_sum_is_enough_also_for_private_components():
     np.testing.assert_allclose(hidden.V, plain.V, atol=1e-6)
     with pytest.raises(fedfactor.IncompatibleError, match="must see each upload"):
         fedfactor.run(FNMF(6), X, rounds=1, seed=0, privacy="secure-sum")
+
+
+def test_the_letter_of_the_paper_diverges_and_steps_of_the_own_block_do_not(blocks):
+    with np.errstate(all="ignore"), pytest.raises((np.linalg.LinAlgError, fedfactor.FedfactorError)):
+        fit(FNMF.paper(6), blocks, 2)
+    assert fit(FNMF.paper(6, local_solver="gradient", local_steps=50), blocks, 5).relative_error < 0.5

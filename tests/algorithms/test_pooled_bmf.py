@@ -179,5 +179,5 @@ def test_many_components_are_chosen_several_at_a_time():
 
 def test_an_empty_v_is_told(caplog):
     X = (np.random.default_rng(0).random((300, 150)) < 0.9) * 1.0
-    fedfactor.run(FELB(8), np.array_split(X, 20), seed=0)
+    fedfactor.run(FELB(8, init="independent", start="uniform", row_max="free"), np.array_split(X, 20), seed=0)
     assert "FELB ends with an empty V" in caplog.text

@@ -221,3 +221,31 @@ def test_with_missing_cells_more_rounds_do_not_make_the_fit_worse():
     assert long.relative_error <= 1.01 * short.relative_error
     strong = fedfactor.run(PooledNMF(5, tol=0, ridge=0.03), speckled, rounds=80, seed=0)
     assert long.relative_error < 0.95 * strong.relative_error
+
+
+def test_the_ridge_follows_noise_and_the_number_of_observed_cells(digits):
+    """Low noise wants next to none, many components for few cells want much: one number cannot do both."""
+    rng = np.random.default_rng(1)
+    planted = rng.gamma(0.5, 1, (90, 4)) @ rng.gamma(0.5, 1, (4, 30)) * rng.uniform(0.95, 1.05, (90, 30))
+    errors = {}
+    for name, X, share, rank in (("planted", planted, 0.2, 4), ("digits", digits[0][:300], 0.3, 20)):
+        speckled = hold_out_all(Federation({"a": X[:80], "b": X[80:]}), share, 0)
+        for ridge in ("auto", 0.003, 0.1):
+            run = fedfactor.run(PooledNMF(rank, ridge=ridge), speckled, rounds=40, seed=0)
+            errors[name, ridge] = run.relative_error
+    assert errors["planted", "auto"] < 1.05 * errors["planted", 0.003] < 0.7 * errors["planted", 0.1]
+    assert errors["digits", "auto"] < 1.1 * errors["digits", 0.1] < 0.9 * errors["digits", 0.003]
+
+
+def test_a_run_keeps_the_share_that_its_ridge_came_from():
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 3)) @ rng.random((3, 9)) * rng.uniform(0.9, 1.1, (40, 9))
+    mask = rng.random(X.shape) < 0.8
+    owners = Federation({"a": Shard(X, mask)})
+    run = fedfactor.run(PooledNMF(3), owners, rounds=30, seed=0)
+    told = [record.metrics["relative_error"] ** 2 for record in run.history]
+    assert 0 < run.algorithm.misfit <= 0.1
+    assert run.algorithm.misfit == pytest.approx(min(0.1, *told), rel=0.2)
+    np.testing.assert_allclose(run.algorithm.fold_in(X, run.factors["a"], mask), run.factors["a"].U, atol=1e-3)
+    plain = fedfactor.run(PooledNMF(3), {"a": X}, rounds=3, seed=0)
+    assert plain.algorithm.misfit is None

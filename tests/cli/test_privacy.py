@@ -61,7 +61,19 @@ def test_audit_ends_with_its_verdict(owners, tmp_path):
 def test_audit_says_what_was_not_tried(owners, tmp_path):
     result = call("audit", owners, "-k", 3, "-o", tmp_path / "out", "--rounds", 3)
     assert result.exit_code == 0, result.output
-    assert "Only binary rows are searched for; these are not." in result.output
+    assert "downloads that no honest server sends" in result.output
+    assert "does not apply difference of two sums" in result.output
+
+
+def test_audit_of_what_cannot_be_searched_ends_with_three(tmp_path):
+    narrow = [tmp_path / f"{name}.csv" for name in ("north", "south", "west")]
+    for number, path in enumerate(narrow):
+        cells = np.random.default_rng(number).random((30, 3)).round(3)
+        path.write_text("\n".join(["a,b,c", *(",".join(map(str, row)) for row in cells)]))
+    result = call("audit", *narrow, "-k", 3, "-o", tmp_path / "out", "--rounds", 3, "--privacy", "secure-sum")
+    assert result.exit_code == 3, result.output
+    assert "a registry with keys of the coordinator's own" in result.output
+    assert 'Privacy audit: <span class="not-examined">not examined' in (tmp_path / "out" / "audit.html").read_text()
 
 
 def test_words_that_are_not_known(owners, tmp_path):

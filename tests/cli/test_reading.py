@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -78,7 +79,18 @@ def test_scales_far_apart_are_named_with_the_remedy(hospitals):
         assert "'plt'" in done.stderr
         assert "--scale rms" in done.stderr
         assert ".py:" not in done.stderr
+    assert "Note: columns were scaled for the search. Fit with --scale rms" in done.stderr
     assert "differ in scale" not in fit(folder / "y", *files(folder), "--scale", "rms").stderr
+
+
+def test_an_owner_with_other_units_is_named_before_anything_is_sent(hospitals):
+    folder, frames = hospitals
+    grams = frames["west"].assign(crea=frames["west"]["crea"] * 1000)
+    grams.to_csv(folder / "west.csv")
+    done = fit(folder / "x", *files(folder), "--scale", "rms")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"'crea' is \d+ times larger at 'west' than at '(east|north)'", done.stderr)
+    assert "different units" not in fit(folder / "y", *files(folder), "--drop", "crea").stderr
 
 
 @pytest.mark.parametrize("kind", ["rms", "mean", "std", "max", "quantile 0.8"])

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import json
+import pkgutil
+from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
 
-from fedfactor.cli import app
+from fedfactor import experiments
+from fedfactor.cli import app, reproduce
+from fedfactor.experiments import catalogue
+from fedfactor.experiments.catalogue import PAPERS
 from fedfactor.experiments.fnmf import barycenters, real, synthetic
 from fedfactor.experiments.fnmf.run import STUDIES
 
@@ -14,15 +19,24 @@ def call(*words):
     return CliRunner().invoke(app, ["reproduce", *map(str, words)])
 
 
-def test_experiments_are_listed():
+def test_experiments_are_listed_with_figures_and_missing_sets(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDFACTOR_DATA", str(tmp_path))
     done = call()
     assert done.exit_code == 0
-    assert "fnmf" in done.output
+    assert "table (Table 1, Table 2, Table 3, Fig. 3)" in done.output
+    assert "not here: movielens_small, movielens_1m" in done.output
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["nope"], "No experiments are called 'nope'"), (["fnmf", "--only", "magic"], "No study is called 'magic'")],
+    [
+        (["nope"], "No experiments are called 'nope'"),
+        (["fnmf", "--only", "magic"], "no study 'magic'"),
+        (["fnmf", "--only", "fig9"], "no study 'fig9'"),
+        (["felb", "--seeds", "2"], "choose their seeds themselves"),
+        (["--quick", "--full"], "Give one of them"),
+        (["--quick", "--only", "fig5"], "Give a name"),
+    ],
 )
 def test_unknown_names(words, message, tmp_path):
     done = call(*words, "-o", tmp_path)
@@ -30,9 +44,36 @@ def test_unknown_names(words, message, tmp_path):
     assert message in done.output
 
 
+def test_the_catalogue_has_every_folder_and_every_study():
+    folders = {found.name for found in pkgutil.iter_modules(experiments.__path__) if found.ispkg}
+    assert set(PAPERS) == folders
+    for name, paper in PAPERS.items():
+        work = import_module(f"fedfactor.experiments.{name}.run")
+        extra = {"feddmf": {"attributes"}, "dsanls": {"secure"}}.get(name, set())
+        assert set(paper.studies) == set(work.STUDIES) | extra
+        assert set(paper.named_only) <= set(paper.studies)
+        for other, study in paper.elsewhere.values():
+            assert study in PAPERS[other].studies
+
+
+def test_all_papers_go_on_past_a_study_that_cannot_run_here(tmp_path, monkeypatch):
+    few = {"fedsplit": catalogue.PAPERS["fedsplit"], "fnmf": catalogue.Paper("FNMF", {"barycenters": ("Fig. 1",)})}
+    monkeypatch.setattr(reproduce, "PAPERS", few)
+    monkeypatch.setattr(barycenters, "NOISE", (0.0,))
+    monkeypatch.setenv("FEDFACTOR_DATA", str(tmp_path / "nothing"))
+    done = call("--quick", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "the set movielens_1m is not here" in done.output
+    assert "Left out: fedsplit table: No MovieLens ratings are here" in done.output
+    summary = (tmp_path / "out" / "summary.md").read_text()
+    assert "| fnmf | barycenters | Fig. 1 |" in summary
+    assert "[barycenters.png](fnmf/barycenters.png)" in summary
+    assert (tmp_path / "out" / "fnmf" / "barycenters.png").stat().st_size > 1000
+
+
 def test_a_study_writes_its_table_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(barycenters, "NOISE", (0.0,))
-    done = call("fnmf", "--only", "barycenters", "--seeds", 1, "-o", tmp_path)
+    done = call("fnmf", "--only", "fig1", "--seeds", 1, "-o", tmp_path)
     assert done.exit_code == 0, done.output
     table = (tmp_path / "barycenters.csv").read_text()
     assert len(table.splitlines()) == 1 + 2 * len(barycenters.METHODS)

@@ -14,6 +14,14 @@ PAGES = [
     "docs/start.md",
     "docs/ideas/flow.md",
     "docs/howto/read_a_result.md",
+    "docs/howto/hospital_csvs.md",
+    "docs/howto/single_cells.md",
+    "docs/howto/topics.md",
+    "docs/howto/ratings.md",
+    "docs/howto/yes_no.md",
+    "docs/howto/gaps.md",
+    "docs/howto/scales.md",
+    "docs/howto/rank.md",
     pytest.param("docs/howto/choose_epsilon.md", marks=pytest.mark.slow),
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

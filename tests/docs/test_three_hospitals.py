@@ -115,13 +115,16 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch):
         people.go()
     assert "fingerprint" in said[("coordinator", "federation")]
     assert "Never a row" in said[("south", "join")]
-    spoken = {name: re.search(r"In words +(.*)", said[(name, "federation")])[1] for name in hospitals}
+    spoken = {name: re.search(r"In words +(.*)", said[(name, "join")])[1] for name in hospitals}
     assert len(set(spoken.values())) == 1
     assert len(spoken["north"].split()) == 12
     shared = {
         (people.folders[name] / "result" / "shared" / "components.safetensors").read_bytes() for name in people.folders
     }
     assert len(shared) == 1
+    typed = [who for who, words in commands(PAGE.read_text()) if words[0] != "cd"]
+    assert typed.count("coordinator") <= 7
+    assert typed.count("north") <= 4
     records = {
         name: json.loads((people.folders[name] / "result" / "shared" / "run.json").read_bytes())
         for name in people.folders

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import socket
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,10 +21,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.flower.apps import answer
+from fedfactor.engines.flower.bell import Bell
 from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.objects import wait_for_pieces
-from fedfactor.engines.flower.records import from_record, to_record
-from fedfactor.engines.flower.superlink import BODY, Gate, gated, signed
+from fedfactor.engines.flower.records import SHORT, from_record, to_record
+from fedfactor.engines.flower.superlink import BODY, Gate, gated, refusal
 from fedfactor.engines.flower.supernode import come_back
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.message import read_head
@@ -67,14 +69,14 @@ def test_nobody_can_claim_in_a_header_to_be_this_machine(monkeypatch):
     assert said[0] == 403
 
 
-def head_of(key):
-    """Sign as a node does."""
+def head_of(key, ahead=0.0):
+    """Sign as a node does, with a clock that may be wrong."""
     from base64 import b64encode
 
     from flwr.supercore.date import now
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
-    moment, public = now().isoformat(), public_key_to_bytes(key.public_key())
+    moment, public = (now() + timedelta(seconds=ahead)).isoformat(), public_key_to_bytes(key.public_key())
     return public, [
         (b"flwr-public-key", b64encode(public)),
         (b"flwr-timestamp", moment.encode()),
@@ -89,8 +91,8 @@ def test_of_who_has_no_key_no_body_is_read():
     public, head = head_of(known)
     stolen = [(b"flwr-public-key", head[0][1]), *head_of(eve)[1][1:]]  # the key of a party, signed by somebody else
     keys = {public.strip()}
-    assert signed(head, keys)
-    assert not any(signed(h, keys) for h in (head_of(eve)[1], stolen, head[:2], [], [(b"flwr-public-key", b"%%")]))
+    assert refusal(head, keys) is None
+    assert all(refusal(h, keys) for h in (head_of(eve)[1], stolen, head[:2], [], [(b"flwr-public-key", b"%%")]))
 
     async def ask(headers, path="/v1/fleet/push-object"):
         said, read = [], []
@@ -115,6 +117,17 @@ def test_of_who_has_no_key_no_body_is_read():
     assert asyncio.run(ask([])) == (412, 0)
     assert asyncio.run(ask([], "/health")) == (200, 0)
     assert asyncio.run(ask([(b"content-length", b"9" * 30)], "/v1/fleet/x")) == (413, 0)
+
+
+def test_a_wrong_clock_is_named_to_who_has_a_key():
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    known, eve = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    keys = {head_of(known)[0].strip()}
+    assert refusal(head_of(known, 3)[1], keys) is None
+    assert "7 s ahead of the server's" in refusal(head_of(known, 7)[1], keys)
+    assert "400 s behind the server's" in refusal(head_of(known, -400)[1], keys)
+    assert "clock" not in refusal(head_of(eve, 7)[1], keys)
 
 
 def leaves(guest):
@@ -203,12 +216,51 @@ def test_long_requests_are_cut_off():
     assert asyncio.run(ask([], [piece] * 2)) == ([200], 16 << 20)
 
 
+def test_a_short_message_is_one_object_beside_its_record():
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    assert len(get_all_nested_objects(to_record(b"abc"))) == 2
+
+
+def test_nodes_wait_at_the_gate_until_something_is_handed_in():
+    async def scene():
+        bell, said = Bell(hold=30.0), []
+
+        async def send(part):
+            said.append(part)
+
+        async def look(node, body=b""):
+            told = await bell.held(node, send)
+            await told({"type": "http.response.body", "body": body})
+
+        await asyncio.wait_for(look(b"a"), 5)  # the first look is never held
+        waiting = asyncio.create_task(look(b"a"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await asyncio.wait_for(look(b"b"), 5)  # nor is that of another node
+        bell.ring()
+        await asyncio.wait_for(waiting, 5)
+        bell.ring()
+        await asyncio.sleep(0.2)
+        await asyncio.wait_for(look(b"a", b"x" * 200), 5)  # rung while nobody waited: not held
+        await asyncio.wait_for(look(b"a"), 5)  # got something, so there may be more
+        assert len(said) == 5
+        short = Bell(hold=0.02)
+        for _ in range(3):  # nothing comes, and it is answered all the same
+            await asyncio.wait_for(short.held(b"a", send), 5)
+
+    asyncio.run(scene())
+
+
 def test_records_that_are_no_message_are_rejected():
     assert from_record(to_record(b"abc")) == b"abc"
+    assert from_record(to_record(bytes(SHORT + 1))) == bytes(SHORT + 1)  # long ones are cut into pieces
     array = Array(dtype="uint8", shape=(3,), stype="safetensors", data=b"abc")
     for content in (
         RecordDict(),
-        RecordDict({"letter": ConfigRecord({"letter": b"abc"})}),
+        RecordDict({"letter": ConfigRecord({"letter": "abc"})}),
+        RecordDict({"letter": ConfigRecord({"letter": b"abc", "more": b"abc"})}),
+        RecordDict({"other": ConfigRecord({"letter": b"abc"})}),
         RecordDict({"letter": ArrayRecord()}),
         RecordDict({"letter": ArrayRecord({"letter": Array(np.zeros(3))})}),
         RecordDict({"letter": ArrayRecord({"letter": array, "more": array})}),

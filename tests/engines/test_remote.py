@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +12,13 @@ from fedfactor import algorithms
 from fedfactor.core.errors import CheckpointError
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import freeze, leaves
+from fedfactor.core.wire import from_bytes
 from fedfactor.engines import client
 from fedfactor.engines.remote.client import REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.server import ABANDON, REMOVED, AbandonedError
 from tests.engines.in_process import TERMS, Office
 
 rng = np.random.default_rng(0)
@@ -341,3 +344,56 @@ def test_an_asynchronous_run_is_its_replay(tmp_path, killed):
 def test_a_head_survives_bytes():
     head = Head("step", "run", 3, "north", TERMS, attempt=2, since=1, session=9, participants=("north", "south"))
     assert read_head(seal(head)) == head
+
+
+def test_a_round_does_not_wait_its_whole_deadline_for_who_is_known_to_be_gone(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
+
+    def tamper(name, answer):
+        if name == "west" and read_head(answer).kind == "step" and read_head(answer).index == 1:
+            office.post.here.pop("west")  # gone with its answer, for good
+            return []
+        return [Arrival(name, answer)]
+
+    office.post.tamper = tamper
+    outcome = office.server(minimum=2, deadline=10_000.0, absent=50.0).run()
+    assert [len(record.participants) for record in outcome.history] == [3, 2, 2]
+    assert outcome.finished == ("north", "south")
+    assert 150 < office.clock.now < 400  # 50 s in each of two rounds and at the end
+
+
+def test_nobody_waits_for_who_was_removed_but_everybody_where_nobody_may_be_missing(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
+    office.post.here.pop("west")
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / REMOVED).write_text('["west"]')
+    outcome = office.server(minimum=2, deadline=10_000.0, gather=10_000.0).run()
+    assert outcome.finished == ("north", "south")
+    assert office.clock.now < 10
+    other = Office(tmp_path / "b", algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
+    other.post.here.pop("west")
+    with pytest.raises(NotEnough, match="missing: west"):
+        other.server(minimum=2, dropouts="wait").run()
+
+
+def test_a_run_that_is_given_up_ends_at_once(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
+    office.post.tamper = lambda name, answer: []
+    server = office.server()
+    (tmp_path / "server" / ABANDON).write_text("")
+    with pytest.raises(AbandonedError, match="another run"):
+        server.run()
+
+
+def test_results_of_each_run_are_kept_with_what_they_were_made_under(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
+    first = office.server().run()
+    V = office.factors("north").V
+    shutil.rmtree(tmp_path / "server")
+    again = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2, seed=6)
+    second = again.server().run()
+    store = ClientFolder(tmp_path / "north")
+    assert list(store.results()) == [first.run, second.run]
+    kept = store.results()[first.run]
+    np.testing.assert_array_equal(from_bytes((kept / "factors.safetensors").read_bytes())["factors"].V, V)
+    assert (kept / "agreement.json").exists()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.datasets import load_digits
 
-from fedfactor import FedAvgNMF, Federation, IncompatibleError, PooledNMF
+from fedfactor import FedAvgNMF, Federation, IncompatibleError, PooledNMF, dp
 from fedfactor.core.tree import to_numpy
 
 
@@ -91,3 +92,12 @@ def test_tags_follow_the_rule():
 def test_averaging_refuses_missing_cells(X, seen):
     with pytest.raises(IncompatibleError, match="needs complete rows"):
         FedAvgNMF(missing_values=np.nan).fit(np.where(seen, X, np.nan))
+
+
+def test_several_starts_of_pooled_nmf_keep_the_least_summed_error():
+    X = load_digits().data[:150]
+    one = PooledNMF(6, rounds=15, tol=0, random_state=3).fit(X)
+    four = PooledNMF(6, rounds=15, tol=0, random_state=3, n_init=4).fit(X)
+    assert four.relative_error_ <= one.relative_error_
+    with pytest.raises(IncompatibleError, match="n_init=2"):
+        PooledNMF(2, n_init=2, privacy=dp(1.0, delta=1e-5)).fit(X)

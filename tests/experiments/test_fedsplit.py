@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fedfactor.algorithms import FedSPLIT
 from fedfactor.experiments.fedsplit import audit, methods, run
 from fedfactor.experiments.fedsplit.protocol import make_split, prepared
 from fedfactor.experiments.fedsplit.store import Store
-from fedfactor.experiments.fedsplit.tables import gap_closed
+from fedfactor.experiments.fedsplit.tables import gap_closed, group_changes
+from fedfactor.selection.ratings import choose_recommender
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 
 
 class Tiny(methods.Budget):
-    def __init__(self, full):
+    def __init__(self, size):
         self.trials, self.folds, self.iterations, self.ranks, self.runs, self.run_folds = 1, 1, 5, (2,), 1, 1
 
 
@@ -65,6 +68,36 @@ def test_protocol(folder):
     assert sum(map(len, split.groups.values())) == R.shape[0]
     assert split.test.nnz == round(0.2 * R.nnz)
     assert gap_closed(1.0, 0.5, 0.75) == 0.5
+
+
+def test_joint_ranks_are_judged_as_whole_runs_would_be(folder):
+    owners = make_split(prepared("movielens_small"), 0).owners
+    base = FedSPLIT.as_printed(2, iterations=5)
+    runs = choose_recommender({k: replace(base, n_components=k) for k in (2, 3)}, owners, folds=2, seed=3, scale=(1, 5))
+    assert methods.joint_rank_errors(base, owners, (2, 3), folds=2, seed=3) == pytest.approx(runs[1], rel=1e-12)
+
+
+def test_changes_of_groups_in_rmse_and_in_mse():
+    alone, after = {"a": 1.0, "b": 2.0, "c": 1.0}, {"a": 0.5, "b": 1.0, "c": 1.5}
+    row = {"methods": {"alone": {"by_group": alone}, "F": {"by_group": after}}}
+    found = group_changes([{**row, "members": {"a": 3, "b": 9, "c": 3}, "ratings": {"a": 1, "b": 2, "c": 3}}], "F")
+    assert (found["groups"], found["improved"]) == (3, 2)
+    assert found["rmse_improved"] == pytest.approx(-0.75)
+    assert found["mse_improved"] == pytest.approx((-0.75 - 3.0) / 2)
+    assert found["mse_others"] == pytest.approx(1.25)
+    assert found["r_members"] < 0
+
+
+def test_curves_of_attacks_fall_when_all_is_given_and_have_intervals(folder):
+    R = prepared("movielens_small")
+    groups = list(make_split(R, 0).groups.values())[:3]
+    rows = audit.attack_curves(R, groups, (0.25, 1.0))
+    assert {row["attack"] for row in rows} == {"users", "ratings", "movies"}
+    for attack in ("users", "ratings", "movies"):
+        some, everything = (row for row in rows if row["attack"] == attack)
+        assert everything["paper"] < some["paper"]
+        assert everything["unknown"] is None
+        assert some["paper_half"] > 0
 
 
 def test_store_makes_once(tmp_path):

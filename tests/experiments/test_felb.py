@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from functools import partial
 
 import numpy as np
@@ -97,6 +98,27 @@ def test_every_study_names_its_data_and_methods():
         plan = list(studies.STUDIES[name](False))
         assert len(plan) >= 3
         assert {"FELB", "FALB", "PooledBMF", "asso majority", "primp majority aligned"} <= set(plan[0][2])
+
+
+def test_seeds_are_drawn_anew_and_averaged(tmp_path, monkeypatch):
+    def tiny(full):
+        yield "0.10", partial(even_tiles, 60, 20, 2, 3, flips=0.1, dense=0.9), {"FELB": PooledBMF(2)}
+
+    monkeypatch.setitem(studies.STUDIES, "noise", tiny)
+    studies.reproduce(tmp_path, only=("noise",), seeds=2, say=lambda _: None)
+    with (tmp_path / "noise.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    losses = [float(row["loss"]) for row in rows]
+    assert [row["seed"] for row in rows] == ["0", "1"]
+    assert losses[0] != losses[1]
+    assert f"| FELB | {sum(losses) / 2:.3f} |" in (tmp_path / "noise.md").read_text()
+
+
+def test_tiles_of_the_paper_have_holes():
+    whole, holed = (even_tiles(400, 50, 3, 4, dense=dense) for dense in (1.0, 0.9))
+    kept = sum(X.sum() for X in holed.owners.values()) / sum(X.sum() for X in whole.owners.values())
+    assert kept == pytest.approx(0.9, abs=0.02)
+    assert all((holed.owners[name] <= whole.owners[name]).all() for name in whole.owners)
 
 
 def test_the_table_says_which_sets_are_absent(tmp_path):

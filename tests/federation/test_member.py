@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.federation import certificates, document, keys
+from fedfactor.federation.children import ChildError
 from fedfactor.federation.member import Member
+from fedfactor.federation.reach import Connection, explain
+from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import TermsError
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
@@ -142,7 +146,8 @@ def test_results_and_status_of_a_party(trial, tmp_path):
     said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
     assert said.exit_code == 0, said.output
     names = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert names == {"components.safetensors", "features.json", "run.json", "north.safetensors"}
+    files = {"components.safetensors", "features.json", "run.json", "north.safetensors"}
+    assert names == files | {"components.csv", "north.csv", "report.html"}
     said = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
     assert "already holds results" in said.output
     said = run(app, ["info", str(tmp_path / "out")])
@@ -158,3 +163,63 @@ def test_results_and_status_of_a_party(trial, tmp_path):
     said = run(app, ["info", str(tmp_path / "shared")])
     assert "worst owner" in said.output
     assert "private U of 0 owners" in said.output
+
+
+def test_a_certificate_is_looked_at_before_parties_do(trial):
+    place = trial.coordinator
+    assert place.certificate_words() == ""
+    certificates.make_server_certificate(place.folder, ["127.0.0.1"], days=12)
+    assert "ends in 12 days" in place.certificate_words()
+    assert "fedfactor federation certify" in place.certificate_words()
+    certificates.make_server_certificate(place.folder, ["127.0.0.1"], days=-0.02)
+    with pytest.raises(ChildError, match=r"ended 0 days ago.*fedfactor federation certify"):
+        place.certificate_words()
+    certificates.make_server_certificate(place.folder, ["127.0.0.1"])
+    server = {**trial.terms.content["server"], "address": "fed.example.org:8000"}
+    document.save(trial.toml, {**trial.terms.content, "server": server})
+    with pytest.raises(ChildError, match=r"not made out for fed.example.org.*fedfactor federation certify"):
+        Coordinator(trial.toml).certificate_words()
+
+
+@pytest.mark.parametrize(
+    ("error", "problem", "remedy"),
+    [
+        ("certificate verify failed: certificate has expired", "has expired", "federation certify"),
+        ("Hostname mismatch, certificate is not valid for 'a'", "not made out for", "federation certify"),
+        (
+            "certificate verify failed: self-signed certificate",
+            "not the one that federation.toml names",
+            "send nothing",
+        ),
+        ("[Errno 111] Connection refused", "nothing listens", "fedfactor serve"),
+        ("[Errno -2] Name or service not known", "is not known here", "DNS"),
+        ("timed out", "nothing answers", "firewalls"),
+        ("Your clock is 9 s ahead of the server's", "clock is 9 s ahead", "NTP"),
+    ],
+)
+def test_why_a_server_cannot_be_reached(error, problem, remedy):
+    found = explain(error, "fed.example.org:8000")
+    assert problem in found.problem
+    assert remedy in found.remedy
+
+
+def test_who_leaves_is_removed_at_once_or_by_a_new_agreement(trial, tmp_path):
+    gone = run(app, ["federation", "remove", str(trial.toml), "west"])
+    assert "new agreement" in gone.output  # all three were needed
+    assert Coordinator(trial.toml).terms.names == ("north", "south")
+    other = Trial(tmp_path / "b", trial.files, real.terms("PooledNMF", 3, {"minimum": 0}))
+    assert other.terms.policy().minimum == 2  # more than half
+    gone = run(app, ["federation", "remove", str(other.toml), "west"])
+    assert "under the same terms" in gone.output
+    assert Coordinator(other.toml).terms.fingerprint == other.terms.fingerprint
+    assert other.coordinator.removed() == ["west"]
+    assert [line["deed"] for line in other.coordinator.journal.lines()] == ["removed"]
+    other.coordinator.prepare()
+    assert set(json.loads((other.coordinator.folder / "server.json").read_bytes())["keys"]) == {"north", "south"}
+    assert run(app, ["federation", "remove", str(other.toml), "east"]).exit_code == 2
+
+
+def test_a_connection_that_nobody_wrote_about_for_long_is_none():
+    now = time.time()
+    assert Connection(True, now, now - 500).words("a:1").startswith("connected to a:1 since")
+    assert Connection(True, now - 500, now - 500).words("a:1").startswith("NOT connected: no request went through")

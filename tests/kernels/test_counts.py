@@ -83,6 +83,36 @@ def test_empty_rows_begin_anew_and_the_loss_never_rises():
 
 
 @pytest.mark.parametrize("numba", ["1", "0"])
+@pytest.mark.parametrize("kind", ["dense", "csr", "masked", "stored"])
+def test_bold_steps_go_further_and_never_uphill(kind, numba, monkeypatch):
+    if numba == "0":
+        monkeypatch.setattr(compiled, "load_numba", lambda: None)
+    X, _, _, mask = data(4)
+    X[:, 2] *= 40  # ratios of all sizes
+    matrix, how = layouts(X, mask)[kind]
+    rng = np.random.default_rng(5)
+    U, V = rng.random((9, 3)) ** 4, rng.random((3, 7)) ** 4
+    plain = counts.count_rows(U, matrix, V, how, sweeps=1, l1=0.1)
+    bold = counts.count_rows(U, matrix, V, how, sweeps=1, l1=0.1, bold=True)
+    np.testing.assert_allclose(bold, U * counts.boldly(plain / U), rtol=1e-12)
+    paid = lambda U, V: counts.count_sums(U, matrix, V, how)[2] + 0.1 * (U.sum() + V.sum())  # noqa: E731
+    for _ in range(20):
+        new = counts.count_rows(U, matrix, V, how, sweeps=1, l1=0.1, bold=True)
+        assert paid(new, V) <= paid(U, V) + 1e-9
+        N, D, _ = counts.count_sums(new, matrix, V, how)
+        V_new, gain = counts.count_step(V, N, D, l1=0.1, bold=True)
+        assert 0 <= gain <= paid(new, V) - paid(new, V_new) + 1e-9
+        U, V = new, V_new
+
+
+def test_the_powers_of_bold_steps_lower_the_bound_wherever_they_are_taken():
+    r = np.concatenate([np.geomspace(1e-9, 40, 20_000), [2.72, 21.7]])
+    factor = counts.boldly(r)
+    assert np.all(r * np.log(factor) - factor + 1 >= 0)
+    assert np.all(np.abs(np.log(factor)) >= np.abs(np.log(r)) - 1e-12)
+
+
+@pytest.mark.parametrize("numba", ["1", "0"])
 def test_penalties_of_masked_rows(numba, monkeypatch):
     if numba == "0":
         monkeypatch.setattr(compiled, "load_numba", lambda: None)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfactor.kernels import compiled
+from fedfactor.kernels.ratings import cnmf as cnmf_module
 from fedfactor.kernels.ratings.cnmf import RatingPenalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
 from fedfactor.kernels.ratings.implicit import confidence, implicit_gradient, implicit_step, ridge_rows
 from fedfactor.kernels.ratings.model import bias_step, factor_step, item_counts, observed, predict_cells
@@ -167,3 +168,21 @@ def test_pooled_item_biases_find_good_items():
     found = pooled_item_biases(item_residuals(R), item_counts(R))
     assert np.corrcoef(found, quality)[0, 1] > 0.98
     assert own_error(R, 3.0, np.zeros(30), 2, RatingPenalty(), 30, rng) < 1.2
+
+
+@pytest.mark.parametrize("changes", [{}, {"by_count": False}, {"alpha": 0.0, "beta": 0.0}])
+@pytest.mark.parametrize("item_steps", [True, False])
+@pytest.mark.parametrize(("dtype", "k"), [(np.float64, 6), (np.float64, 2), (np.float32, 5)])
+def test_few_ratings_give_the_same_bits_as_the_general_steps(changes, item_steps, dtype, k, monkeypatch):
+    R = scipy.sparse.random_array((7, 30), density=0.15, format="csr", rng=np.random.default_rng(3), dtype=dtype)
+    R.data[:] = np.rint(1 + 4 * R.data)
+    U, V = cnmf_module.starting_factors(7, 30, k, np.random.default_rng(4), dtype=dtype)
+    options = {"penalty": cnmf_module.RatingPenalty(**changes), "iterations": 9, "item_steps": item_steps}
+    quick = cnmf_module.cnmf(R, U, V, 3.25, **options)
+    monkeypatch.setattr(cnmf_module, "small_steps", lambda *args: None)
+    slow = cnmf_module.cnmf(R, U, V, 3.25, **options)
+    for one, other in zip(quick, slow, strict=True):
+        np.testing.assert_array_equal(one, other)
+    unrated = np.bincount(R.indices, minlength=30) == 0
+    assert unrated.any()
+    np.testing.assert_array_equal(quick.V[:, unrated], V[:, unrated])

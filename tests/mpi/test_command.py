@@ -112,7 +112,37 @@ def test_a_mistake_is_told_once(parts):
     assert done.returncode == 2
     assert done.stderr.count("Error:") == 1
     assert "nothing.npy" in done.stderr
-    words = ["fit", "--engine", "mpi", "-k", 3, parts / "big.npz", "-o", parts / "out"]
+    words = ["fit", "--engine", "mpi", "-k", 3, parts / "big.npz", "--parts", 1, "-o", parts / "out"]
     done = mpiexec(2, "-m", "fedfactor", *words)
     assert done.returncode == 2
     assert done.stderr.count("Error:") == done.stderr.count("only 1 owners") == 1
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "parquet"])
+def test_ranks_share_one_file_and_give_the_bits_of_a_local_run(parts, kind):
+    X = sparse.load_npz(parts / "big.npz").toarray()
+    if kind == "npy":
+        np.save(parts / "big.npy", X)
+    elif kind == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(
+            pa.table({f"g{j}": X[:, j] for j in range(X.shape[1])}), parts / "big.parquet", row_group_size=32
+        )
+    words = ["fit", parts / f"big.{kind}", "-k", 3, "--rounds", 4, "--seed", 1]
+    done = mpiexec(2, "-m", "fedfactor", *words, "--engine", "mpi", "--reduction", "ordered", "-o", parts / "ranks")
+    assert done.returncode == 0, done.stderr
+    assert "2, 2 owners" in done.stdout
+    local = fedfactor(parts, *words, "--parts", 2, "-o", parts / "local", "--no-report")
+    assert local.returncode == 0, local.stderr
+    for part in ("shared/components", "private/big-0", "private/big-1"):
+        ours, theirs = (load_file(parts / way / f"{part}.safetensors") for way in ("ranks", "local"))
+        for key in theirs:
+            assert np.array_equal(ours[key], theirs[key]), (part, key)
+
+
+def test_a_launcher_without_the_engine_is_refused(parts):
+    done = mpiexec(2, "-m", "fedfactor", "fit", parts / "big.npz", "-k", 3, "-o", parts / "out")
+    assert done.returncode != 0
+    assert "A launcher (mpiexec or srun) started 2 of these commands" in done.stderr
+    assert "--engine mpi" in done.stderr
+    assert not (parts / "out").exists()

@@ -20,6 +20,7 @@ FIT = f"{ROWS}; import fedfactor; assert fedfactor.PooledNMF(2, rounds=3, tol=0)
 PROGRAMS = {
     "": f"{FIT}; import sys; assert not {{'torch', 'flwr', 'mpi4py', 'pandas', 'matplotlib'}} & set(sys.modules)",
     "flower": "import fedfactor.engines.flower.apps, fedfactor.federation.server",
+    "dask": "from fedfactor.engines.dask.engine import load_dask; load_dask()",
     "mpi": "from fedfactor.engines.mpi.engine import load_mpi; assert load_mpi().COMM_WORLD.size == 1",
     "deep": f"{ROWS}; import fedfactor; B = (X > .5).astype(float); "
     "fedfactor.run(fedfactor.algorithms.FedDMF(2, hidden=4, epochs=1), {'a': B[:15], 'b': B[15:]}, rounds=1, seed=0)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from fedfactor.privacy.accounting import Release, analytic_epsilon, calibrate, epsilon_of
@@ -80,3 +81,15 @@ class TestReleasesThatCostAtDeltaZero:
     @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
     def test_a_cost_that_is_none_is_without_bound(self, epsilon):
         assert epsilon_of([Release(0.0, epsilon=epsilon)], 1e-5) == math.inf
+
+
+def test_the_papers_theta_bounds_the_norm_before_the_noise():
+    from fedfactor.privacy import PaperNoise
+
+    half = np.full(4, 0.5)  # no noise at the median of its distribution
+    assert PaperNoise("gaussian", 1.0, theta=1.0).spoil(np.array([3.0, 0.0, 4.0, 0.0]), half) == pytest.approx(
+        [0.6, 0.0, 0.8, 0.0]
+    )
+    assert PaperNoise("laplace", 1.0, theta=9.0).spoil(np.array([3.0, 0.0, 4.0, 0.0]), half) == pytest.approx(
+        [3, 0, 4, 0]
+    )

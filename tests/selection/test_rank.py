@@ -10,7 +10,7 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import fedfactor
-from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.algorithms import FELB, FedAvgNMF, PooledNMF
 from fedfactor.cli import app
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.tree import leaves
@@ -177,3 +177,21 @@ def test_command_line(tmp_path):
     assert json.loads(out.read_text())["ranks"] == [2, 3, 4]
     wrong = CliRunner().invoke(app, ["rank", str(tmp_path), "-k", "two"])
     assert wrong.exit_code == 2
+
+
+def test_the_rank_is_that_of_even_columns_where_units_differ():
+    rng = np.random.default_rng(2)
+    X = rng.gamma(0.7, 1, (120, 3)) @ rng.gamma(1.0, 1, (3, 16)) * rng.uniform(0.9, 1.1, (120, 16))
+    X, names = X * 10 ** rng.uniform(-1, 3, 16), tuple(f"lab {j}" for j in range(16))
+    owners = {name: Shard(X[start::3], None, names) for start, name in enumerate("abc")}
+    found = fedfactor.select_rank(Federation(owners), range(1, 6), repeats=2, rounds=40, seed=0)
+    assert (found.recommended, found.scaled) == (3, True)
+    bare = {name: Shard(shard.X, None, None) for name, shard in owners.items()}
+    assert not fedfactor.select_rank(Federation(bare), [1, 2], repeats=1, rounds=3, seed=0).scaled
+
+
+def test_boolean_methods_that_need_complete_rows_are_searched_with_one_that_does_not():
+    rng = np.random.default_rng(0)
+    X = ((rng.random((80, 3)) < 0.4).astype(int) @ (rng.random((3, 20)) < 0.3) > 0).astype(float)
+    found = fedfactor.select_rank({"a": X[:40], "b": X[40:]}, [1, 3], algorithm=FELB(1), repeats=1, seed=0)
+    assert (found.recommended, found.searched_with) == (3, "PooledBMF")

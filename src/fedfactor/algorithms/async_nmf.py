@@ -10,6 +10,7 @@ import numpy as np
 from fedfactor.algorithms.secure_steps import PartySteps, first_common, first_local, private_rows, row_length
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round, Uplink
+from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -132,6 +133,10 @@ class MergedArrivals(PartySteps):
             change = float(state.weight) * (V - as_like(state.sent, V))
             return new, Change(change, np.float64(1), *figures)
         return new, Own(float(state.weight) * V, state.weight, *figures)
+
+    def accepts(self, down: Common, meta: Meta) -> str:
+        """Expect a V without negative cells."""
+        return odd_numbers(down, {"V": NOT_NEGATIVE})
 
     def server_step(self, state: Server, up: Tree, at: Round) -> tuple[Server, Common]:
         """Merge what arrived."""

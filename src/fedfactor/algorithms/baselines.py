@@ -9,6 +9,7 @@ import numpy as np
 
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import odd_numbers
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
@@ -149,6 +150,10 @@ class Popularity(Algorithm):
         """Find counts that nobody can have."""
         return "Numbers of users are negative." if self.row_clip is None and (up.users < 0).any() else ""
 
+    def accepts(self, down: Ask | Shares, meta: Meta) -> str:
+        """Expect shares; with noise on them they may lie outside of 0 to 1."""
+        return odd_numbers(down, {"share": (0.0, 1.0)} if self.row_clip is None else None)
+
     def server_step(self, state: PopularityServer, up: Touched, at: Round) -> tuple[PopularityServer, Shares]:
         """Divide; those who stayed away are like those who came. Noise may leave an item below zero."""
         rows = float(self.row_count or 1) if up.rows is None else float(up.rows)
@@ -252,6 +257,10 @@ class Biases(Algorithm):
     def doubt(self, up: Sums) -> str:
         """Find numbers of ratings that nobody can have."""
         return "Numbers of ratings are negative." if (up.counts < 0).any() else ""
+
+    def accepts(self, down: Ask | Levels, meta: Meta) -> str:
+        """Expect numbers; levels have any sign and size."""
+        return odd_numbers(down)
 
     def server_step(self, state: BiasServer, up: Sums, at: Round) -> tuple[BiasServer, Levels]:
         """Solve the items; those who stayed away are taken to wish for what there was."""

@@ -11,6 +11,7 @@ from fedfactor.algorithms.felb import boolean_score
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import odd_octets
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -164,6 +165,10 @@ class BooleanVotes(Algorithm):
         if self.align == "lap":
             return state, Signed(_pack(state.V), np.float64(shard.n_rows), late)
         return state, Ballots(as_like(state.V, shard.X), np.float64(shard.n_rows > 0), late)
+
+    def accepts(self, down: Voted, meta: Meta) -> str:
+        """Expect marks on columns that exist."""
+        return odd_octets(down.V, meta.n_features)
 
     def server_step(self, state: Server, up: Ballots | Mapping[str, Signed], at: Round) -> tuple[Server, Voted]:
         """Count, after aligning where that was asked for."""

@@ -13,6 +13,7 @@ from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
 from fedfactor.core.federation import Shard
 from fedfactor.core.grid import GridShard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -202,6 +203,13 @@ class DSANLS(Algorithm):
         default=True,
     )
 
+    cap: float | None = setting(
+        "No cell of a factor may exceed this after a step. The paper's proof of convergence assumes factors that are "
+        "bounded; ``sqrt(2 ‖M‖)`` bounds them without excluding the best ones.",
+        default=None,
+        above=0,
+    )
+
     layout: ClassVar[str] = "grid"
 
     @property
@@ -311,7 +319,8 @@ class DSANLS(Algorithm):
         G, C = gram_rows(B), cross(A, B)
         error = _sketched_error(squared_norm(A), C, W, G)
         amount = schedule(self.solver, self.schedule_start, self.growth, t)
-        return inexact_step(W, G, C, solver=self.solver, rule=self.rule, amount=amount), error
+        W = inexact_step(W, G, C, solver=self.solver, rule=self.rule, amount=amount)
+        return W if self.cap is None else np.minimum(W, W.dtype.type(self.cap)), error
 
     def _account(self, state: Local, S: Sketch, iterations: int) -> Local:
         """Speak up before the upload that lets others solve for U, which its zeros and small entries make easier."""
@@ -326,6 +335,12 @@ class DSANLS(Algorithm):
             raise SketchLeakError(f"{message} Stop earlier, or say leak='warn' in a cluster where nothing is secret.")
         warnings.warn(message, ExposureWarning, stacklevel=2)
         return replace(state, warned=np.int64(1))
+
+    def accepts(self, down: Start | ForU | ForV | Whole, meta: Meta) -> str:
+        """Expect as many nodes as were agreed on, rounds that were, and a V without negative cells at the end."""
+        n = meta.n_clients
+        whole = {"nodes": (n, n), "drawn": NOT_NEGATIVE, "t": (0.0, self.iterations), "ends": (0.0, 1.0)}
+        return odd_numbers(down, {**whole, "V": NOT_NEGATIVE})
 
     def server_step(self, state: Server, up: Tree, at: Round) -> tuple[Server, Tree]:
         """Hand the sum back; ask again when somebody was missing."""

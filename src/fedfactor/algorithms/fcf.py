@@ -10,6 +10,7 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -160,6 +161,10 @@ class FCF(Algorithm):
             C = confidence(R, self.weight)
             F, error = implicit_gradient(C, U, V), stored_residuals(_ones(R), U, V).data
         return state, Gradient(F, np.float64(np.square(error, dtype=np.float64).sum()))
+
+    def accepts(self, down: Begin | Items, meta: Meta) -> str:
+        """Expect numbers, and the rank that was agreed on; item factors have any sign and size."""
+        return odd_numbers(down, {"n_components": (self.n_components, self.n_components)})
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Items]:
         """Take one Adam step on V."""

@@ -10,6 +10,7 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -156,6 +157,10 @@ class FedMF(Algorithm):
         per_item = np.bincount(R.indices, weights=off.data, minlength=R.shape[1]).astype(U.dtype)
         sse = np.float64(np.square(off.data, dtype=np.float64).sum())
         return Local(U, user), Gradient(sums(U, off), per_item, sse)
+
+    def accepts(self, down: Begin | Items, meta: Meta) -> str:
+        """Expect numbers, and the rank that was agreed on; item factors have any sign and size."""
+        return odd_numbers(down, {"n_components": (self.n_components, self.n_components)})
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Items]:
         """Move items by the mean of their gradients."""

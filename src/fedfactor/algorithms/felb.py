@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
@@ -26,10 +27,16 @@ logger = logging.getLogger(__name__)
 BINARY_GAP = 1e-4
 """Mean distance of V to {0, 1} below which it counts as Boolean."""
 
+FAINT = 1e-3
+"""A row of V that is nowhere larger than this is dead, and is not blown up to 1."""
+
 MOST = 1e12
 """λ grows no further than this: it then snaps to {0, 1} within rounding."""
 
-PAPER: dict[str, Any] = {"scale_prox": False, "prox": "printed", "step": "elbmf", "refit": "none"}
+PAPER: dict[str, Any] = {
+    "scale_prox": False, "prox": "printed", "step": "elbmf", "refit": "none", "init": "independent", "start": "uniform",
+    "row_max": "free",
+}  # fmt: skip
 """Algorithm 1 of the paper to the letter."""
 
 
@@ -97,9 +104,9 @@ class ProximalAveraging(Algorithm):
     prox: Literal["exact", "printed"] = setting(
         "The minimiser, or the formula of the paper, which shrinks past 0 and past 1.", default="exact"
     )
-    step: Literal["safe", "elbmf"] = setting(
-        "``(1−2β)/(1+2β)/L``, which descends for a regulariser that is not convex, or ``2(1−β)/(1+2β)/L``, as in the "
-        "ELBMF code.",
+    step: Literal["safe", "elbmf", "falling"] = setting(
+        "``(1−2β)/(1+2β)/L``, which descends for a regulariser that is not convex; ``2(1−β)/(1+2β)/L``, as in the "
+        "ELBMF code; or the first one times ``λ/λ_t``, for which the paper shows that V comes to rest.",
         default="safe",
     )
     norm: Literal["frobenius", "spectral"] = setting(
@@ -108,7 +115,17 @@ class ProximalAveraging(Algorithm):
     schedule: Literal["steps", "rounds"] = setting("What the growth of λ counts.", default="steps")
     server_prox: bool = setting("Draw the average to 0 and 1, too.", default=True)
     init: Literal["independent", "shared"] = setting(
-        "Owners start from a V of their own, or from a common one.", default="independent"
+        "Owners start from a V of their own, or from a common one.", default="shared"
+    )
+    start: Literal["fitted", "uniform"] = setting(
+        "U starts uniform on [0, 1]; *fitted*: times ``min(1, 4 p/k)``, p the share of ones among the owner's own "
+        "cells, so that UV starts with the mean of its data. Nothing is sent for that.",
+        default="fitted",
+    )
+    row_max: Literal["one", "free"] = setting(
+        "Before V is sent the largest cell of each row becomes 1, and U takes the factor; or rows are sent as they "
+        "are. Many components that each explain a little of dense data otherwise stay below ½, and all fall to zero.",
+        default="one",
     )
     weights: Literal["equal", "rows"] = setting(
         "Average owners all alike, or by their number of rows.", default="equal"
@@ -126,7 +143,7 @@ class ProximalAveraging(Algorithm):
 
     @classmethod
     def paper(cls, n_components: int, **changes: Any) -> Self:
-        """Return the method as printed: unscaled prox without soft threshold, larger steps, U rounded and not refit."""
+        """Return the method as printed: unscaled prox without soft threshold, larger steps, uniform start, no refit."""
         return cls(n_components, **{**PAPER, **changes})
 
     def check(self, meta: Meta) -> None:
@@ -145,12 +162,18 @@ class ProximalAveraging(Algorithm):
         return Server(V, np.float64(np.inf), np.float64(0.5), nothing, nothing), Factor(V)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
-        """Draw U, and a V of one's own."""
-        U = as_like(at.rng("U").random((shard.n_rows, self.n_components)), shard.X)
+        """Draw U, and a V of one's own. Uniform factors give UV a mean of k/4, and the first steps would crush them."""
+        total = np.float64(squared_norm(shard.X))
+        U = as_like(self.first_scale(shard, total) * at.rng("U").random((shard.n_rows, self.n_components)), shard.X)
         own = None
         if self.init == "independent":
             own = as_like(at.rng("V").random((self.n_components, shard.n_features)), shard.X)
-        return Local(U, U, np.float64(squared_norm(shard.X)), own)
+        return Local(U, U, total, own)
+
+    def first_scale(self, shard: Shard, ones: float) -> float:
+        """Return what U is multiplied by, so that UV has the mean of the owner's cells."""
+        cells = max(1, shard.n_rows * shard.n_features)
+        return min(1.0, 4 * float(ones) / cells / self.n_components) if self.start == "fitted" else 1.0
 
     def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Weighted]:
         """Alternate between U and V. The inertia of V starts anew from what was received; that of U goes on."""
@@ -161,6 +184,8 @@ class ProximalAveraging(Algorithm):
             known = total if s == self.local_steps - 1 else None  # the error is told once a round
             pull = self.pull(self._time(at.index, s))
             U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known)
+        if self.row_max == "one":
+            U, U_prev, V = to_maximum_one(U, U_prev, V)
         weight = float(shard.n_rows if self.weights == "rows" else shard.n_rows > 0)
         up = Weighted(weight * V, np.float64(weight), np.float64(error), state.total)
         return Local(U, U_prev, state.total, None), up
@@ -243,9 +268,8 @@ class FELB(ProximalAveraging):
     The defaults are sound; ``FELB.paper(k)`` is Algorithm 1 as printed, which recovers planted tiles less often.
     Failures of the sound form are local optima (merged tiles): use restarts (``n_init`` of the estimator).
 
-    With two or three clients that start apart, averaging mixes components before they have formed: take
-    ``init="shared"`` and few local steps there, or :class:`~fedfactor.algorithms.PooledBMF`, which has nothing to
-    average.
+    Owners start from a common V: averages of two or three that start apart mix components before they have formed.
+    :class:`~fedfactor.algorithms.PooledBMF` has nothing to average.
 
     Up and down per client and round: k m numbers. The upload is a sum, so that a secure sum can hide single clients.
     Time per step: two products with X.
@@ -259,7 +283,7 @@ class FELB(ProximalAveraging):
     --------
     >>> import numpy as np, fedfactor
     >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> run = fedfactor.run(FELB(2, init="shared"), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
+    >>> run = fedfactor.run(FELB(2), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
     >>> bool(np.isin(run.V, (0, 1)).all()), float(run.score.sse)
     (True, 0.0)
     """
@@ -289,7 +313,7 @@ class FALB(ProximalAveraging):
     --------
     >>> import numpy as np, fedfactor
     >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-    >>> run = fedfactor.run(FALB(2, init="shared"), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
+    >>> run = fedfactor.run(FALB(2), {"a": X[::2], "b": X[1::2]}, rounds=60, seed=0)
     >>> float(run.score.sse)
     0.0
     """
@@ -305,7 +329,27 @@ class FALB(ProximalAveraging):
 def pull_at(a: Any, t: int, gamma: float = 0.0, eps: float = 1e-2) -> Pull:
     """Return the pull of an algorithm's settings in step t; λ stops growing before it overflows."""
     lam = min(a.lam * float(np.exp(min(t * np.log(a.rate), 60.0))), MOST) if a.lam else 0.0
-    return Pull(a.kappa, lam, a.beta, gamma, eps, a.scale_prox, a.step, a.norm, a.prox == "printed")
+    slow = lam / a.lam if a.step == "falling" and a.lam > 0 else 1.0
+    bound: Any = "safe" if a.step == "falling" else a.step
+    return Pull(a.kappa, lam, a.beta, gamma, eps, a.scale_prox, bound, a.norm, a.prox == "printed", slow)
+
+
+def to_maximum_one(U: Array, U_prev: Array, V: Array) -> tuple[Array, Array, Array]:
+    """Divide each row of V by its largest cell, and multiply the column of U by it: UV stays, both stay in [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> U = np.full((2, 2), 0.8)
+    >>> to_maximum_one(U, U, np.array([[0.5, 0.25], [0.0, 0.0]]))[2]
+    array([[1. , 0.5],
+           [0. , 0. ]])
+    """
+    xp = array_namespace(V)
+    most = xp.max(V, axis=1, keepdims=True)
+    most = xp.where(most > FAINT, most, xp.ones_like(most))
+    along = most[:, 0][None, :]
+    return U * along, U_prev * along, V / most
 
 
 def boolean_score(X: Array, factors: LocalFactors) -> Score:

@@ -11,6 +11,7 @@ from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import NOT_NEGATIVE, odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -335,6 +336,13 @@ class PooledCF(Algorithm):
             return "Numbers of ratings are negative." if (up.counts < 0).any() else ""
         diagonal = np.cumsum(np.concatenate([[0], np.arange(self._width, 1, -1)]))
         return "Sums of squares are negative." if (up.items[:, diagonal] < 0).any() else ""
+
+    def accepts(self, down: Begin | Items, meta: Meta) -> str:
+        """Expect columns in order with a factor each, the agreed share of ratings aside, and a strength above zero."""
+        odd = odd_numbers(down, {"aside": (0.0, 1.0), "scale": NOT_NEGATIVE, "strength": NOT_NEGATIVE})
+        if odd or isinstance(down, Begin):
+            return odd
+        return odd_columns(down.columns, meta.n_features, (down.V, 1))
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Items]:
         """Solve the items; those who stayed away are taken to wish for what there was."""

@@ -11,6 +11,7 @@ from fedfactor.algorithms.rating_parts import RatingParts
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -216,6 +217,10 @@ class PooledCNMF(RatingParts):
         """Find signs that no ratings can give; what is merely too large cannot be told from a large owner."""
         parts = [up.N, up.D] if isinstance(up, Sums) else [up.counts] if isinstance(up, Counts) else []
         return "Sums over ratings and factors, all positive, are negative." if any((p < 0).any() for p in parts) else ""
+
+    def accepts(self, down: Begin | AskErrors | AskSums, meta: Meta) -> str:
+        """Expect a V without negative cells, and the rank that was agreed on."""
+        return odd_numbers(down, {"V": NOT_NEGATIVE, "n_components": (self.n_components, self.n_components)})
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Take the items' part; those who stayed away are taken to be like those who came."""

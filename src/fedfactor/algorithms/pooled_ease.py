@@ -10,6 +10,7 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import SLACK, odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
@@ -277,6 +278,15 @@ class PooledEASE(Algorithm):
         if (R.data < 0).any():
             raise DataError("Signs of interest cannot be negative. Leave out what users disliked.")
         return R
+
+    def accepts(self, down: Any, meta: Meta) -> str:
+        """Expect columns in order, and directions whose cells do not exceed 1, as those of length 1."""
+        odd = odd_numbers(down, {"Q": (-1.0 - SLACK, 1.0)})
+        if odd or not hasattr(down, "columns"):
+            return odd
+        beside = [] if getattr(down, "Q", None) is None else [(down.Q, 0)]
+        beside += [(down.B, 1)] if isinstance(down, Weights) else []
+        return odd_columns(down.columns, meta.n_features, *beside)
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Choose the columns, ask for the next product, or solve; those who stayed away are like those who came."""

@@ -12,6 +12,7 @@ import scipy.sparse
 from fedfactor.core.federation import Shard
 from fedfactor.core.items import held_columns, open_columns
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.received import odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
@@ -190,6 +191,13 @@ class PooledRidge(Algorithm):
             W[: P.shape[1], mine] = scipy.linalg.solve(P.T @ P + self.ridge * np.eye(P.shape[1]), right, assume_a="pos")
         users[mine] = X.shape[0]
         return Published((W * X.shape[0]).astype(X.dtype), users.astype(X.dtype))
+
+    def accepts(self, down: Hello | Common | Directions | Catalogue, meta: Meta) -> str:
+        """Expect columns in order, with a direction for each."""
+        odd = odd_numbers(down)
+        if odd or isinstance(down, Hello):
+            return odd
+        return odd_columns(down.columns, meta.n_features, *([] if isinstance(down, Common) else [(down.E, 0)]))
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Find the common items, their directions, and the mean of what was published."""

@@ -1,20 +1,30 @@
-"""What an attack found, and the two words an audit may say."""
+"""What an attack found, and the words an audit may say."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Finding", "Verdict", "verdict_of"]
+__all__ = ["WORDS", "Finding", "Verdict", "verdict_of"]
 
-Verdict = Literal["consistent", "REFUTED"]
+Verdict = Literal["REFUTED", "not examined", "consistent", "does not apply"]
+
+WORDS: dict[Verdict, str] = {
+    "REFUTED": "An attack got what the claim says nobody gets.",
+    "not examined": "The attack applies, but could not be tried here. Nothing is known: it is no clearance.",
+    "consistent": "The attack was tried and did not contradict the claim. It never means safe: a better attack may "
+    "exist.",
+    "does not apply": "What this attack needs is not sent in this configuration.",
+}
+"""Every verdict with its meaning, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One attack: what it assumes the attacker has, what it found, and whether that contradicts the claim.
 
-    A failed attack proves nothing: the verdict is ``"consistent"`` (with the claim), never "safe".
+    A failed attack proves nothing: the verdict is ``"consistent"`` (with the claim), never "safe". One that could not
+    be tried is ``"not examined"``.
     """
 
     attack: str
@@ -26,11 +36,17 @@ class Finding:
 
 
 def verdict_of(findings: list[Finding]) -> Verdict:
-    """Return ``"REFUTED"`` if any attack contradicts its claim.
+    """Return the worst word that any attack gave; without attacks nothing was examined.
 
     Examples
     --------
-    >>> verdict_of([Finding("a", "server", "claim", "consistent"), Finding("b", "server", "claim", "REFUTED")])
-    'REFUTED'
+    >>> verdict_of([Finding("a", "server", "claim", "consistent"), Finding("b", "server", "claim", "not examined")])
+    'not examined'
+    >>> verdict_of([])
+    'not examined'
     """
-    return "REFUTED" if any(finding.verdict == "REFUTED" for finding in findings) else "consistent"
+    said = {finding.verdict for finding in findings}
+    for word in WORDS:
+        if word in said and word != "does not apply":
+            return word
+    return "not examined"

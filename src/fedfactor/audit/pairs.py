@@ -73,8 +73,8 @@ def pair_exposure(B: np.ndarray, federation: Federation) -> Finding:
     attack, attacker = "pairs of items that one user touched", "whoever receives the weights"
     claim = "no single user's pair of items is shown"
     if not once.any() or not never.any():
-        note = "Not tried: there are no pairs of one user, or none of nobody."
-        return Finding(attack, attacker, claim, "consistent", figures, note)
+        note = "There are no pairs of items that one user touched, or none that nobody did, to tell apart."
+        return Finding(attack, attacker, claim, "not examined", figures, note)
     found = gram_from_weights(np.asarray(B, np.float64)[np.ix_(columns, columns)])
     found = found / abs(np.median(np.diag(found)))
     popular = np.diag(pairs)

@@ -69,6 +69,7 @@ def row_exposure(rounds: Sequence[tuple[Any, Any, Any]], federation: Federation)
     }
     return Finding(
         "rows among the candidates", "any owner, who receives them", "no single row is published",
-        "REFUTED" if published else "consistent", figures,
-        "min_rows=3 keeps columns and components of fewer rows back." if published else "",
+        "REFUTED" if published else "consistent" if alone and sets else "not examined", figures,
+        "min_rows=3 keeps columns and components of fewer rows back." if published
+        else "" if alone and sets else "There was no row that another row does not contain, or nothing was received.",
     )  # fmt: skip

@@ -21,6 +21,8 @@ from fedfactor.privacy.listener import Listener
 
 __all__ = ["rating_attack", "ratings_back"]
 
+ATTACK = "unknown ratings from one owner's item factors and a quarter of its ratings"
+ATTACKER = "the server, which sees each owner's item factors and knows some of the ratings"
 CLAIM = "no rating can be read from what one owner sends"
 KNOWN = 0.25
 """Share of an owner's ratings that the attacker knows already."""
@@ -87,8 +89,8 @@ def ratings_back(
     return {"back": found(V, item), "back_without": found(np.zeros((1, R.shape[1])), common)}
 
 
-def rating_attack(algorithm: Algorithm, federation: Federation, *, seed: int = 0) -> Finding | None:
-    """Try it on the owners of fewest users; None where nothing that an owner sends by itself holds item factors.
+def rating_attack(algorithm: Algorithm, federation: Federation, *, seed: int = 0) -> Finding:
+    """Try it on the owners of fewest users, where an owner sends item factors of its own.
 
     Parameters
     ----------
@@ -100,13 +102,14 @@ def rating_attack(algorithm: Algorithm, federation: Federation, *, seed: int = 0
 
     Returns
     -------
-    Finding or None
+    Finding
         ``"REFUTED"`` when three quarters of the unknown ratings come back, and a fifth more than without the upload.
     """
     ratings = {name: observed(*_cells(federation.shard(name))).astype(np.float64) for name in federation.names}
     sent = _factors_sent(algorithm, federation, seed)
     if not sent:
-        return None
+        note = "No owner sends item factors of its own; its sums are searched for rows instead."
+        return Finding(ATTACK, ATTACKER, CLAIM, "does not apply", {}, note)
     every = scipy.sparse.csr_array(scipy.sparse.vstack(list(ratings.values())))
     common = pooled_item_biases(item_residuals(every), np.bincount(every.indices, minlength=every.shape[1]))
     mu = float(every.data.mean())
@@ -116,13 +119,7 @@ def rating_attack(algorithm: Algorithm, federation: Federation, *, seed: int = 0
     figures: dict[str, Any] = {word: float(np.median([row[word] for row in rows])) for word in rows[0]}
     shown = figures["back"] >= 0.75 and figures["back"] - figures["back_without"] >= 0.2
     figures |= {"owners": len(smallest), "known": KNOWN, "largest": max(row["back"] for row in rows)}
-    return Finding(
-        "unknown ratings from one owner's item factors and a quarter of its ratings",
-        "the server, which sees each owner's item factors and knows some of the ratings",
-        CLAIM,
-        "REFUTED" if shown else "consistent",
-        figures,
-    )
+    return Finding(ATTACK, ATTACKER, CLAIM, "REFUTED" if shown else "consistent", figures)
 
 
 def _cells(shard: Shard) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Reading binary rows out of an upload: they lie in the space that its rows span."""
+"""Reading rows out of an upload: they lie in the space that its rows span, where it has fewer rows than dimensions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr
 
-__all__ = ["binary_rows_in_span", "reconstruction_rate"]
+__all__ = ["binary_rows_in_span", "reconstruction_rate", "rows_confirmed", "spans_less"]
 
 MOST_RANK = 18
 """Largest dimension that is searched: every further one doubles the work."""
@@ -40,13 +40,10 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
     array([[0, 1, 1, 0],
            [1, 0, 1, 0]], dtype=int8)
     """
-    stacked = np.vstack(blocks)
-    _, sizes, right = np.linalg.svd(stacked, full_matrices=False)
-    rank = int((sizes > sizes[0] * 1e-9).sum()) if sizes.size and sizes[0] > 0 else 0
-    # Vectors that span all columns in which they are not zero "contain" every row there is, and so tell nothing.
-    if not 0 < rank <= MOST_RANK or rank >= np.count_nonzero(stacked.any(axis=0)):
-        return np.zeros((0, stacked.shape[1]), np.int8)
-    basis = right[:rank]
+    basis = _basis(blocks)
+    rank = len(basis)
+    if not spans_less(*blocks) or rank > MOST_RANK:
+        return np.zeros((0, blocks[0].shape[1]), np.int8)
     pivots = qr(basis, pivoting=True, mode="r")[1][:rank]
     spread = np.linalg.inv(basis[:, pivots]) @ basis
     found: set[bytes] = set()
@@ -58,6 +55,57 @@ def binary_rows_in_span(*blocks: np.ndarray, tol: float = 1e-6) -> np.ndarray:
     return _without_sums(
         sorted((np.frombuffer(row, np.int8) for row in found), key=lambda row: (row.sum(), row.tobytes()))
     )
+
+
+def spans_less(*blocks: np.ndarray) -> bool:
+    """Tell whether some matrices leave room: rows that span all columns "contain" every row there is, and tell nothing.
+
+    Examples
+    --------
+    >>> spans_less(np.array([[1.0, 2.0, 0.0]])), spans_less(np.eye(3))
+    (True, False)
+    """
+    filled = int(np.count_nonzero(np.vstack(blocks).any(axis=0)))
+    return 0 < len(_basis(blocks)) < filled
+
+
+def _basis(blocks: tuple[np.ndarray, ...]) -> np.ndarray:
+    _, sizes, right = np.linalg.svd(np.vstack(blocks), full_matrices=False)
+    rank = int((sizes > sizes[0] * 1e-9).sum()) if sizes.size and sizes[0] > 0 else 0
+    return right[:rank]
+
+
+def rows_confirmed(rows: np.ndarray, others: np.ndarray, *blocks: np.ndarray, tol: float = 1e-6) -> int:
+    """Count rows, of any values, that an upload confirms to whoever guesses them: they lie in its span, others do not.
+
+    Parameters
+    ----------
+    rows : array, shape (n, m)
+        Rows that the upload was made from.
+    others : array, shape (any, m)
+        Rows that it was not made from. Where more than one in twenty of these lies in the span as well, nothing is
+        confirmed.
+    *blocks : arrays, shape (any, m)
+        The upload.
+    tol : float
+        Largest part of a row outside of the span.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).random((5, 9))
+    >>> rows_confirmed(X[:2], X[2:], np.ones((2, 2)) @ X[:2] + X[:2])
+    2
+    """
+    basis = _basis(blocks)
+    if not spans_less(*blocks) or len(np.unique(rows, axis=0)) > len(basis):
+        return 0  # more rows than dimensions lie in a span only if they are of low rank themselves
+
+    def inside(X: np.ndarray) -> np.ndarray:
+        X = X[np.linalg.norm(X, axis=1) > 0]
+        return np.linalg.norm(X - X @ basis.T @ basis, axis=1) < tol * np.linalg.norm(X, axis=1)
+
+    found = inside(others)
+    return int(inside(rows).sum()) if found.size and 20 * found.sum() <= found.size else 0
 
 
 def _without_sums(rows: list[np.ndarray]) -> np.ndarray:

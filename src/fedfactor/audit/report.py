@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from fedfactor.audit.findings import Finding, Verdict, verdict_of
+from fedfactor.audit.explained import explanations
+from fedfactor.audit.findings import WORDS, Finding, Verdict, verdict_of
 from fedfactor.core.files import write_atomic
 
 __all__ = ["AuditReport"]
@@ -18,12 +20,13 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Privacy a
 body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}}
 table{{border-collapse:collapse;width:100%}}
 td,th{{text-align:left;vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ccc}}
-.REFUTED{{color:#a30000;font-weight:700}}.consistent{{color:#1b5e20}}code{{font-size:.9em}}</style>
-<h1>Privacy audit: <span class="{verdict}">{verdict}</span></h1>
-<p>{about}</p><p><strong>consistent</strong> means that these attacks did not contradict the claim. It never means
-safe: a better attack may exist.</p>
+.REFUTED{{color:#a30000;font-weight:700}}.consistent{{color:#1b5e20}}.not-examined{{color:#8a4b00;font-weight:700}}
+.does-not-apply{{color:#555}}dt{{font-weight:600}}dd{{margin:0 0 .4rem 1.5rem}}code{{font-size:.9em}}</style>
+<h1>Privacy audit: <span class="{mark}">{verdict}</span></h1>
+<p>{meaning} This is the worst word of all attacks below.</p><p>{about}</p>
 <table><tr><th>Attack</th><th>Attacker</th><th>Claim</th><th>Verdict</th><th>Figures</th></tr>
-{rows}</table><h2>What is claimed</h2><pre>{claim}</pre></html>
+{rows}</table><h2>What the words mean</h2><dl>{words}</dl><h2>What the figures mean</h2><dl>{figures}</dl>
+<h2>What is claimed</h2><pre>{claim}</pre></html>
 """
 
 
@@ -37,7 +40,7 @@ class AuditReport:
 
     @property
     def verdict(self) -> Verdict:
-        """``"consistent"`` or ``"REFUTED"``; never "safe"."""
+        """The worst word of all attacks; never "safe"."""
         return verdict_of(self.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,11 +64,22 @@ class AuditReport:
             figures = "<br>".join(f"{html.escape(k)}: {html.escape(_short(v))}" for k, v in each.figures.items())
             note = f"<br><em>{html.escape(each.note)}</em>" if each.note else ""
             cells = (html.escape(each.attack), html.escape(each.attacker), html.escape(each.claim))
-            verdict = f'<span class="{each.verdict}">{each.verdict}</span>'
+            verdict = f'<span class="{_mark(each.verdict)}">{each.verdict}</span>'
             rows.append(f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}<td>{verdict}</td><td>{figures}{note}</td></tr>")
         about = html.escape(", ".join(f"{key}: {_short(value)}" for key, value in self.about.items()))
         claim = html.escape(json.dumps(_plain(self.claim), indent=2, ensure_ascii=False))
-        return _PAGE.format(verdict=self.verdict, about=about, rows="\n".join(rows), claim=claim)
+        return _PAGE.format(
+            verdict=self.verdict, mark=_mark(self.verdict), meaning=html.escape(WORDS[self.verdict]), about=about,
+            rows="\n".join(rows), claim=claim, words=_listed(WORDS), figures=_listed(explanations(self.findings)),
+        )  # fmt: skip
+
+
+def _mark(verdict: str) -> str:
+    return verdict.replace(" ", "-")
+
+
+def _listed(words: Mapping[Any, str]) -> str:
+    return "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in words.items())
 
 
 def _short(value: Any) -> str:

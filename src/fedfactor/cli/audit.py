@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 import typer
 
+from fedfactor.audit.findings import Finding
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.fit import Algorithm, Files, Out, Rank, Rounds, Set
 from fedfactor.cli.privacy import Allow, Clip, Delta, Epsilon, Privacy, RowBound, Unit, privacy_of
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files
 from fedfactor.data.content import Reading
+
+EXIT = {"REFUTED": 1, "not examined": 3}
+"""What the command ends with; 2 is a wrong call."""
 
 
 @reads()
@@ -30,16 +36,17 @@ def audit(
     row_bound: RowBound = None,
     allow: Allow = None,
     seed: int = 0,
-    canaries: int = 1000,
+    canaries: Annotated[int, typer.Option(help="Rows that are planted, to bound ε from below.", min=1)] = 1000,
     debug: Debug = False,
     *,
     reading: Callable[..., Reading],
     steps: tuple[str, ...],
 ) -> None:
-    """Attack a configuration and write audit.json and audit.html; ends with 1 when a claim is REFUTED.
+    """Attack a configuration and write audit.json and audit.html; ends with 1 for REFUTED, with 3 for not examined.
 
-    Rows from uploads and sums, membership, columns that one row fills, differences of sums, and a lower bound on ε from
-    planted rows. "consistent" means that these attacks found nothing, never that the configuration is safe.
+    Rows from uploads and sums, membership, columns that one row fills, differences of sums, a lower bound on ε from
+    planted units; and a server that lies about V, about keys, or asks for refusals. "consistent" means that these
+    attacks found nothing, never that the configuration is safe.
     """
     with polite(debug):
         from fedfactor.audit import audit as attack
@@ -51,11 +58,33 @@ def audit(
             privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, allow=allow
         )
         report = attack(method, federation, privacy=words, rounds=rounds, seed=seed, canaries=canaries)
+        if privacy in ("secure-sum", "dp"):
+            report.findings.append(wrong_registry(federation.names))
         report.write(out)
     screen = console()
     for finding in report.findings:
-        text = f"{finding.verdict:10} {finding.attack}: {finding.figures} {finding.note}".rstrip()
+        text = f"{finding.verdict:14} {finding.attack}: {finding.figures} {finding.note}".rstrip()
         screen.print(text, soft_wrap=True, markup=False)  # with the note: an attack that was not tried says so there
     screen.print(f"{report.verdict}. The page is {out / 'audit.html'}", soft_wrap=True, markup=False)
-    if report.verdict == "REFUTED":
-        raise typer.Exit(1)
+    if report.verdict in EXIT:
+        raise typer.Exit(EXIT[report.verdict])
+
+
+def wrong_registry(names: Sequence[str]) -> Finding:
+    """Put a key of the coordinator's own in the place of each party's, and compare the words that people read out."""
+    from fedfactor.federation.fingerprint import terms_words
+    from fedfactor.federation.terms import Terms
+
+    def words(keys: Mapping[str, str]) -> str:
+        return terms_words(Terms({"parties": {name: {"key": key} for name, key in keys.items()}}).fingerprint)
+
+    true = {name: secrets.token_hex(32) for name in names}
+    forged = [{**true, name: secrets.token_hex(32)} for name in names[:5]]
+    same = sum(words(keys) == words(true) for keys in forged)
+    return Finding(
+        "a registry with keys of the coordinator's own", "a coordinator that hands out false keys",
+        "parties who compare the words of their agreement notice", "REFUTED" if same else "consistent",
+        {"registries": len(forged), "registries_with_the_same_words": same},
+        "Without that comparison, by another way than the coordinator, it opens every upload: a secure sum and its "
+        "noise then protect from curiosity, not from lies. Whether your parties compared is not in the data.",
+    )  # fmt: skip

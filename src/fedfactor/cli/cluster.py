@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from fedfactor.core.run import Run
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.data.results import write_factors, write_private
 from fedfactor.engines.callbacks import watcher
-from fedfactor.engines.mpi.collectives import LAUNCHERS, Collectives
+from fedfactor.engines.mpi.collectives import Collectives, launched
 from fedfactor.engines.run import run as run_on
 
 
@@ -37,13 +36,14 @@ def fit_on_ranks(
     seed: int | None,
     reading: Any,
     steps: Sequence[str],
+    parts: int | None,
     ranks: int | None,
     reduction: str,
     overwrite: bool,
     quiet: bool,
 ) -> None:
     """Run this rank's part of the command, or start the ranks when no launcher has."""
-    if ranks is not None and ranks > 1 and not any(name in os.environ for name in LAUNCHERS):
+    if ranks is not None and ranks > 1 and launched() == 1:
         _start(ranks, place)
     from fedfactor.engines.mpi.engine import MPIEngine, load_mpi
 
@@ -57,7 +57,7 @@ def fit_on_ranks(
         if not quiet:
             typer.echo(resumed(place.out, saved[1]), err=True)
     engine = MPIEngine(size=world.size, reduction=reduction)  # type: ignore[arg-type]
-    federation = _everywhere(world, lambda: open_parts(files, reading, steps))
+    federation = _everywhere(world, lambda: open_parts(files, reading, steps, parts or _blocks(world, method, files)))
     options: dict[str, Any] = {"rounds": asked["rounds"], "participation": asked["participation"]}
     watch = watcher(int(not quiet))
     options |= {"engine": engine, "seed": seed, "checkpoint": _kept(method, place), "callbacks": watch}
@@ -67,6 +67,12 @@ def fit_on_ranks(
     memory = world.hear_all(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if not quiet:
         typer.echo(_summary(run, place.out, memory))
+
+
+def _blocks(world: Collectives, method: Any, files: Sequence[Path]) -> int | None:
+    """Say into how many blocks one file is cut for the ranks that work on it; None: it is not one, or they are one."""
+    workers = world.size - (getattr(type(method), "asynchronous", False) and world.size > 1)
+    return workers if workers > 1 and len(files) == 1 and files[0].is_file() else None
 
 
 def _kept(method: Any, place: Place) -> Any:

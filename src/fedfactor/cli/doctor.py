@@ -23,6 +23,7 @@ EXTRAS = {
     "cryptography": ("privacy", "secure sums between parties"),
     "dp_accounting": ("privacy", "tight accounts of ε"),
     "mpi4py": ("mpi", "--engine mpi"),
+    "distributed": ("dask", "--engine dask"),
     "flwr": ("flower", "federations"),
     "optuna": ("tune", "searches over settings"),
 }

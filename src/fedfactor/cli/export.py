@@ -57,6 +57,25 @@ def export(
     typer.echo(f"{out}: {said}.")
 
 
+def write_tables(folder: Path) -> list[Path]:
+    """Write V, and U of each owner that is there, as CSV files beside a result, for spreadsheets."""
+    from fedfactor.data.results import owner_from_file, read_components
+
+    V, features = read_components(folder)
+    names = tuple(f"component_{t}" for t in range(len(V)))
+    ids = features or tuple(map(str, range(V.shape[1])))
+    made = [folder / "shared" / "components.csv"]
+    write_rows(made[0], Rows(np.ascontiguousarray(V.T), names, ids, "feature", None, None, None, {}))
+    for path in sorted((folder / "private").glob("*.safetensors")):
+        try:
+            U, rows = _stacked(folder, owner_from_file(path.name), len(V))
+        except DataError:  # not every method has one U for each row
+            continue
+        made.append(path.with_suffix(".csv"))
+        write_rows(made[-1], Rows(U, names, rows, "row", None, None, None, {}))
+    return made
+
+
 def _stacked(folder: Path, owner: str | None, k: int) -> tuple[Any, tuple[str, ...]]:
     """Put the rows of all owners, or of one, into one table with ids."""
     from fedfactor.data.results import owner_from_file, read_private, read_row_ids

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,12 +21,46 @@ from fedfactor.core.files import write_atomic
 from fedfactor.core.text import printable
 from fedfactor.data.content import Reading
 
+if TYPE_CHECKING:
+    from fedfactor.cli.live import Pages
+
 federation = typer.Typer(help="Set up a federation across organisations.", no_args_is_help=True)
 
 Toml = Annotated[Path, typer.Argument(help="The file that all parties agreed on.", show_default=False)]
 Server = Annotated[
     Path | None, typer.Option("--folder", help="The server's folder; by default 'server' beside the file.")
 ]
+
+
+Page = Annotated[int | None, typer.Option(help="Show a page about it at this port of this machine; 0: any free one.")]
+PageAddress = Annotated[
+    str, typer.Option(help="Where the page listens; elsewhere than on this machine itself over TLS and with a token.")
+]
+JsonLogs = Annotated[bool, typer.Option("--json-logs", help="Write logs as one JSON object a line.")]
+
+DAY = 86_400
+"""Seconds between two looks at the certificate."""
+
+
+def told(line: str) -> None:
+    """Print what happened, with the time."""
+    typer.echo(f"{time.strftime('%H:%M:%S')}  {printable(line)}")
+
+
+def logs_as_json(wanted: bool) -> None:
+    """Let logs be written as JSON, here and by what is started from here."""
+    from fedfactor.federation.logs import JSON
+
+    if wanted:
+        os.environ[JSON] = "1"
+
+
+def show_page(pages: Pages, host: str, port: int, folder: Path) -> None:
+    """Serve the page, and say where it is."""
+    from fedfactor.cli.live import serve_pages
+
+    _, where = serve_pages(pages, host, port, folder)
+    typer.echo(f"Page: {where}  (figures for Prometheus: {where}metrics)")
 
 
 class How(StrEnum):
@@ -62,26 +98,122 @@ def init(
         )  # fmt: skip
     typer.echo(f"Wrote {file}, and certificates to {folder / 'server'} (keep that folder to yourself).")
     typer.echo(f"Next: every party makes a key (fedfactor keygen) and a list of columns (fedfactor features); then\n"
-               f"  fedfactor federation add {file} NAME NAME.key.pub\n"
+               f"  fedfactor federation add {file} NAME.key.pub ...\n"
                f"  fedfactor federation agree {file} NAME.features.json ...")  # fmt: skip
 
 
 @federation.command()
 def add(
     file: Toml,
-    name: Annotated[str, typer.Argument(help="The party's name.")],
-    key: Annotated[Path, typer.Argument(help="Its public key, the .pub file.")],
+    parties: Annotated[
+        list[str],
+        typer.Argument(help="A party's name and its .pub file; or .pub files that are called NAME.key.pub."),
+    ],
     vouched: Annotated[
         list[Path] | None, typer.Option("--vouched", help="What a party wrote with fedfactor vouch; may be repeated.")
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Let a party in: write its public key into federation.toml."""
+    """Let parties in: write their public keys into federation.toml."""
     from fedfactor.federation import setup
+    from fedfactor.federation.terms import Terms
 
     with polite(debug):
-        terms = setup.admit(file, name, key, vouched or [])
-    typer.echo(f"{name} is in; {len(terms.names)} parties: {', '.join(terms.names)}.")
+        pairs = setup.named_keys(parties)
+        if vouched and len(pairs) > 1:
+            raise DataError("--vouched speaks of one party: add the others in another call.")
+        terms = Terms.read(file)
+        for name, key in pairs:
+            terms = setup.admit(file, name, key, vouched or [])
+            typer.echo(f"{name} is in. Its key in words, as its keygen said them: {setup.words_of_key(terms, name)}")
+    typer.echo(f"{len(terms.names)} parties: {', '.join(terms.names)}.")
+
+
+@federation.command()
+def remove(
+    file: Toml,
+    name: Annotated[str, typer.Argument(help="The party that leaves for good.")],
+    folder: Server = None,
+    debug: Debug = False,
+) -> None:
+    """Let the others go on without a party: at once where the terms allow it, else by a new agreement."""
+    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.setup import dismiss
+
+    with polite(debug):
+        place = Coordinator(file, folder)
+        if name not in place.terms.names:
+            raise DataError(f"{name!r} is not one of the parties ({', '.join(place.terms.names)}).")
+        if place.remove(name):
+            typer.echo(f"{name} is shut out; the others go on under the same terms, and nobody waits for it.")
+            return
+        terms = dismiss(file, name)
+        place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
+    typer.echo(f"{name} is no longer in {file}. The run was made with everybody, so this is a new agreement:\n"
+               f"  send {file} to {', '.join(terms.names)}, who compare the words and join with --accept-changes;\n"
+               f"  fedfactor serve {file} (again), then fedfactor start {file} --again")  # fmt: skip
+
+
+Own = Annotated[Path, typer.Argument(help="Your own folder, that fedfactor join made.", show_default=False)]
+
+
+@federation.command()
+def leave(folder: Own, debug: Debug = False) -> None:
+    """At a party: leave for good. Joining from this folder is refused from then on."""
+    from fedfactor.federation.forgetting import leave as go
+
+    with polite(debug):
+        go(folder)
+    typer.echo(f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
+               f"Your rows, factors and what you sent are still here: fedfactor federation forget")  # fmt: skip
+
+
+@federation.command()
+def forget(
+    folder: Own,
+    what: Annotated[
+        list[str] | None, typer.Option("--only", help="rows, factors or sent; may be repeated. By default all three.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    debug: Debug = False,
+) -> None:
+    """At a party: delete the copy of your rows, your factors, and the bytes that you sent.
+
+    What others already have of what you sent they keep: no command here reaches it. The list of what was sent, and the
+    count of what was asked, stay.
+    """
+    from fedfactor.federation import forgetting
+
+    with polite(debug):
+        parts = what or list(forgetting.PARTS)
+        odd = [part for part in parts if part not in forgetting.PARTS]
+        if odd:
+            raise DataError(f"--only {odd[0]!r} is not known. It can be {', '.join(forgetting.PARTS)}.")
+        if not yes and not typer.confirm(f"Delete {', '.join(parts)} in {folder}? They cannot be brought back."):
+            raise typer.Exit(1)
+        gone = forgetting.forget(folder, parts)
+    typer.echo(
+        f"Deleted in {folder}: {', '.join(gone) or 'nothing was there'}. Backups of that disk are yours to delete."
+    )
+
+
+@federation.command()
+def worth(
+    folder: Own,
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Rows that took no part; by default those of join --keep-out.", show_default=False),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """At a party after a run: alone against together, on rows of your own that took no part. Nothing is sent."""
+    from fedfactor.federation.worth import worth as compare
+
+    with polite(debug):
+        found = compare(folder, rows)
+    typer.echo(found.words())
+    used = ", ".join(f"{t}: {100 * share:.0f} %" for t, share in enumerate(found.use))
+    typer.echo(f"Of what is explained of them, each common component carries: {used}.")
 
 
 @federation.command()
@@ -100,6 +232,61 @@ def agree(
     with polite(debug):
         terms = setup.agree_on(file, names, how.value, absent)
     typer.echo(f"{len(terms.features)} columns agreed, fingerprint {terms.content['features']['sha256'][:16]}.")
+
+
+@federation.command()
+def units(
+    file: Toml,
+    table: Annotated[Path, typer.Argument(help="A CSV file: column,low,high,unit.", show_default=False)],
+    debug: Debug = False,
+) -> None:
+    """Declare where cells of columns usually lie, so that other units at one party are found there."""
+    from fedfactor.federation.setup import declare_units
+
+    with polite(debug):
+        terms = declare_units(file, table)
+    typer.echo(
+        f"{len(terms.content['units'])} ranges declared. Each party compares them with its own cells, by itself."
+    )
+
+
+@federation.command()
+@reads(prepares=False, marks_missing=False)
+def check(
+    file: Toml,
+    key: Annotated[Path | None, typer.Option(help="At a party: your private key.", show_default=False)] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="At a party: your rows. They stay here.", show_default=False)
+    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Your own folder, or the server's.", show_default=False)] = None,
+    debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+) -> None:
+    """Look before a run, or during one, at all that may be wrong; with --key at a party, else at the coordinator.
+
+    Of your rows nothing is sent. Ends with 3 when something is wrong.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedfactor.federation.member import Member
+    from fedfactor.federation.preflight import check_coordinator, check_party
+    from fedfactor.federation.server import Coordinator
+
+    with polite(debug):
+        if key is not None:
+            lines = check_party(Member(file, key, folder), data, reading())
+        else:
+            lines = check_coordinator(Coordinator(file, folder))
+    shown = Table("", "checked", "found", "what to do", box=None, pad_edge=False)
+    for line in lines:
+        mark = {"ok": "ok", "note": "note", "wrong": "WRONG"}[line.state]
+        style = {"ok": "green", "note": "yellow", "wrong": "bold red"}[line.state]
+        shown.add_row(Text(mark, style), Text(line.what), Text(printable(line.found)), Text(printable(line.remedy)))
+    console().print(shown)
+    if any(line.state == "wrong" for line in lines):
+        raise typer.Exit(3)
 
 
 @federation.command()
@@ -231,24 +418,45 @@ def serve(
     file: Toml,
     folder: Server = None,
     begin: Annotated[bool, typer.Option("--start", help="Start a run (or let one go on) as soon as it is up.")] = False,
+    page: Page = None,
+    page_address: PageAddress = "127.0.0.1",
+    json_logs: JsonLogs = False,
     debug: Debug = False,
 ) -> None:
     """Serve the federation until interrupted: TLS, and only parties whose keys are in the file."""
+    from fedfactor.cli.live import server_pages
+    from fedfactor.federation.logs import both
     from fedfactor.federation.member import stop_on_signals
     from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.watch import ServerWatch
 
     stop = threading.Event()
     with polite(debug):
         place = Coordinator(file, folder)
         stop_on_signals(stop)
+        logs_as_json(json_logs)
         try:
             place.serve()
+            say = both(told, place.folder / "events.log")
+            if page is not None:
+                show_page(server_pages(place), page_address, page, place.folder)
             address = place.terms.content["server"]["address"]
             typer.echo(f"Serving {len(place.terms.names)} parties at {address}. Interrupt to end; logs: {place.log}")
             if begin:
-                place.start()
+                try:
+                    place.start()
+                except DataError as error:  # a finished run is no reason not to serve
+                    say(str(error))
+            watch, seconds = ServerWatch(place), 0
             while not stop.wait(1.0):
                 place.check()
+                if seconds % DAY == 0 and (warning := place.certificate_warning()):
+                    say(f"Warning: {warning}.")
+                if seconds % 3 == 0:
+                    place.look()
+                for line in watch.news():
+                    say(line)
+                seconds += 1
         finally:
             place.close()
 
@@ -272,18 +480,29 @@ def join(
     ] = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    keep_out: Annotated[
+        float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")
+    ] = 0.0,
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
+    page: Page = None,
+    page_address: PageAddress = "127.0.0.1",
+    json_logs: JsonLogs = False,
     debug: Debug = False,
     *,
     reading: Callable[..., Reading],
 ) -> None:
     """Take part until interrupted. Shows the terms first, and asks."""
+    from fedfactor.cli.live import party_pages
+    from fedfactor.federation.forgetting import forget_old, has_left
+    from fedfactor.federation.logs import both
     from fedfactor.federation.member import Member, stop_on_signals
     from fedfactor.federation.setup import words
 
     with polite(debug):
         member = Member(file, key, folder)
+        if when := has_left(member.folder):
+            raise DataError(f"{member.folder} left the federation for good, {when}. Join from another folder.")
         typer.echo(words(member.terms))
         if not yes and not typer.confirm(f"Take part as {member.name} on these terms?"):
             raise typer.Exit(1)
@@ -295,29 +514,46 @@ def join(
             "the coordinator may hold keys of its own in their place, and read what you send alone.)",
         )
         seat = member.sign_up(
-            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading()
-        )
+            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
+            keep_out=keep_out,
+        )  # fmt: skip
         typer.echo(printable(seat.left()))
         stop = threading.Event()
         stop_on_signals(stop)
         address = member.terms.content["server"]["address"]
-        typer.echo(f"{member.name}: {seat.shard.n_rows} rows at {address}. Interrupt to leave; come back any time.")
-        member.join(seat, poll=poll, stop=stop, patience=patience)
+        rows = seat.shard.n_rows
+        typer.echo(f"{member.name}: {rows} rows; connecting to {address}. Interrupt to leave; come back any time.")
+        logs_as_json(json_logs)
+        forget_old(member.folder, member.terms.keep)
+        if page is not None:
+            show_page(party_pages(member.folder), page_address, page, member.folder)
+        say = both(told, member.folder / "events.log")
+        member.join(seat, poll=poll, stop=stop, patience=patience, say=say)
 
 
 def start(
     file: Toml,
     folder: Server = None,
-    again: Annotated[bool, typer.Option("--again", help="Forget the finished run and start another.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Forget the last run and start another.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --again: also one that goes on, or that could still go on.")
+    ] = False,
     wait: Annotated[float, typer.Option(help="Wait so many seconds for its end.")] = 0.0,
     debug: Debug = False,
 ) -> None:
     """Start a run, or let an interrupted one go on. On the server's machine, while fedfactor serve is running."""
-    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.server import Coordinator, UnsureError
 
     with polite(debug):
         place = Coordinator(file, folder)
-        place.start(again=again)
+        try:
+            place.start(again=again, sure=yes)
+        except UnsureError as unsure:
+            if not sys.stdin.isatty():
+                raise DataError(f"{unsure} Say --yes if you mean it.") from None
+            if not typer.confirm(f"{unsure} Forget it?"):
+                raise typer.Exit(1) from None
+            place.start(again=again, sure=True)
         typer.echo(f"Started. See: fedfactor status {file}")
         if wait:
             ended = place.wait(wait)
@@ -333,48 +569,30 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Everything, for programs.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Say where a run stands: rounds, who is in, who dropped out, error, bytes, what was refused, privacy spent."""
-    from fedfactor.federation.outcome import client_status, folder_of, is_server
+    """Say where a run stands: who is connected, rounds, who is in, error, bytes, refusals, privacy spent.
+
+    Ends with 3 when something is to be done: not connected, not served, paused, failed or interrupted.
+    """
+    from fedfactor.federation.outcome import status_of
 
     with polite(debug):
-        folder = folder_of(place)
-        about: dict[str, Any] = server_status(folder) if is_server(folder) else client_status(folder)
+        about = status_of(place)
     if as_json:
         typer.echo(json.dumps(about, indent=1))
-        return
-    screen = console()
-    for key, value in about.items():
-        if value not in (None, "", [], {}):
-            shown = size(value) if key.startswith("bytes") else value
-            if isinstance(shown, list):
-                shown = ", ".join(map(str, shown))
-            elif isinstance(shown, dict):
-                shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
-            screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
-
-
-def server_status(folder: Path) -> dict[str, Any]:
-    """Order what the server knows for people."""
-    file = folder / "status.json"
-    if not file.exists():
-        return {"state": "no run was started yet"}
-    raw: dict[str, Any] = json.loads(file.read_bytes())
-    away = sorted(set(raw["clients"]) - set(raw["participants"])) if raw["participants"] else []
-    return {
-        "state": raw["state"], "reason": raw.get("reason", ""), "round": f"{raw['round']} of {raw['rounds']}",
-        "took_part": raw["participants"], "away": away, "waiting_for": sorted(set(raw["clients"]) - set(
-            raw.get("answered", raw.get("present", raw["clients"])))),
-        "metrics": raw["metrics"], "bytes_up": raw["bytes_up"], "bytes_down": raw["bytes_down"],
-        "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key}, "last_said": raw["reasons"],
-        "privacy": _privacy(folder),
-    }  # fmt: skip
-
-
-def _privacy(folder: Path) -> str:
-    """Say what protects uploads, and what was spent."""
-    protect = json.loads((folder / "agreement.json").read_bytes())["protect"]
-    whose = "only sums of all parties" if protect == "secure-sum" else "each party's sums"
-    return f"{protect}: the server sees {whose}; no noise, so epsilon is infinite"
+    else:
+        screen = console()
+        for key, value in about.items():
+            if value not in (None, "", [], {}):
+                shown = size(value) if key.startswith("bytes") else value
+                if isinstance(shown, list):
+                    shown = ", ".join(map(str, shown))
+                elif isinstance(shown, dict):
+                    shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
+                screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
+    calls = (about["state"].startswith(("paused", "failed", "interrupted")),
+             about.get("connection", "").startswith("NOT"), about.get("served", "").startswith("NO"))  # fmt: skip
+    if any(calls):
+        raise typer.Exit(3)
 
 
 def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:
@@ -391,21 +609,29 @@ def results(
         Path, typer.Argument(help="Your own folder, or federation.toml at the server.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.", show_default=False)],
+    run: Annotated[str, typer.Option("--run", help="Of this run; by default the last one that ended.")] = "",
     debug: Debug = False,
 ) -> None:
     """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does."""
+    from fedfactor.cli.export import write_tables
+    from fedfactor.cli.report import write_report
     from fedfactor.data.results import has_results
     from fedfactor.federation.outcome import folder_of, write_result
 
     with polite(debug):
         if has_results(out):
             raise DataError(f"{out} already holds results. Choose another folder with -o.")
-        write_result(folder_of(place), out)
-    typer.echo(f"Results are in {out}. Look at them with: fedfactor info {out}")
+        write_result(folder_of(place), out, run)
+        tables = write_tables(out)
+        page = write_report(out)
+    typer.echo(f"Results are in {out}. Open {page.name} in a browser, or the tables in a spreadsheet: "
+               f"{', '.join(str(table.relative_to(out)) for table in tables)}.")  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
     """Add all of these to the command."""
+    from fedfactor.cli import dossier  # noqa: F401 (it adds itself to the commands above)
+
     app.add_typer(federation, name="federation")
     for command in (keygen, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

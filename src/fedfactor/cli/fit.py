@@ -37,6 +37,9 @@ from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.scales import warn_of_scales
 
+GAIN_CELLS = 300_000
+"""Cells of all owners up to which a fit is run twice more, to say what each owner gains over going alone."""
+
 
 class Storage(StrEnum):
     """How a card keeps rows."""
@@ -51,10 +54,11 @@ class Network(StrEnum):
 
     local = "local"
     mpi = "mpi"
+    dask = "dask"
 
 
 class Reduction(StrEnum):
-    """How MPI adds."""
+    """How ranks, or the workers of Dask, add."""
 
     allreduce = "allreduce"
     ordered = "ordered"
@@ -90,17 +94,40 @@ Set = Annotated[
 Share = Annotated[float, typer.Option(help="Share of the owners that take part in each round.")]
 Where = Annotated[Backend, typer.Option(help="Run the owners in threads or in processes of their own.")]
 Workers = Annotated[
-    int | None, typer.Option(help="Owners at work at a time; by default one per core.", show_default=False)
+    int | None,
+    typer.Option(
+        help="Owners at work at a time; by default one per core. With --engine dask: workers to wait for.",
+        show_default=False,
+    ),
 ]
 Engine = Annotated[
-    Network, typer.Option(help="Run all owners in this process, or on the ranks of mpiexec -n N fedfactor fit …")
+    Network,
+    typer.Option(
+        help="Run all owners in this process, on the ranks of mpiexec -n N fedfactor fit …, or on a Dask cluster."
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine dask: address of the scheduler, such as tcp://10.0.0.1:8786; without, a cluster of this "
+        "machine's cores.",
+        show_default=False,
+    ),
 ]
 Ranks = Annotated[
     int | None,
     typer.Option(help="Ranks that the MPI job must have; without mpiexec, start that many.", show_default=False),
 ]
 Adding = Annotated[
-    Reduction, typer.Option(help="With --engine mpi: add fast, or in name order with the bits of a local run.")
+    Reduction, typer.Option(help="With --engine mpi or dask: add fast, or in name order with the bits of a local run.")
+]
+Parts = Annotated[
+    int | None,
+    typer.Option(
+        help="Cut one file into so many blocks of rows, each an owner, read where it is worked on; with --engine mpi "
+        "as many as there are ranks.",
+        show_default=False,
+    ),
 ]
 Device = Annotated[
     str | None,
@@ -112,6 +139,10 @@ Stored = Annotated[
 ]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
+NoGain = Annotated[
+    bool,
+    typer.Option("--no-gain", help="Do not measure what owners gain over going alone (done where data are small)."),
+]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html beside the results.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but mistakes.")]
 
@@ -132,6 +163,8 @@ def fit(
     engine: Engine = Network.local,
     ranks: Ranks = None,
     reduction: Adding = Reduction.allreduce,
+    scheduler: Scheduler = None,
+    parts: Parts = None,
     device: Device = None,
     storage: Stored = None,
     checkpoint_every: Every = 10,
@@ -148,6 +181,7 @@ def fit(
     budget: Budget = None,
     allow: Allow = None,
     overwrite: Overwrite = False,
+    no_gain: NoGain = False,
     no_report: NoReport = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -171,13 +205,14 @@ def fit(
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
         check_device(device, None if storage is None else storage.value)
         place = Place(out, checkpoint_every)
-        if engine is Network.local:
+        if engine is not Network.mpi:
             place.check(overwrite)
+        refuse_scattered(engine)
         words = privacy_of(
             privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
             known_to=known_to, ledger=ledger, budget=budget, allow=allow,
         )  # fmt: skip
-        if words is not None and engine is Network.mpi:
+        if words is not None and engine is not Network.local:
             raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
         if words is not None and Preprocess.parse(steps).survey:
             raise ValueError(
@@ -195,12 +230,21 @@ def fit(
                 raise ValueError("--workers and --backend belong to a local run; ranks are workers enough.")
             from fedfactor.cli.cluster import fit_on_ranks
 
-            job = {"ranks": ranks, "reduction": reduction.value, "overwrite": overwrite, "quiet": quiet}
+            job: dict[str, Any] = {
+                "parts": parts,
+                "ranks": ranks,
+                "reduction": reduction.value,
+                "overwrite": overwrite,
+                "quiet": quiet,
+            }
             fit_on_ranks(method, files, place, asked, seed=seed, reading=how, steps=steps, **job)
             return
         if ranks is not None:
-            raise ValueError("--ranks belongs to --engine mpi; a local run takes --workers.")
-        federation = _open(files, how, steps, method)
+            raise ValueError("--ranks belongs to --engine mpi; other engines take --workers.")
+        chosen = _engine(engine, backend, workers, scheduler, reduction)
+        federation = open_parts(files, how, steps, parts)
+        if engine is not Network.dask:  # there the workers open and check what is theirs
+            _check(federation, method)
         if overwrite:
             place.clear()
         run, until = _run(
@@ -211,12 +255,14 @@ def fit(
             seed=seed,
             participation=participation,
             privacy=words,
-            engine=_engine(backend, workers),
+            engine=chosen,
             device=device,
             storage=None if storage is None else storage.value,
             quiet=quiet,
         )
-        place.write(run, federation, asked, unfinished=until is not None)
+        unmeasured = no_gain or no_report or until is not None or words is not None
+        gain = {} if unmeasured else _gain(method, federation, rounds)
+        place.write(run, federation, asked, unfinished=until is not None, gain=gain)
         page = _report(out, no_report)
         if until is not None:
             typer.echo(
@@ -228,6 +274,22 @@ def fit(
     screen = console(quiet)
     screen.print(summary_table(run, federation, out, page))
     screen.print(told(run, federation))
+
+
+def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[float, float]]:
+    """Measure each owner's gain over going alone on rows kept aside, where that takes next to nothing."""
+    from fedfactor.core.errors import FedfactorError
+    from fedfactor.selection.comparison import gain_over_alone
+
+    shards = [federation.shard(name) for name in federation.names]
+    ratings = any(isinstance(shard.mask, str) for shard in shards)
+    few = len(shards) < 2 or min(shard.n_rows for shard in shards) < 5
+    if ratings or few or sum(shard.n_rows for shard in shards) * federation.n_features > GAIN_CELLS:
+        return {}
+    try:
+        return gain_over_alone(federation, method, rounds=rounds)
+    except (FedfactorError, ValueError, KeyboardInterrupt):  # an owner too small for the rank: the run itself stands
+        return {}
 
 
 def _report(out: Path, unwanted: bool) -> Path | None:
@@ -246,20 +308,38 @@ def _written(missing_values: float | str | None) -> str | None:
     return None if missing_values is None else str(missing_values)
 
 
-def _open(files: list[Path], reading: Reading, steps: tuple[str, ...], method: Any) -> Any:
+def _check(federation: Any, method: Any) -> None:
     """Open every file and check all of them, and whether the method can take them, before any work."""
     from fedfactor.data.results import owner_to_file
     from fedfactor.engines.base import check_fit
 
-    federation = open_parts(files, reading, steps)
     for name in federation.names:
         owner_to_file(name)  # a name that no result could be filed under
     check_fit(method, federation.prepare(method.domain))
     warn_of_scales(federation)
-    return federation
 
 
-def _engine(backend: Backend, workers: int | None) -> Any:
+def refuse_scattered(engine: Network) -> None:
+    """Refuse a local run under a launcher of several processes: each would do the whole job, over the others."""
+    from fedfactor.engines.mpi.collectives import launched
+
+    if engine is not Network.mpi and launched() > 1:
+        raise ValueError(
+            f"A launcher (mpiexec or srun) started {launched()} of these commands, and each would do the whole job and "
+            "write over the others. Add --engine mpi to share it, or start the command once."
+        )
+
+
+def _engine(engine: Network, backend: Backend, workers: int | None, scheduler: str | None, adding: Reduction) -> Any:
+    if engine is Network.dask:
+        if backend is not Backend.threads:
+            raise ValueError("--backend belongs to a local run; the workers of Dask are processes already.")
+        from fedfactor.engines.dask.engine import DaskEngine, load_dask
+
+        load_dask()
+        return DaskEngine(scheduler, "ordered" if adding is Reduction.ordered else "tree", workers)
+    if scheduler is not None:
+        raise ValueError("--scheduler belongs to --engine dask. Add that, or leave the address out.")
     from fedfactor.engines.local.engine import LocalEngine
 
     return LocalEngine(backend=backend.value, workers=workers)

@@ -75,6 +75,14 @@ def rank(
             out.write_text(json.dumps(found.summary(), indent=2) + "\n")
     console(quiet).print(_table(found))
     typer.echo(found.recommended if quiet else f"Recommended rank: {found.recommended} (least error: {found.best}).")
+    if not quiet and found.searched_with != type(method).__name__:
+        typer.echo(
+            f"Note: {type(method).__name__} needs complete rows, so {found.searched_with} searched: its components are "
+            "of the same kind.",
+            err=True,
+        )
+    if found.scaled and not quiet:
+        typer.echo("Note: columns were scaled for the search. Fit with --scale rms, or the rank may not fit.", err=True)
     if found.at_edge and not quiet:
         typer.echo(f"Note: {found.at_edge}", err=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -125,7 +126,13 @@ def _ids(words: Sequence[str], known: np.ndarray) -> list[Any]:
 def _pairs(path: Path) -> tuple[list[str], list[str]]:
     from fedfactor.data.long import roles_of
 
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is no text in UTF-8 (byte {error.start}). Save it as .csv in UTF-8, with columns user and item."
+        ) from None
+    with io.StringIO(text, newline="") as file:
         reader = csv.DictReader(file)
         names = list(reader.fieldnames or ())
         roles = roles_of(names) or roles_of([*names, "rating"])

@@ -151,9 +151,9 @@ def missing(text: str | None) -> float | str | None:
         raise ValueError(f"--missing {text!r} is not known. Use nan, a number, unstored or none.") from None
 
 
-def open_parts(files: Sequence[Path], reading: Reading, steps: Sequence[str] = ()) -> Any:
-    """Make a federation of files that are opened when first needed, or of a folder with the blocks of a grid."""
-    from fedfactor.data.io import open_files
+def open_parts(files: Sequence[Path], reading: Reading, steps: Sequence[str] = (), parts: int | None = None) -> Any:
+    """Make a federation of files that are opened when first needed, of one file's blocks of rows, or of a grid."""
+    from fedfactor.data.io import open_blocks, open_files
     from fedfactor.data.split import is_grid, open_grid
 
     if any(path.is_dir() and is_grid(path) for path in files):
@@ -165,6 +165,11 @@ def open_parts(files: Sequence[Path], reading: Reading, steps: Sequence[str] = (
                 "as --missing, --id and --scale out."
             )
         return open_grid(files[0])
+    if parts is not None:
+        found = data_files(files)
+        if len(found) > 1:
+            raise DataError(f"--parts cuts one file, but there are {len(found)}. Give one, or leave --parts out.")
+        return open_blocks(found[0], parts, reading=reading, steps=steps)
     return open_files(data_files(files), reading=reading, steps=steps)
 
 

@@ -249,6 +249,10 @@ class Algorithm(ABC):
         """Return the download that clients finish with; by default the one that was to go out next."""
         return down
 
+    def learned(self, down: Tree) -> Algorithm:
+        """Return the algorithm with settings that the run has found, for what comes after it; by default itself."""
+        return self
+
     def converged(self, state: Tree) -> bool:
         """Tell whether further rounds would not help."""
         return False

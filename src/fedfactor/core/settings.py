@@ -231,7 +231,12 @@ def set_by_privacy(words: str = "", *, default: Any = None) -> Any:
     return field(default=default, metadata={KEY: Declared(words), "set_by": "privacy"})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(setting, set_by_privacy, field))
+def set_by_run(words: str = "", *, default: Any = None) -> Any:
+    """Mark a setting that a run finds, and that estimators therefore do not offer."""
+    return field(default=default, metadata={KEY: Declared(words), "set_by": "run"})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(setting, set_by_privacy, set_by_run, field))
 def declares_settings(cls: type[T]) -> type[T]:
     """Make a class a frozen, slotted dataclass with the entries of its settings in its docstring.
 

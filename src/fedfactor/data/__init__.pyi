@@ -8,6 +8,7 @@ from .interactions import ItemTable as ItemTable
 from .interactions import interactions_of as interactions_of
 from .io import load_shard as load_shard
 from .io import load_table as load_table
+from .io import open_blocks as open_blocks
 from .io import open_files as open_files
 from .io import owner_name as owner_name
 from .io import owner_names as owner_names

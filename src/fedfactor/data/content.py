@@ -42,6 +42,8 @@ class Reading:
         Whether several rows may share an id, as the rows of one patient do.
     max_bytes : int or None
         What the file may unfold to in memory; None: 1 GB or fifty times its size on disk, whichever is more.
+    rows : (int, int) or None
+        First row and the one after the last, of formats that can be read in part.
     """
 
     id: str | None = None
@@ -54,6 +56,7 @@ class Reading:
     long: bool | None = None
     repeated_ids: bool = False
     max_bytes: int | None = None
+    rows: tuple[int, int] | None = None
     _exact: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedfactor.core.checks import check_features, is_sparse, split_missing
 from fedfactor.core.column_sums import column_sums, needs_bins
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.grid import even_bounds
 from fedfactor.core.tree import tree_map, tree_sum
 from fedfactor.data.content import Missing, Reading
 from fedfactor.data.formats import format_of
@@ -23,7 +25,7 @@ from fedfactor.data.long import long_names, sorted_ids
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.table import Table, finish_table
 
-__all__ = ["Table", "load_shard", "load_table", "open_files", "owner_name", "owner_names", "read"]
+__all__ = ["Table", "load_shard", "load_table", "open_blocks", "open_files", "owner_name", "owner_names", "read"]
 
 _log = logging.getLogger("fedfactor.data")
 """Tells, at level INFO, what was taken for what: one line a table."""
@@ -269,10 +271,68 @@ def open_files(
     """
     owners = owner_names(paths)
     reading = reading or Reading(missing_values=missing_values, max_bytes=max_bytes)
-    plan = Preprocess.parse(steps)
     openers: dict[str, Any] = {name: partial(load_shard, path, reading=reading) for name, path in owners.items()}
     if any(_is_long(path, reading) for path in owners.values()):
         openers = _widened({name: opener() for name, opener in openers.items()})
+    return _federation(openers, reading, steps)
+
+
+def open_blocks(
+    path: str | os.PathLike[str], parts: int, *, reading: Reading | None = None, steps: Sequence[str] = ()
+) -> Federation:
+    """Make a federation of one file, cut into blocks of rows: each block is an owner, and read where it is worked on.
+
+    Parameters
+    ----------
+    path : path
+        ``.npy``, ``.npz`` with a CSR matrix, ``.h5ad`` (dense or CSR) or ``.parquet``: formats in which some rows can
+        be read without the others.
+    parts : int
+        How many blocks; their sizes differ by one row at most.
+    reading, steps
+        As in :func:`open_files`.
+
+    Returns
+    -------
+    Federation
+        Owners are named after the file and the number of the block.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/big.npy", np.arange(10.0).reshape(5, 2))
+    ...     federation = open_blocks(f"{folder}/big.npy", 2)
+    ...     federation.names, federation.shard("big-1").X.tolist()
+    (('big-0', 'big-1'), [[6.0, 7.0], [8.0, 9.0]])
+    """
+    path, reading = Path(path), reading or Reading()
+    if not path.is_file():
+        raise DataError(f"{path} is not there, or is a folder. Give one data file.")
+    count = getattr(format_of(path)[0].load(), "count_rows", None)
+    if count is None or _is_long(path, reading):
+        raise DataError(
+            f"{path} cannot be read in parts: rows must be found without reading those before them. Use .npy, a CSR "
+            ".npz, .h5ad or .parquet, or one file for each owner."
+        )
+    try:
+        rows = count(path, reading)
+    except (DataError, MissingExtraError):
+        raise
+    except Exception as error:  # as in load: whatever a damaged file makes a library raise
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}). Copy or export it again.") from error
+    if not 1 <= parts <= rows:
+        raise DataError(f"{path} has {rows} rows, which cannot be cut into {parts} parts.")
+    bounds, stem = even_bounds(rows, parts), owner_name(path)
+    openers = {
+        f"{stem}-{i:0{len(str(parts - 1))}d}": partial(load_shard, path, reading=replace(reading, rows=(first, last)))
+        for i, (first, last) in enumerate(pairwise(bounds))
+    }
+    return _federation(openers, reading, steps)
+
+
+def _federation(openers: dict[str, Any], reading: Reading, steps: Sequence[str]) -> Federation:
+    plan = Preprocess.parse(steps)
     if not steps:
         return Federation(openers, missing_values=reading.missing_values)
     weights, features = _survey(plan, openers) if plan.survey else (None, None)

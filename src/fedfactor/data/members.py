@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import zipfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 
 from fedfactor.core.errors import DataError
 
@@ -36,6 +38,10 @@ class Member:
             raise DataError(f"{self._what} is cut short. Copy or export the file again.")
         return np.frombuffer(data, self.dtype)
 
+    def skip(self, count: int) -> None:
+        """Pass over the next entries."""
+        self._file.seek(count * self.dtype.itemsize, os.SEEK_CUR)
+
     def __enter__(self) -> Self:
         return self
 
@@ -58,6 +64,16 @@ class CsrMembers:
         if found.size != self.shape[0] + 1 or found[0] != 0 or (np.diff(found) < 0).any():
             raise DataError(f"{self.path} is not a sound sparse matrix: its rows do not follow each other.")
         return found
+
+    def rows(self, first: int, last: int) -> sparse.csr_array:
+        """Read some rows: what lies before them is passed over, and what lies behind is not looked at."""
+        indptr = self.indptr()[first : last + 1]
+        found: list[np.ndarray] = []
+        for name in ("data", "indices"):
+            with Member(self.path, name) as member:
+                member.skip(int(indptr[0]))
+                found.append(member.take(int(indptr[-1] - indptr[0])))
+        return sparse.csr_array((*found, indptr - indptr[0]), shape=(last - first, self.shape[1]))
 
 
 def csr_members(path: Path) -> CsrMembers:

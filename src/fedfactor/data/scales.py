@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedfactor.core.column_sums import column_sums
 from fedfactor.core.federation import Federation
 from fedfactor.core.tree import tree_sum
 
-__all__ = ["ScaleWarning", "uneven", "warn_of_scales"]
+__all__ = ["ScaleWarning", "different_units", "even_columns", "uneven", "warn_of_scales"]
 
 _APART = 100.0
 _WIDEST = 2000  # columns; beyond it they are genes, words or pixels, and of one unit
@@ -52,14 +53,77 @@ def uneven(features: Sequence[str] | None, sums: Any) -> str:
     )
 
 
-def warn_of_scales(federation: Federation) -> None:
-    """Warn once when the named columns of all owners together differ in scale by a hundred or more."""
+def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> str:
+    """Say which columns one owner has in other units than another, by a hundred or more; empty when none is.
+
+    Examples
+    --------
+    >>> grams, milligrams = (column_sums(np.array([[a, 5.0], [a, 6.0]])) for a in (0.8, 800.0))
+    >>> said = different_units(["dose", "age"], {"north": grams, "south": milligrams})
+    >>> said.partition(".")[0]
+    "Owners seem to use different units: 'dose' is 1000 times larger at 'south' than at 'north'"
+    """
+    if features is None or len(features) > _WIDEST or len(sums) < 2:
+        return ""
+    owners = list(sums)
+    size = np.array([np.sqrt(each.squares / np.maximum(each.cells, 1)) for each in sums.values()])
+    known = np.where(size > 0, size, np.nan)
+    found: dict[int, tuple[float, str, str]] = {}
+    for j in np.flatnonzero((size > 0).sum(axis=0) >= 2):
+        most, least = int(np.nanargmax(known[:, j])), int(np.nanargmin(known[:, j]))
+        found[int(j)] = (float(known[most, j] / known[least, j]), owners[most], owners[least])
+    odd = sorted((j for j in found if found[j][0] >= _APART), key=lambda j: -found[j][0])
+    if not odd:
+        return ""
+    told = [
+        f"{features[j]!r} is {ratio:.0f} times larger at {large!r} than at {small!r}"
+        for j, (ratio, large, small) in ((j, found[j]) for j in odd[:3])
+    ]
+    more = f" and {len(odd) - 3} more columns" if len(odd) > 3 else ""
+    return (
+        f"Owners seem to use different units: {', '.join(told)}{more}. Convert such columns to one unit at their "
+        "owner, or leave them out (--drop). No scaling of all owners' columns together mends it."
+    )
+
+
+def owner_sums(federation: Federation) -> dict[str, Any]:
+    """Sum columns and their squares at every owner; nothing where columns have no names, or are sparse or many."""
     names = federation.feature_names
-    shards = [federation.shard(name) for name in federation.names]
-    if names is None or not 2 <= len(names) <= _WIDEST:
+    shards = {name: federation.shard(name) for name in federation.names}
+    plain = all(isinstance(s.X, np.ndarray) and not is_sparse(s.X) and s.bounds is None for s in shards.values())
+    if names is None or not 2 <= len(names) <= _WIDEST or not plain:
+        return {}
+    return {name: column_sums(shard.X, shard.mask) for name, shard in shards.items()}
+
+
+def even_columns(federation: Federation) -> Federation | None:
+    """Divide named columns that differ in scale by a hundred or more by their root mean square; None: they do not.
+
+    Examples
+    --------
+    >>> from fedfactor.core.federation import Shard
+    >>> labs = Shard(np.array([[250.0, 1.0], [300.0, 0.8]]), None, ("platelets", "creatinine"))
+    >>> even_columns(Federation({"north": labs})).shard("north").X.round(2).tolist()
+    [[0.91, 1.1], [1.09, 0.88]]
+    """
+    sums = owner_sums(federation)
+    if not sums or not uneven(federation.feature_names, tree_sum(list(sums.values()))):
+        return None
+    pooled = tree_sum(list(sums.values()))
+    size = np.sqrt(pooled.squares / np.maximum(pooled.cells, 1))
+    size[size == 0] = 1.0
+    shards = {name: federation.shard(name) for name in federation.names}
+    return Federation(
+        {name: replace(shard, X=(shard.X / size).astype(shard.X.dtype)) for name, shard in shards.items()}
+    )
+
+
+def warn_of_scales(federation: Federation) -> None:
+    """Warn when named columns differ in scale by a hundred or more: between owners, and among each other."""
+    sums = owner_sums(federation)
+    if not sums:
         return
-    if any(is_sparse(shard.X) or not isinstance(shard.X, np.ndarray) or shard.bounds is not None for shard in shards):
-        return
-    said = uneven(names, tree_sum([column_sums(shard.X, shard.mask) for shard in shards]))
-    if said:
-        warnings.warn(said, ScaleWarning, stacklevel=2)
+    names = federation.feature_names
+    for said in (different_units(names, sums), uneven(names, tree_sum(list(sums.values())))):
+        if said:
+            warnings.warn(said, ScaleWarning, stacklevel=2)

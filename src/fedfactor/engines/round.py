@@ -374,7 +374,9 @@ class Rounds:
         about = {**environment(threads), **self.clients.about()}
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
-        run = Run(self.algorithm, self.seed, status, history, factors, scores, down, about, features, privacy)
+        run = Run(
+            self.algorithm.learned(down), self.seed, status, history, factors, scores, down, about, features, privacy
+        )
         if privacy is None:
             return run
         from fedfactor.privacy.published import seal  # late: a run in the clear needs none of it

@@ -32,8 +32,14 @@ def engine_of(engine: str | Engine) -> Engine:
 
         load_mpi()
         return MPIEngine()
+    if engine == "dask":
+        from fedfactor.engines.dask.engine import DaskEngine, load_dask
+
+        load_dask()
+        return DaskEngine()
     raise ValueError(
-        f"engine={engine!r} is not known. Use 'local', 'mpi', or an engine object such as LocalEngine(workers=2)."
+        f"engine={engine!r} is not known. Use 'local', 'mpi', 'dask', or an engine object such as "
+        "LocalEngine(workers=2)."
     )
 
 

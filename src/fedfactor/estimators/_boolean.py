@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor.core.checks import as_matrix, check_values, is_sparse
 from fedfactor.core.errors import DataError, PoorFitWarning, callers_level
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.estimators._base import FederatedTransformer
@@ -23,7 +22,6 @@ from fedfactor.kernels.boolean.home import column_counts
 from fedfactor.kernels.boolean.product import boolean_product
 from fedfactor.kernels.products import as_like
 from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
-from fedfactor.privacy.dp import refuse_repeats
 
 
 class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
@@ -112,17 +110,6 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
     def _encode(self, federation: Federation) -> Federation:
         return binarized(federation, self.binarize)
 
-    def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
-        """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
-        refuse_repeats(self.privacy, self.n_init, f"n_init={self.n_init}")
-        best = None
-        for start in range(self.n_init):
-            found = super()._run(algorithm, federation, engine, _restart(seed, start))
-            if best is None or float(found.measured.score.sse) < float(best.measured.score.sse):
-                best = found
-        assert best is not None
-        return best
-
     def _keep(self, result: Run, federation: Federation) -> None:
         super()._keep(result, federation)
         if result.owners_only is not None:  # exact counts are not covered by the promise of a private run
@@ -196,13 +183,6 @@ def above(X: Array, threshold: float) -> Array:
     X.data = (X.data > threshold).astype(X.dtype)
     X.eliminate_zeros()
     return X
-
-
-def _restart(seed: int, start: int) -> int:
-    """Return the seed of a restart: the first is the seed itself, so that one start is what it always was."""
-    if start == 0:
-        return seed
-    return int(np.random.SeedSequence([seed, start]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def boolean_rows(face: Any, U: Any) -> tuple[Array, Array]:

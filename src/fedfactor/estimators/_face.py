@@ -8,6 +8,7 @@ from dataclasses import MISSING, Field, replace
 from inspect import cleandoc
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from fedfactor.core.card import Storage, check_device
@@ -28,6 +29,7 @@ from fedfactor.core.settings import (
 from fedfactor.engines.base import Engine
 from fedfactor.engines.callbacks import watcher
 from fedfactor.engines.run import run
+from fedfactor.privacy.dp import refuse_repeats
 
 T = TypeVar("T", bound=type)
 
@@ -180,11 +182,34 @@ class BooleanRows:
 class Restarts:
     """How often a run is begun."""
 
-    n_init: int = setting(
-        "Starts; the one with the least summed error is kept. With ``dp(...)`` only one: a budget is that of one run.",
-        default=1,
+    n_init: int | None = setting(
+        "Starts; the one with the least summed error is kept. By default 1; for ``PooledNMF`` with ``n_private`` 6. "
+        "With ``dp(...)`` only one: a budget is that of one run.",
+        default=None,
         at_least=1,
     )
+    privacy: Any
+
+    def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
+        """Run from several starts; the summed error alone, which adds up over owners, says which one is kept."""
+        if self.n_init is not None:
+            refuse_repeats(self.privacy, self.n_init, f"n_init={self.n_init}")
+        found = [
+            super(Restarts, self)._run(each, federation, engine, restart_seed(seed, start))  # pyright: ignore[reportAttributeAccessIssue]
+            for start, each in enumerate(self._starts(algorithm))
+        ]
+        return min(found, key=lambda run: float(run.measured.score.sse))
+
+    def _starts(self, algorithm: Algorithm) -> list[Algorithm]:
+        """Return what is run, start by start."""
+        return [algorithm] * (self.n_init or 1)
+
+
+def restart_seed(seed: int, start: int) -> int:
+    """Return the seed of a restart: the first is the seed itself, so that one start is what it always was."""
+    if start == 0:
+        return seed
+    return int(np.random.SeedSequence([seed, start]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 @offers_settings

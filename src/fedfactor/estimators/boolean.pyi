@@ -19,11 +19,13 @@ class FELB(AsPrinted):
     beta: float
     scale_prox: bool
     prox: Literal["exact", "printed"]
-    step: Literal["safe", "elbmf"]
+    step: Literal["safe", "elbmf", "falling"]
     norm: Literal["frobenius", "spectral"]
     schedule: Literal["steps", "rounds"]
     server_prox: bool
     init: Literal["independent", "shared"]
+    start: Literal["fitted", "uniform"]
+    row_max: Literal["one", "free"]
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
@@ -38,16 +40,18 @@ class FELB(AsPrinted):
         beta: float = 0.01,
         scale_prox: bool = True,
         prox: Literal["exact", "printed"] = "exact",
-        step: Literal["safe", "elbmf"] = "safe",
+        step: Literal["safe", "elbmf", "falling"] = "safe",
         norm: Literal["frobenius", "spectral"] = "frobenius",
         schedule: Literal["steps", "rounds"] = "steps",
         server_prox: bool = True,
-        init: Literal["independent", "shared"] = "independent",
+        init: Literal["independent", "shared"] = "shared",
+        start: Literal["fitted", "uniform"] = "fitted",
+        row_max: Literal["one", "free"] = "one",
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,
         binarize: float | None = None,
-        n_init: int = 1,
+        n_init: int | None = None,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -70,11 +74,13 @@ class FALB(AsPrinted):
     beta: float
     scale_prox: bool
     prox: Literal["exact", "printed"]
-    step: Literal["safe", "elbmf"]
+    step: Literal["safe", "elbmf", "falling"]
     norm: Literal["frobenius", "spectral"]
     schedule: Literal["steps", "rounds"]
     server_prox: bool
     init: Literal["independent", "shared"]
+    start: Literal["fitted", "uniform"]
+    row_max: Literal["one", "free"]
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
@@ -91,16 +97,18 @@ class FALB(AsPrinted):
         beta: float = 0.01,
         scale_prox: bool = True,
         prox: Literal["exact", "printed"] = "exact",
-        step: Literal["safe", "elbmf"] = "safe",
+        step: Literal["safe", "elbmf", "falling"] = "safe",
         norm: Literal["frobenius", "spectral"] = "frobenius",
         schedule: Literal["steps", "rounds"] = "steps",
         server_prox: bool = True,
-        init: Literal["independent", "shared"] = "independent",
+        init: Literal["independent", "shared"] = "shared",
+        start: Literal["fitted", "uniform"] = "fitted",
+        row_max: Literal["one", "free"] = "one",
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,
         binarize: float | None = None,
-        n_init: int = 1,
+        n_init: int | None = None,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -165,7 +173,7 @@ class PooledBMF(BooleanTransformer):
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,
         binarize: float | None = None,
-        n_init: int = 1,
+        n_init: int | None = None,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -198,7 +206,7 @@ class BooleanVotes(BooleanTransformer):
         options: tuple[tuple[str, Any], ...] = (),
         time_limit: float | None = None,
         binarize: float | None = None,
-        n_init: int = 1,
+        n_init: int | None = None,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",

@@ -17,6 +17,7 @@ class DSANLS(GridFace):
     leak: Literal["warn", "refuse", "ignore"]
     iterations: int
     collect: bool
+    cap: float | None
     def __init__(
         self,
         n_components: int = 2,
@@ -31,6 +32,7 @@ class DSANLS(GridFace):
         leak: Literal["warn", "refuse", "ignore"] = "warn",
         iterations: int = 100,
         collect: bool = True,
+        cap: float | None = None,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",

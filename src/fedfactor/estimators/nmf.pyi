@@ -4,11 +4,12 @@ from typing import Any, Literal
 
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
+from fedfactor.estimators._face import Restarts
 
 class OwnComponents(FederatedTransformer):
     components_private_: Any
 
-class PooledNMF(OwnComponents):
+class PooledNMF(Restarts, OwnComponents):
     n_components: int
     local_steps: int
     server_steps: int
@@ -22,7 +23,7 @@ class PooledNMF(OwnComponents):
     n_private: int
     private_penalty: float
     weights: Literal["rows", "equal", "mean"] | Mapping[str, float]
-    ridge: float
+    ridge: float | Literal["auto"]
     def __init__(
         self,
         n_components: int = 2,
@@ -37,9 +38,10 @@ class PooledNMF(OwnComponents):
         alpha_V: float | Literal["same"] = "same",
         l1_ratio: float = 0.0,
         n_private: int = 0,
-        private_penalty: float = 0.1,
+        private_penalty: float = 0.01,
         weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows",
-        ridge: float = 0.003,
+        ridge: float | Literal["auto"] = "auto",
+        n_init: int | None = None,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -154,7 +156,7 @@ class FNMF(OwnComponents):
     scale_gamma: bool
     pull_from: int
     local_steps: int
-    local_solver: Literal["gradient", "hals"]
+    local_solver: Literal["gradient", "hals", "printed"]
     inertia: float
     align_every: int
     significance: float
@@ -176,7 +178,7 @@ class FNMF(OwnComponents):
         scale_gamma: bool = False,
         pull_from: int = 1,
         local_steps: int = 10,
-        local_solver: Literal["gradient", "hals"] = "gradient",
+        local_solver: Literal["gradient", "hals", "printed"] = "gradient",
         inertia: float = 0.0,
         align_every: int = 10,
         significance: float = 0.001,

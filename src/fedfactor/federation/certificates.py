@@ -29,7 +29,7 @@ def make_authority(folder: str | os.PathLike[str], name: str) -> Path:
     return folder / "ca.crt"
 
 
-def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str], days: int = SERVER_DAYS) -> Path:
+def make_server_certificate(folder: str | os.PathLike[str], hosts: Sequence[str], days: float = SERVER_DAYS) -> Path:
     """Make (or renew) ``server.key`` and ``server.pem``, signed by the folder's authority, for these hosts.
 
     The names of this machine to itself are always among them, because the server also speaks to itself.
@@ -58,6 +58,26 @@ def expires(certificate: str | os.PathLike[str]) -> datetime:
     return x509.load_pem_x509_certificate(Path(certificate).read_bytes()).not_valid_after_utc
 
 
+def now() -> datetime:
+    """Tell the time as certificates do."""
+    return datetime.now(UTC)
+
+
+def names_host(certificate: str | os.PathLike[str], host: str) -> bool:
+    """Tell whether a certificate is made out for a host, by name or by address."""
+    from cryptography import x509
+
+    made = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+    try:
+        names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    if isinstance(wanted := _alternative(host), x509.IPAddress):
+        return wanted.value in names.get_values_for_type(x509.IPAddress)
+    known = [name.lower() for name in names.get_values_for_type(x509.DNSName)]
+    return host.lower() in known or f"*.{host.lower().partition('.')[2]}" in known
+
+
 def _name(text: str) -> Any:
     from cryptography import x509
     from cryptography.x509.oid import NameOID
@@ -74,7 +94,7 @@ def _alternative(host: str) -> Any:
         return x509.DNSName(host)
 
 
-def _builder(subject: Any, issuer: Any, key: Any, days: int) -> Any:
+def _builder(subject: Any, issuer: Any, key: Any, days: float) -> Any:
     from cryptography import x509
 
     now = datetime.now(UTC)

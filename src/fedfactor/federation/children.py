@@ -7,12 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 from fedfactor.core.errors import FedfactorError, MissingExtraError
+from fedfactor.federation.logs import pump
 
 
 class ChildError(FedfactorError, RuntimeError):
@@ -42,14 +44,26 @@ def without_proxy() -> str:
 
 
 def start(command: Sequence[str], log: Path, extra: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a child whose words go to a log that only its owner may read."""
-    handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-    try:
-        return subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=handle, stderr=handle, env=quiet_environment(extra)
-        )
-    finally:
-        os.close(handle)
+    """Start a child whose words go to a log that only its owner may read, each line with its time."""
+    child = subprocess.Popen(
+        list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=quiet_environment(extra),
+    )  # fmt: skip
+    assert child.stdout is not None
+    carrier = threading.Thread(target=pump, args=(child.stdout, log), daemon=True)
+    carrier.start()
+    _carriers[child.pid] = carrier
+    return child
+
+
+_carriers: dict[int, threading.Thread] = {}
+"""Who carries the words of which child."""
+
+
+def heard(child: subprocess.Popen[bytes], patience: float = 2.0) -> None:
+    """Wait until the last words of a child that ended are in its log."""
+    if child.poll() is not None and child.pid in _carriers:
+        _carriers[child.pid].join(patience)
 
 
 def end(child: subprocess.Popen[bytes], patience: float = 10.0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,23 @@ NOTES = {
     "server": "Where the server listens, and the certificate that it must show.",
     "algorithm": "What is computed. Entries beside the name are the algorithm's settings.",
     "run": "payload: exact, or float16 (half the bytes, rounded). threads is part of the bits of the result.",
-    "policy": "minimum: parties that a round needs (0: all). dropouts: continue, or wait. Times are in seconds.",
+    "policy": (
+        "minimum: parties that a round needs (0: more than half). dropouts: continue, or wait (nobody may be missing; "
+        "always so with a secure sum).\n# Times are in seconds; absent: how long a round waits for who is known to be "
+        "gone."
+    ),
     "privacy": (
         "protect = none: the server sees each party's sums; secure-sum: only their total. minimum_rows: who has fewer "
         "may not take part (0: ten for each component, and at least 100).\n"
         "# With secure-sum, a column that fewer rows or parties fill is left out."
         "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
     ),
-    "limits": "How much every party answers, counted by itself: runs, rounds in all of them (0: any), last day.",
+    "limits": (
+        "How much every party answers, counted by itself: runs, rounds in all of them (0: any), first and last day.\n"
+        "# keep: days after which a party deletes what it sent and what it got (0: it does so by itself)."
+    ),
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
+    "units": "Where cells of a column usually lie: nine tenths of each party's own must, or that party is told.",
     "preprocess": "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].",
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",
 }
@@ -39,8 +48,10 @@ def dump(content: Mapping[str, Any]) -> str:
     """Write content as TOML."""
     lines = [HEAD]
     for section in DEFAULTS:
+        if section not in content:
+            continue
         lines += [f"# {NOTES[section]}", f"[{section}]"]
-        lines += [f"{key} = {_value(value)}" for key, value in content[section].items()]
+        lines += [f"{_key(key)} = {_value(value)}" for key, value in content[section].items()]
         lines.append("")
     lines.append(f"# {NOTES['parties']}")
     for name, party in content.get("parties", {}).items():
@@ -53,6 +64,10 @@ def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Terms:
     terms = Terms.of(content)
     write_atomic(path, dump(terms.content).encode(), mode=0o644)
     return Terms.read(Path(path))
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _value(name)
 
 
 def _value(value: Any) -> str:

@@ -6,11 +6,13 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,27 +22,25 @@ from fedfactor.core.checked import file_digest
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.data.content import Reading
+from fedfactor.engines.flower.supernode import CONNECTION
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.keys import identity_secret, line_of_private
+from fedfactor.federation.reach import Connection, Reached, explain, probe
 from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.vouching import registry, strangers
+from fedfactor.federation.watch import PartyWatch
+from fedfactor.federation.worth import KEPT_OUT, divide
 from fedfactor.privacy.primitives import Identity
 
 ROW_IDS = "rows.json"
 """What a party calls its rows; it stays in its folder."""
 
 ACTIVATION = "Failed to activate SuperNode"
-
-REFUSALS = {
-    "certificate": "the server's certificate is not the one that federation.toml names",
-    ACTIVATION: "the server does not know this key: it is not registered, or was removed",
-    "Invalid SuperNode authentication": "the server does not know this key: it is not registered, or was removed",
-}
 
 
 class Member:
@@ -70,6 +70,7 @@ class Member:
         self.name = names[0]
         self.folder = Path(folder) if folder is not None else Path(self.name)
         self.node: subprocess.Popen[bytes] | None = None
+        self._before = 0
 
     @property
     def log(self) -> Path:
@@ -106,6 +107,7 @@ class Member:
         replace_data: bool = False,
         confirmed: bool = False,
         reading: Reading | None = None,
+        keep_out: float = 0.0,
     ) -> ClientFolder:
         """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused.
 
@@ -119,6 +121,8 @@ class Member:
             Whether :attr:`words` were compared with the other parties, by another way than through the coordinator.
         reading : Reading, optional
             How the file is read.
+        keep_out : float
+            Share of the rows that take no part, to see afterwards on them whether joining was worth it.
         """
         unknown = [] if confirmed else self.unknown()
         if unknown:
@@ -130,6 +134,8 @@ class Member:
         signed, source = self.folder / "signed.json", file_digest(data) if Path(data).is_file() else ""
         if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
             source += f" {reading}"
+        if keep_out:
+            source += f" without {keep_out:g}"
         kept = self._signed()
         known = registry(self.terms) if confirmed or self.terms.guarded else (kept or {}).get("known")
         if kept is not None:
@@ -150,6 +156,12 @@ class Member:
                 return ClientFolder(self.folder)
         shard = prepare_rows(data, self.terms, self.name, reading)
         private_folder(self.folder)
+        shutil.rmtree(self.folder / KEPT_OUT, ignore_errors=True)
+        if keep_out:
+            shard, out = divide(shard, keep_out)
+            if shard.n_rows < self.terms.least_rows:
+                raise DataError(f"Only {shard.n_rows} rows would take part; {self.terms.least_rows} are needed.")
+            ClientFolder.make(self.folder / KEPT_OUT, self.terms.agreement(self.name), out)
         for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
             (self.folder / old).unlink(missing_ok=True)
         agreement = self.terms.agreement(self.name)
@@ -163,10 +175,26 @@ class Member:
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source, "known": known}).encode())
         return store
 
+    def reach(self) -> Reached:
+        """Look whether the server can be reached from here; nothing is found out where a proxy stands between."""
+        host, port = self.terms.address
+        if urllib.request.getproxies().get("https") and not urllib.request.proxy_bypass(host):
+            return Reached()
+        return probe(host, port, self.terms.content["server"]["certificate"])
+
     def join(
-        self, store: ClientFolder, *, poll: float = 0.5, stop: threading.Event | None = None, patience: float = 60.0
+        self,
+        store: ClientFolder,
+        *,
+        poll: float = 0.5,
+        stop: threading.Event | None = None,
+        patience: float = 60.0,
+        say: Callable[[str], Any] = lambda line: None,
     ) -> None:
-        """Serve messages until stopped; raises with a plain reason when the server turns this party away."""
+        """Serve messages until stopped; raises with a plain reason when the server turns this party away.
+
+        ``say`` is told what happens: connected or not and why, rounds, refusals, the end of a run.
+        """
         children.need_flower()
         try:
             from fedfactor.engines.flower.client_process import ClientProcess
@@ -175,6 +203,8 @@ class Member:
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
         stop, began = stop or threading.Event(), time.monotonic()
         with self._alone():
+            self._greet(say)
+            watch = PartyWatch(store, self.terms.content["server"]["address"])
             try:
                 while not stop.is_set():
                     port, secret = children.free_port(), secrets.token_hex(32).encode()
@@ -182,7 +212,8 @@ class Member:
                     self._await(port, time.monotonic() + 180.0)
                     node = self.node
                     assert node is not None
-                    if not ClientProcess(RemoteClient(store), f"127.0.0.1:{port}", secret).serve(_while(node, stop)):
+                    alive = _while(node, stop, watch, say)
+                    if not ClientProcess(RemoteClient(store), f"127.0.0.1:{port}", secret).serve(alive):
                         self.close()  # it waits for an answer that will not come: begin with a fresh one
                         continue
                     if stop.is_set():
@@ -193,6 +224,15 @@ class Member:
                     stop.wait(2.0)
             finally:
                 self.close()
+
+    def _greet(self, say: Callable[[str], Any]) -> None:
+        """Look before the first message: refuse a server that may be somebody else, and say what will go wrong."""
+        (self.folder / CONNECTION).unlink(missing_ok=True)
+        found = self.reach()
+        if found.foreign:
+            raise ChildError(f"The server turned out to be another one: {found.problem}; {found.remedy}.")
+        for warning in found.warnings():
+            say(f"Warning: {warning}.")
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -220,7 +260,7 @@ class Member:
             "--host", "127.0.0.1", "--port", str(port), "--isolation", "process",
             "--superexec-auth-secret-file", str(folder / "node.secret"),
         ]  # fmt: skip
-        self.log.unlink(missing_ok=True)
+        self._before = self.log.stat().st_size if self.log.exists() else 0
         home = private_folder(folder / "flower")
         extra = {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll), "FEDFACTOR_NODE_FILE": str(folder / "node")}
         self.node = children.start(command, self.log, extra)
@@ -242,12 +282,24 @@ class Member:
             time.sleep(0.2)
 
     def _said(self) -> str:
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
+        """Read what the present node said; what earlier ones did stands before it."""
+        if self.node is not None:
+            children.heard(self.node)
+        if not self.log.exists():
+            return ""
+        data = self.log.read_bytes()
+        return data[self._before if self._before <= len(data) else 0 :].decode(errors="replace")
 
     def _why(self) -> str:
-        for mark, meaning in REFUSALS.items():
-            if mark.lower() in self._said().lower():
-                return f"The server turned {self.name!r} away: {meaning}. Details are in {self.log}."
+        last = Connection.of(self.folder)
+        if ACTIVATION in self._said() and (last is None or last.error.startswith("HTTP")):
+            return (
+                "The server takes this party for present already: another fedfactor join with this key runs somewhere, "
+                f"or ended less than a minute ago. End that one, or try again. Details are in {self.log}."
+            )
+        if last is not None and not last.connected:
+            found = explain(last.error, self.terms.content["server"]["address"])
+            return f"The server turned {self.name!r} away: {found.problem}; {found.remedy}. Details are in {self.log}."
         return f"Flower's SuperNode ended. {self.log} says:\n{children.tail(self.log)}"
 
     def close(self) -> None:
@@ -257,8 +309,15 @@ class Member:
             self.node = None
 
 
-def _while(node: subprocess.Popen[bytes], stop: threading.Event) -> Callable[[], bool]:
-    return lambda: not stop.is_set() and node.poll() is None
+def _while(
+    node: subprocess.Popen[bytes], stop: threading.Event, watch: PartyWatch, say: Callable[[str], Any]
+) -> Callable[[], bool]:
+    def alive() -> bool:
+        for line in watch.news():
+            say(line)
+        return not stop.is_set() and node.poll() is None
+
+    return alive
 
 
 def stop_on_signals(stop: threading.Event) -> None:

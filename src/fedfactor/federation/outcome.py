@@ -1,9 +1,11 @@
-"""Look into a party's folder: where it stands, what it sent, and what it may take away."""
+"""Look into a folder: where its party or the coordinator stands, what was sent, and what may be taken away."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ from fedfactor.data.results import write_factors
 from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.federation.member import ROW_IDS
+from fedfactor.federation.reach import Connection, moment
+from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import Terms
+from fedfactor.federation.watch import ENDED, is_locked
 
 
 def folder_of(place: str | os.PathLike[str]) -> Path:
@@ -36,27 +41,95 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
     return folder
 
 
+def status_of(place: str | os.PathLike[str]) -> dict[str, Any]:
+    """Tell where a party or the coordinator stands."""
+    folder = folder_of(place)
+    if not is_server(folder):
+        return client_status(folder)
+    path = Path(place)
+    toml = path if path.is_file() else folder.parent / "federation.toml"
+    return server_status(Coordinator(toml, folder))
+
+
 def client_status(folder: Path) -> dict[str, Any]:
-    """Tell what one client has answered and sent so far."""
+    """Tell whether a party is connected, and what it has answered and sent: in all, and in its last run."""
     store = ClientFolder(folder)
     sent = store.sent()
-    mine = store.agreement
+    mine, signed = store.agreement, folder / "signed.json"
+    where = json.loads(signed.read_bytes())["terms"]["server"]["address"] if signed.exists() else "the server"
     last = sent[-1] if sent else None
     refused = [line for line in sent if line["kind"] == "refusal"]
     return {
         "party": mine.name,
         "terms": mine.terms,
+        "connection": _connection(folder, where),
         "state": "nothing was asked yet" if last is None else f"answered {last['kind']} {last['index']}",
         "last": None if last is None else last["time"],
+        "run": None if last is None else last["run"],
+        "rounds": len(_rounds(sent, last["run"])) if last else 0,
+        "runs": [f"{run} ({len(_rounds(sent, run))} rounds)" for run in dict.fromkeys(line["run"] for line in sent)],
         "letters": len(sent),
         "bytes_sent": sum(line["bytes"] for line in sent),
-        "rounds": len({(line["run"], line["index"]) for line in sent if line["kind"] == "step"}),
         "asked_again": sum(line["again"] for line in sent),
         "refused": len(refused),
         "last_refusal": refused[-1].get("reason", "") if refused else "",
         "left": store.left().removeprefix("Left").strip(),
-        "result": (folder / "result" / "factors.safetensors").exists(),
+        "results": list(store.results()),
     }
+
+
+def _rounds(sent: Sequence[Mapping[str, Any]], run: str) -> set[int]:
+    return {line["index"] for line in sent if line["kind"] == "step" and line["run"] == run}
+
+
+def _connection(folder: Path, where: str) -> str:
+    if not is_locked(folder / "join.lock"):
+        return "NOT connected: no fedfactor join runs here"
+    found = Connection.of(folder)
+    return f"NOT connected: {where} was not reached yet" if found is None else found.words(where)
+
+
+def server_status(place: Coordinator) -> dict[str, Any]:
+    """Order what the coordinator knows for people: whether it serves, who is connected, and where the run stands."""
+    raw, served, there = place.status(), place.served, place.presence()
+    about: dict[str, Any] = {
+        "served": f"yes, at {place.terms.content['server']['address']}" if served else "NO: start fedfactor serve",
+        "connected": [name for name, (online, _) in there.items() if online],
+        "not_connected": [
+            f"{name} ({f'last came {since[:19]} UTC' if since else 'never came'})"
+            for name, (online, since) in there.items() if not online
+        ],
+        "removed": place.removed(),
+    }  # fmt: skip
+    if "time" not in raw:
+        return {**about, "state": "no run was started yet"}
+    state, age = raw["state"], time.time() - raw["time"]
+    if state not in ENDED and not place.running:
+        how = "fedfactor start" if served else "fedfactor serve, then fedfactor start"
+        state = f"interrupted at {state}; go on with: {how}"
+    about |= {"state": state, "reason": raw.get("reason", ""), "as_of": f"{moment(raw['time'])} ({age:.0f} s ago)",
+              "round": f"{raw['round']} of {raw['rounds']}"}  # fmt: skip
+    if "metrics" not in raw:
+        return about
+    gone = set(place.removed())
+    away = sorted(set(raw["clients"]) - set(raw["participants"]) - gone) if raw["participants"] else []
+    owing = set(raw["clients"]) - set(raw.get("answered", raw.get("present", raw["clients"]))) - gone
+    return about | {
+        "took_part": raw["participants"], "away": away, "waiting_for": sorted(owing) if place.running else [],
+        "metrics": raw["metrics"], "seconds": round(raw.get("seconds", 0.0), 2),
+        "bytes_up": raw["bytes_up"], "bytes_down": raw["bytes_down"],
+        "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key}, "last_said": raw["reasons"],
+        "privacy": _privacy(place.folder),
+    }  # fmt: skip
+
+
+def _privacy(folder: Path) -> str:
+    """Say what protects uploads, and what was spent."""
+    agreement = Agreement.of((folder / "agreement.json").read_bytes())
+    whose = "only sums of all parties" if agreement.secure else "each party's sums"
+    if agreement.links:
+        return f"{agreement.protect}: the server sees {whose}, after {len(agreement.links)} links; see run.json"
+    return f"{agreement.protect}: the server sees {whose}; no noise, so epsilon is infinite"
 
 
 def is_server(folder: Path) -> bool:
@@ -64,11 +137,28 @@ def is_server(folder: Path) -> bool:
     return (folder / "server.json").exists()
 
 
-def write_result(folder: Path, out: str | os.PathLike[str]) -> Path:
-    """Write what this party may have, in the layout of ``fedfactor fit``."""
-    agreement = Agreement.of((folder / "agreement.json").read_bytes())
-    known_algorithm(agreement)  # bytes never cause an import, so the algorithm that wrote them must be known
-    return _server_result(folder, out) if is_server(folder) else _client_result(folder, agreement, out)
+def server_results(folder: Path) -> dict[str, Path]:
+    """Find the results of all runs at the server, the last one last."""
+    older = [path for path in (folder / "runs").glob("*") if (path / "run.json").exists()]
+    older.sort(key=lambda path: (path / "run.json").stat().st_mtime)
+    found = {path.name: path for path in older}
+    last = folder / "result"
+    return {**found, read_json(last / "run.json")["run"]: last} if (last / "run.json").exists() else found
+
+
+def write_result(folder: Path, out: str | os.PathLike[str], run: str = "") -> Path:
+    """Write what this party may have of its last run, or of the one named, in the layout of ``fedfactor fit``."""
+    serves = is_server(folder)
+    found = server_results(folder) if serves else ClientFolder(folder).results()
+    if not found:
+        why = "See fedfactor status" if serves else "The run has not ended, or this party was away at its end"
+        raise DataError(f"{folder} holds no result yet. {why}.")
+    if run and run not in found:
+        raise DataError(f"{folder} holds no result of run {run!r}. It holds: {', '.join(found)}.")
+    chosen = run or list(found)[-1]
+    before = list(found)[: list(found).index(chosen)]
+    make = _server_result if serves else _client_result
+    return make(folder, found[chosen], before, out)
 
 
 def known_algorithm(agreement: Agreement) -> type[Algorithm]:
@@ -84,30 +174,36 @@ def known_algorithm(agreement: Agreement) -> type[Algorithm]:
     return found
 
 
-def _client_result(folder: Path, agreement: Agreement, out: str | os.PathLike[str]) -> Path:
-    file = folder / "result" / "factors.safetensors"
-    if not file.exists():
-        raise DataError(f"{folder} holds no result yet: the run has not ended, or this party was away at its end.")
-    data = file.read_bytes()
-    kept = from_bytes(data)
+def _client_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
+    """Read a result with what was kept beside it: the party may have signed up for other terms since."""
+    beside = result if (result / "agreement.json").exists() else folder
+    agreement = Agreement.of((beside / "agreement.json").read_bytes())
+    known_algorithm(agreement)  # bytes never cause an import, so the algorithm that wrote them must be known
+    data = (result / "factors.safetensors").read_bytes()
+    kept, about = from_bytes(data), read_header(data, limit=1 << 30)[1]
     factors, score = kept["factors"], kept["score"]
     private = {name: array for name, array in leaves(factors) if name != "V"}
-    terms = Terms.of(json.loads((folder / "signed.json").read_bytes())["terms"])
+    terms = Terms.of(json.loads((beside / "signed.json").read_bytes())["terms"])
+    store = ClientFolder(folder)
+    sent = [line for line in store.sent() if line["run"] == about.get("run")]
     record = {
         "algorithm": agreement.algorithm.rpartition(":")[2],
         "settings": agreement.settings,
         "seed": agreement.seed,
-        "run": read_header(data, limit=1 << 30)[1].get("run"),
+        "run": about.get("run"),
+        "lineage": _lineage(about.get("run", ""), before, agreement.terms, agreement.meta.clients),
         "terms": agreement.terms,
         "party": agreement.name,
         "relative_error": score.relative_error,
-        **{key: value for key, value in client_status(folder).items() if key in ("bytes_sent", "rounds", "letters")},
+        "rounds": len(_rounds(sent, about.get("run", ""))),
+        "bytes_sent": sum(line["bytes"] for line in sent),
+        "letters": len(sent),
     }
     plan = terms.preprocess()
-    columns = folder / COLUMNS
+    columns = beside / COLUMNS
     weights = from_bytes(read_checked(columns)).get("weights") if plan.survey and columns.exists() else None
     record |= _preprocessed(plan, weights)
-    ids = read_json(folder / ROW_IDS) if (folder / ROW_IDS).exists() else None
+    ids = read_json(beside / ROW_IDS) if (beside / ROW_IDS).exists() else None
     name = agreement.name
     return write_factors(
         out, factors.V, features=terms.features, private={name: private}, run=record, row_ids={name: ids}
@@ -123,16 +219,20 @@ def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:
     }
 
 
-def _server_result(folder: Path, out: str | os.PathLike[str]) -> Path:
-    file = folder / "result" / "run.json"
-    if not file.exists():
-        raise DataError(f"{folder} holds no result yet. See fedfactor status.")
-    record = json.loads(file.read_bytes())
-    shared = dict(leaves(from_bytes((folder / "result" / "down.safetensors").read_bytes())["down"]))
+def _lineage(run: str, before: list[str], terms: str, parties: Sequence[str]) -> dict[str, Any]:
+    """Say which version of the model this is, what came before it, and on whose rows and terms it stands."""
+    return {"version": len(before) + 1, "run": run, "earlier": before, "terms": terms, "parties": list(parties)}
+
+
+def _server_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
+    record = read_json(result / "run.json")
+    known_algorithm(Agreement.of((folder / "agreement.json").read_bytes()))
+    record["lineage"] = _lineage(record["run"], before, record["terms"], record["finished"])
+    folder = result if (result / "features.json").exists() else folder
+    shared = dict(leaves(from_bytes((result / "down.safetensors").read_bytes())["down"]))
     if "V" not in shared:
         raise DataError(
-            f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read "
-            f"{folder / 'result'}."
+            f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read {result}."
         )
     features = read_json(folder / "features.json")
     if (folder / "preprocess.json").exists():

@@ -17,6 +17,7 @@ from fedfactor.data.io import load
 from fedfactor.data.scales import ScaleWarning, uneven
 from fedfactor.federation.features import arrange, names_of
 from fedfactor.federation.terms import Terms
+from fedfactor.federation.units import strange_columns
 
 
 def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading: Reading | None = None) -> Shard:
@@ -34,6 +35,12 @@ def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading:
         mask = there if mask is None else there & mask[:, _order(names_of(table), terms.features)]
     elif mask is not None and not isinstance(mask, str):
         mask = mask[:, _order(names_of(table), terms.features)]
+    strange = strange_columns(terms.content.get("units", {}), terms.features, X, mask)
+    if strange:
+        raise DataError(
+            f"{path} has other units than agreed, it seems: {'; '.join(strange[:5])}. Convert these columns, or agree "
+            "on other ranges ([units]). Nothing of this was sent."
+        )
     X = plan.apply(X)
     X = X.astype(terms.content["run"]["dtype"], copy=False)
     if mask is None and terms.meta().masked and not is_sparse(X):

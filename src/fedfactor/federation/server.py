@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -16,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.federation import children
+from fedfactor.core.files import private_folder, read_json, write_atomic
+from fedfactor.engines.remote.server import ABANDON
+from fedfactor.federation import certificates, children
 from fedfactor.federation.children import ChildError
+from fedfactor.federation.journal import Journal
 from fedfactor.federation.keys import public_pem
+from fedfactor.federation.reach import CERTIFY, SOON, explain
 from fedfactor.federation.terms import Terms, TermsError
+from fedfactor.federation.watch import ENDED, is_locked
 
 APP = {
     "pyproject.toml": """\
@@ -56,6 +61,20 @@ __all__ = ["client", "server"]
 }
 
 
+SERVING, PRESENCE, REMOVED = "serving.lock", "presence.json", "removed.json"
+"""Files in the server's folder: held while it is served; who is connected; who was removed without new terms."""
+
+BESIDE = ("features.json", "preprocess.json", "survey.safetensors")
+"""What is kept beside an earlier version's result, so that it can be read under terms that changed since."""
+
+STARTING = "starting"
+"""State of a run between its order and its first word."""
+
+
+class UnsureError(DataError):
+    """Something would be lost that the caller may not know of; said again with ``sure``, it is done."""
+
+
 class Coordinator:
     """The server's folder, and what is done with it.
 
@@ -72,6 +91,8 @@ class Coordinator:
         self.terms = Terms.read(file)
         self.folder = Path(folder) if folder is not None else self.file.resolve().parent / "server"
         self.child: subprocess.Popen[bytes] | None = None
+        self.journal = Journal(self.folder)
+        self._serving = -1
 
     @property
     def log(self) -> Path:
@@ -94,9 +115,7 @@ class Coordinator:
         write_atomic(self.folder / "agreement.json", self.terms.agreement().to_json())
         write_atomic(self.folder / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
         write_atomic(self.folder / "preprocess.json", json.dumps(self.terms.content["preprocess"]).encode(), mode=0o644)
-        keys = {name: public_pem(party["key"]).decode() for name, party in self.terms.content["parties"].items()}
-        about = {"policy": asdict(self.terms.policy()), "keys": keys}
-        write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())
+        self._admit()
         home = private_folder(self.folder / "flower")
         connection = (
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
@@ -104,9 +123,63 @@ class Coordinator:
         )
         write_atomic(home / "config.toml", connection.encode())
 
+    def _admit(self) -> None:
+        """Write down whose keys are let in: those in the file, without those who left the run that goes on."""
+        gone = self.removed()
+        parties = {name: party for name, party in self.terms.content["parties"].items() if name not in gone}
+        keys = {name: public_pem(party["key"]).decode() for name, party in parties.items()}
+        about = {"policy": asdict(self.terms.policy()), "keys": keys}
+        write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())
+
+    def removed(self) -> list[str]:
+        """Name those who were removed without a new agreement."""
+        file = self.folder / REMOVED
+        return json.loads(file.read_bytes()) if file.exists() else []
+
+    def remove(self, name: str) -> bool:
+        """Let the others go on without a party; False when that takes a new agreement, which the caller has to make.
+
+        Where the terms let a run continue without some, those who are left need not agree to anything new: the party's
+        key is shut out at once, also of a run that goes on, and nobody waits for it any more. A secure sum, and
+        ``dropouts = "wait"``, are made with everybody.
+        """
+        policy, left = self.terms.policy(), set(self.terms.names) - {*self.removed(), name}
+        if policy.dropouts == "wait" or len(left) < policy.minimum:
+            return False
+        write_atomic(self.folder / REMOVED, json.dumps(sorted({*self.removed(), name})).encode())
+        if (self.folder / "server.json").exists():
+            self._admit()
+        self.journal.write("removed", party=name, how="the run goes on under the same terms")
+        return True
+
+    def certificate_words(self) -> str:
+        """Check the server's certificate against the clock and its own address; return a warning, or nothing."""
+        file, host = self.folder / "server.pem", self.terms.address[0]
+        days = (certificates.expires(file) - certificates.now()).total_seconds() / 86400
+        if days < 0:
+            raise ChildError(f"The server's certificate ended {-days:.0f} days ago: no party would speak to it. Renew "
+                             f"it: {CERTIFY}.")  # fmt: skip
+        for name in (host, "127.0.0.1"):
+            if not certificates.names_host(file, name):
+                raise ChildError(
+                    f"The server's certificate is not made out for {name}, "
+                    f"{'where parties look for it' if name == host else 'where the server speaks to itself'}. "
+                    f"Renew it: {CERTIFY}; or, with certificates of your own, have both names put in."
+                )
+        return f"the server's certificate ends in {days:.0f} days. Before that: {CERTIFY}" if days < SOON else ""
+
+    def certificate_warning(self) -> str:
+        """Say what is, or will be, wrong with the certificate; nothing when all is well."""
+        try:
+            return self.certificate_words()
+        except ChildError as error:
+            return str(error).rstrip(".")
+
     def serve(self, patience: float = 120.0) -> None:
         """Start the SuperLink and register every party's key; returns when it is ready."""
         self.prepare()
+        self.certificate_words()
+        self._alone()
         host = self.terms.address[0]
         bind = host if host in ("127.0.0.1", "localhost", "::1") else "0.0.0.0"
         folder = self.folder.resolve()
@@ -121,16 +194,67 @@ class Coordinator:
         try:
             self._await(time.monotonic() + patience)
             self._register()
+            self.journal.write("served", terms=self.terms.fingerprint, parties=list(self.terms.names))
         except BaseException:
             self.close()
             raise
+
+    def _alone(self) -> None:
+        """Hold the folder while it is served: whoever looks can tell, and a second one is refused."""
+        if self._serving >= 0:  # of a SuperLink that died
+            os.close(self._serving)
+            self._serving = -1
+        handle = os.open(self.folder / SERVING, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise DataError(f"{self.folder} is served already. End that fedfactor serve first.") from None
+        os.utime(handle)
+        self._serving = handle
+
+    @property
+    def served(self) -> bool:
+        """Whether a ``fedfactor serve`` runs in this folder."""
+        return is_locked(self.folder / SERVING)
+
+    @property
+    def running(self) -> bool:
+        """Whether a run goes on: its process holds the folder, or was started a moment ago."""
+        if not self.served:
+            return False
+        status, began = self.status(), (self.folder / SERVING).stat().st_mtime
+        if status.get("time", 0.0) < began or status["state"] in ENDED:
+            return False
+        if status["state"] == STARTING:
+            return time.time() - status["time"] < 300.0
+        return is_locked(self.folder / "lock")
+
+    def presence(self) -> dict[str, tuple[bool, str]]:
+        """Tell who is connected, and since when, as the server last saw it."""
+        file = self.folder / PRESENCE
+        if not self.served or not file.exists():
+            return {}
+        return {name: (bool(there), str(since)) for name, (there, since) in json.loads(file.read_bytes()).items()}
+
+    def look(self) -> None:
+        """Ask the SuperLink who is connected, and write it down for whoever wants to know."""
+        from fedfactor.engines.flower.control import connected
+
+        try:
+            found = connected(f"127.0.0.1:{self.port}", self.terms.content["server"]["certificate"].encode())
+        except Exception:  # busy, or on its way down: the next look will tell
+            return
+        nodes = {n: found.get(public_pem(p["key"]).strip()) for n, p in self.terms.content["parties"].items()}
+        seen = {name: node or (False, "") for name, node in nodes.items() if name not in self.removed()}
+        write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 
     def _environment(self) -> dict[str, str]:
         folder = str(self.folder.resolve())
         return {
             "FEDFACTOR_SERVER": folder,
             "FLWR_HOME": str(Path(folder) / "flower"),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "2",
         }
 
     def _await(self, end: float) -> None:
@@ -144,22 +268,27 @@ class Coordinator:
                     return
             except urllib.error.HTTPError:
                 return
-            except ssl.SSLError as error:
-                raise ChildError(f"The server's certificate does not stand up to its authority: {error}.") from None
             except OSError as error:
-                if isinstance(getattr(error, "reason", None), ssl.SSLError):
-                    raise ChildError(f"The server's certificate does not stand up to its authority: {error}.") from None
+                if isinstance(error, ssl.SSLError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+                    found = explain(error, f"127.0.0.1:{self.port}")
+                    raise ChildError(f"{found.problem[0].upper()}{found.problem[1:]}. Renew it: {CERTIFY}.") from None
             if time.monotonic() > end:
                 raise ChildError(f"Flower's SuperLink did not answer on port {self.port}. See {self.log}.")
             time.sleep(0.3)
 
     def _register(self) -> None:
-        from fedfactor.engines.flower.control import register_keys
+        from fedfactor.engines.flower.control import KeyTakenError, register_keys
 
         keys = [public_pem(party["key"]) for party in self.terms.content["parties"].values()]
         authority = self.terms.content["server"]["certificate"].encode()
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
-        register_keys(f"127.0.0.1:{self.port}", authority, keys)
+        try:
+            register_keys(f"127.0.0.1:{self.port}", authority, keys)
+        except KeyTakenError as error:
+            raise ChildError(
+                f"Flower's database does not take a key back ({error}). Delete {self.folder / 'superlink.db'}, and the "
+                "files beside it that begin alike, and serve again: parties are registered anew, and no run is lost."
+            ) from None
 
     def _flwr(self, *words: str) -> subprocess.CompletedProcess[str]:
         flwr = Path(sys.executable).parent / "flwr"
@@ -168,33 +297,90 @@ class Coordinator:
             timeout=180, check=False,
         )  # fmt: skip
 
-    def start(self, *, again: bool = False) -> None:
-        """Start a run, or let an interrupted one go on."""
-        finished = (self.folder / "result" / "run.json").exists()
-        if finished and not again and not self._unfinished():
-            raise DataError(f"{self.folder / 'result'} holds a finished run. Start another one with --again.")
-        if again:
-            self.forget()
+    def start(self, *, again: bool = False, sure: bool = False) -> None:
+        """Start a run, or let an interrupted one go on.
+
+        Parameters
+        ----------
+        again : bool
+            Forget the last run and start another.
+        sure : bool
+            Also one that goes on, or that was interrupted and could go on.
+        """
         kept = self.folder / "agreement.json"
-        if not kept.exists():
+        if not kept.exists() or not (self.served or self.child is not None):
             raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
         if json.loads(kept.read_bytes())["terms"] != self.terms.fingerprint:
             raise TermsError(f"{self.file} changed since the server was started. Start fedfactor serve again.")
-        (self.folder / "stop").unlink(missing_ok=True)
-        (self.folder / "status.json").unlink(missing_ok=True)
+        finished = (self.folder / "result" / "run.json").exists() and not self._unfinished()
+        if self.running:
+            state = self.status()
+            where = f"A run goes on (round {state.get('round', 0)} of {state.get('rounds', '?')})"
+            if not again:
+                raise DataError(f"{where}. See fedfactor status; end it with fedfactor stop, or start --again.")
+            if not sure:
+                raise UnsureError(f"{where}; --again ends it and forgets what it reached.")
+            self._abandon()
+        elif finished and not again:
+            raise DataError(f"{self.folder / 'result'} holds a finished run. Start another one with --again.")
+        elif again and not finished and not sure and (self.folder / "checkpoint" / "run.safetensors").exists():
+            reached = self.status().get("round", "?")
+            raise UnsureError(f"A run was interrupted after round {reached}; --again forgets what it reached, and "
+                              "fedfactor start without it goes on.")  # fmt: skip
+        if again:
+            self.forget()
+        elif self._of_other_terms():
+            raise DataError("The interrupted run was made under other terms, and cannot go on under these. Start a new "
+                            "one with --again.")  # fmt: skip
+        for name in ("stop", ABANDON):
+            (self.folder / name).unlink(missing_ok=True)
+        about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
+        rounds = self.terms.content["run"]["rounds"]
+        write_atomic(self.folder / "status.json", json.dumps({**about, "round": 0, "rounds": rounds}).encode())
         app = private_folder(self.folder / "app")
         for name, text in APP.items():
             write_atomic(app / name, text.encode())
         done = self._flwr("run", str(app.resolve()), "here")
         if done.returncode != 0:
+            (self.folder / "status.json").unlink(missing_ok=True)
             raise ChildError(f"The run was not taken: {(done.stdout + done.stderr).strip()[-800:]}")
+        self.journal.write("started", terms=self.terms.fingerprint, again=again)
+
+    def _abandon(self, patience: float = 60.0) -> None:
+        """End the run that goes on, at once, and wait until its process has let go of the folder."""
+        write_atomic(self.folder / ABANDON, b"")
+        end = time.monotonic() + patience
+        while is_locked(self.folder / "lock") or self.status()["state"] == STARTING:
+            if time.monotonic() > end:
+                raise ChildError(f"The run did not end in {patience:g} s. End fedfactor serve, and begin it anew.")
+            time.sleep(0.2)
+        self.journal.write("abandoned", round=self.status().get("round", 0))
+
+    def _of_other_terms(self) -> bool:
+        """Tell whether what was kept of a run belongs to other terms than these."""
+        from fedfactor.core.wire import read_header
+
+        file = self.folder / "checkpoint" / "run.safetensors"
+        if not file.exists():
+            return False
+        about = json.loads(read_header(file.read_bytes(), limit=1 << 30)[1].get("about", "{}"))
+        kept = about.get("fingerprint", {}).get("terms", self.terms.fingerprint)
+        return kept != self.terms.fingerprint
 
     def _unfinished(self) -> bool:
         record: dict[str, Any] = json.loads((self.folder / "result" / "run.json").read_bytes())
         return set(record["finished"]) != set(record["clients"])
 
     def forget(self) -> None:
-        """Drop the last run; its result must have been fetched."""
+        """Begin anew; what a finished run left is kept as an earlier version, by the name of the run."""
+        result = self.folder / "result"
+        if (result / "run.json").exists():
+            kept = private_folder(self.folder / "runs") / read_json(result / "run.json")["run"]
+            for name in BESIDE:
+                if (self.folder / name).exists():
+                    write_atomic(result / name, (self.folder / name).read_bytes())
+            shutil.rmtree(kept, ignore_errors=True)
+            result.rename(kept)
         for name in ("checkpoint", "result"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for name in ("run", "survey.safetensors", "status.json"):
@@ -205,9 +391,10 @@ class Coordinator:
         if not (self.folder / "agreement.json").exists():
             raise DataError(f"Nothing is served from {self.folder}, so there is no run to stop.")
         state = self.status().get("state")
-        if state in ("finished", "paused", "failed"):
+        if state in ENDED:
             raise DataError(f"No round goes on that could be the last one: the run is {state}.")
         write_atomic(self.folder / "stop", b"")
+        self.journal.write("stopped")
 
     def status(self) -> dict[str, Any]:
         """Read where the run stands."""
@@ -225,7 +412,7 @@ class Coordinator:
         end = time.monotonic() + patience
         while time.monotonic() < end:
             status = self.status()
-            if status.get("state") in ("finished", "paused", "failed"):
+            if status.get("state") in ENDED:
                 return status
             self.check()
             time.sleep(0.3)
@@ -241,3 +428,6 @@ class Coordinator:
         if self.child is not None:
             children.end(self.child)
             self.child = None
+        if self._serving >= 0:
+            os.close(self._serving)
+            self._serving = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import secrets
 import shutil
@@ -15,11 +16,13 @@ import numpy as np
 
 from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.files import private_folder, read_json, write_atomic
 from fedfactor.core.text import printable
-from fedfactor.federation import certificates, document, keys, vouching
+from fedfactor.federation import certificates, document, keys, units, vouching
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.fingerprint import key_words, terms_words
+from fedfactor.federation.journal import Journal
+from fedfactor.federation.server import REMOVED
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
 from fedfactor.privacy.links import link_of
@@ -63,7 +66,24 @@ def found(
         write_atomic(server / "server.key", own[2].read_bytes(), mode=0o600)
     content["server"]["certificate"] = authority.read_text()
     document.save(file, content)
+    Journal(server).write("founded", address=address)
     return file
+
+
+def named_keys(given: Sequence[str]) -> list[tuple[str, Path]]:
+    """Tell whose key is in which file: a name and its file, or files that are called ``NAME.key.pub``.
+
+    Examples
+    --------
+    >>> [(name, str(path)) for name, path in named_keys(["north.key.pub", "south.key.pub"])]
+    [('north', 'north.key.pub'), ('south', 'south.key.pub')]
+    """
+    if len(given) == 2 and not given[0].endswith(".pub"):
+        return [(given[0], Path(given[1]))]
+    odd = [word for word in given if not word.endswith(".key.pub")]
+    if odd:
+        raise DataError(f"{odd[0]!r} is not called NAME.key.pub. Add that party alone: its name, then its file.")
+    return [(Path(word).name.removesuffix(".key.pub"), Path(word)) for word in given]
 
 
 def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Terms:
@@ -80,6 +100,27 @@ def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Ter
         known = {other: party for other, party in content["parties"].items() if other != name}
         if len(vouching.vouchers(terms, name, known)) < len(vouched):
             raise DataError(f"Not all of what vouches for {name!r} is signed, for this name and key, by a party here.")
+    terms = document.save(file, content)
+    server = file.resolve().parent / "server"
+    if server.is_dir():
+        Journal(server).write("added", party=name, key=words_of_key(terms, name))
+        if name in (gone := read_json(server / REMOVED) if (server / REMOVED).exists() else []):
+            write_atomic(server / REMOVED, json.dumps([other for other in gone if other != name]).encode())
+    return terms
+
+
+def dismiss(file: Path, name: str) -> Terms:
+    """Write a party out of the file, which makes it another agreement."""
+    content = copy.deepcopy(dict(Terms.read(file).content))
+    del content["parties"][name]
+    content["policy"]["minimum"] = min(content["policy"]["minimum"], len(content["parties"]))
+    return document.save(file, content)
+
+
+def declare_units(file: Path, table: Path) -> Terms:
+    """Write the declared ranges of columns into the file."""
+    content = copy.deepcopy(dict(Terms.read(file).content))
+    content["units"] = units.read_units(table)
     return document.save(file, content)
 
 
@@ -112,7 +153,7 @@ def words(terms: Terms) -> str:
     """Say what a party agrees to: all that decides what is computed of its rows, and what leaves it."""
     c = terms.content
     policy, privacy = terms.policy(), c["privacy"]
-    runs, rounds, until = terms.limits
+    runs, rounds, until, since = terms.limits
     steps = ", ".join(c["preprocess"]["steps"]) or "none"
     error = "; your error at the end" if privacy["report_error"] else ""
     after = " after " + " and ".join(repr(link_of(entry)) for entry in terms.links) if terms.links else ""
@@ -122,7 +163,8 @@ def words(terms: Terms) -> str:
     run = f"{c['run']['rounds']} rounds, {c['run']['payload']}, {c['run']['dtype']}"
     below = " (below the usual rule, as agreed)" if privacy["allow"] else ""
     most = f" and {rounds} rounds in all of them" if rounds else ""
-    last = f", until {until}" if until else ""
+    last = (f", from {since}" if since else "") + (f", until {until}" if until else "")
+    last += f"; what was sent and got is deleted after {terms.keep} days" if terms.keep else ""
     lines = [
         f"Federation   {c['federation']['name']}: {c['federation']['purpose'] or 'no purpose given'}",
         f"Contact      {c['federation']['contact'] or 'none given'}",
@@ -130,16 +172,29 @@ def words(terms: Terms) -> str:
         f"Parties      {', '.join(terms.names) or 'none yet'}",
         f"Computes     {c['algorithm']['name']} ({settings}), {run}, seed {c['run']['seed']}",
         f"Columns      {len(terms.features)} ({_columns(c['features'])}), fingerprint {c['features']['sha256'][:16]}",
+        f"             {_names(terms.features)}",
+        *(
+            f"Units        {units.words(c[part])}; compared here, nothing of it is sent"
+            for part in ("units",)
+            if part in c
+        ),
         f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
         *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
         *_rare(terms),
         f"Refused      who has fewer than {terms.least_rows} rows{below}",
-        f"Limits       you answer at most {runs} runs{most}{last}, and count them yourself",
+        f"Limits       you answer at most {runs} runs{most} of this algorithm with these settings, and count them "
+        f"yourself{last}",
         f"Drop-outs    {policy.dropouts}; a round needs {policy.minimum} and waits {policy.deadline:g} s",
         f"Fingerprint  {terms.fingerprint}",
         f"In words     {terms_words(terms.fingerprint)}",
     ]
     return "\n".join(map(printable, lines))
+
+
+def _names(features: Sequence[str]) -> str:
+    """List columns by name; all of them are in the file."""
+    shown = ", ".join(features[:30])
+    return f"{shown}, and {len(features) - 30} more, see [features]" if len(features) > 30 else shown
 
 
 def _columns(features: Any) -> str:
@@ -155,6 +210,11 @@ def _rare(terms: Terms) -> list[str]:
         said = f"only a column of fewer than {parties} parties" if parties > 1 else "NO COLUMN"
         return [f"Rare columns {said} is left out: where one row fills a column, the sum shows that row's part"]
     return [f"Rare columns those that fewer than {rows} rows, or {parties} parties, fill are left out of the sums"]
+
+
+def words_of_key(terms: Terms, name: str) -> str:
+    """Say a party's name and keys in words."""
+    return key_words(name, terms.content["parties"][name])
 
 
 def keys_in_words(terms: Terms) -> str:

@@ -22,6 +22,7 @@ from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
 from fedfactor.engines.remote.secure_sum import LEAST, uploads
+from fedfactor.federation.units import check_entries
 from fedfactor.privacy.minimums import Minimums
 
 FORMAT = 1
@@ -31,7 +32,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "server": {"address": "127.0.0.1:8000", "certificate": ""},
     "algorithm": {"name": "PooledNMF", "n_components": 5},
     "run": {"rounds": 20, "seed": 0, "payload": "exact", "dtype": "float64", "threads": 1},
-    "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60},
+    "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60, "absent": 60},
     "privacy": {
         "protect": "none",
         "minimum_rows": 0,
@@ -41,11 +42,18 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "report_error": True,
         "links": [],
     },
-    "limits": {"runs": 10, "rounds": 0, "until": ""},
+    "limits": {"runs": 10, "rounds": 0, "until": "", "since": "", "keep": 0},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
+    "units": {},
     "preprocess": {"missing_values": "none", "steps": []},
 }
 
+FREE = ("algorithm", "units")
+"""Sections whose entries are not known beforehand."""
+
+
+LATER = (("policy", "absent"), ("privacy", "links"), ("limits", "since"), ("limits", "keep"))
+"""Entries that came later: left out while they say what is usual, so that older terms keep their fingerprint."""
 
 _VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
 
@@ -102,12 +110,15 @@ class Terms:
         content: dict[str, Any] = {}
         for section, known in DEFAULTS.items():
             given = dict(raw.get(section, {}))
-            if section != "algorithm" and set(given) - set(known):
+            if section not in FREE and set(given) - set(known):
                 strange = sorted(set(given) - set(known))[0]
                 raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
             content[section] = {**known, **given}
-        if not content["privacy"]["links"]:  # so that terms without links keep the fingerprint they always had
-            del content["privacy"]["links"]
+        for section, entry in LATER:
+            if content[section][entry] == DEFAULTS[section][entry]:
+                del content[section][entry]
+        if not content["units"]:
+            del content["units"]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -137,6 +148,8 @@ class Terms:
             raise TermsError("[features] sha256 is not that of the names. Somebody changed one and not the other.")
         if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
             raise TermsError("[features] names must be different texts.")
+        if wrong := check_entries(c.get("units", {}), names):
+            raise TermsError(wrong + ".")
         self._check_numbers()
         self._check_parties()
         _ = self.links
@@ -148,12 +161,12 @@ class Terms:
         run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
         if type(run["seed"]) is not int or not 0 <= run["seed"] < 1 << 63:
             raise TermsError(f"[run] seed = {run['seed']!r} must be a whole number from 0 to 2**63 - 1.")
-        for entry in ("deadline", "gather", "resend"):
+        for entry in ("deadline", "gather", "resend", *(("absent",) if "absent" in policy else ())):
             if type(policy[entry]) not in (int, float) or not 0 < policy[entry] < 1e9:
                 raise TermsError(f"[policy] {entry} = {policy[entry]!r} must be a number of seconds above 0.")
         most = len(self.names)
         if type(policy["minimum"]) is not int or policy["minimum"] < 0 or (most and policy["minimum"] > most):
-            raise TermsError(f"[policy] minimum = {policy['minimum']!r} must lie between 0 (all) and {most} parties.")
+            raise TermsError(f"[policy] minimum = {policy['minimum']!r} must lie between 0 and {most} parties.")
         for entry in ("minimum_rows", "column_rows", "column_parties"):
             if type(privacy[entry]) is not int or privacy[entry] < 0:
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be a whole number of at least 0.")
@@ -165,13 +178,16 @@ class Terms:
 
     def _check_limits(self) -> None:
         limits = self.content["limits"]
-        for entry, least in (("runs", 1), ("rounds", 0)):
-            if type(limits[entry]) is not int or limits[entry] < least:
-                raise TermsError(f"[limits] {entry} = {limits[entry]!r} must be a whole number of at least {least}.")
-        try:
-            _ = limits["until"] == "" or date.fromisoformat(limits["until"])
-        except (TypeError, ValueError):
-            raise TermsError(f"[limits] until = {limits['until']!r} must be a day such as '2030-12-31'.") from None
+        for entry, least in (("runs", 1), ("rounds", 0), ("keep", 0)):
+            value = limits.get(entry, 0)
+            if type(value) is not int or value < least:
+                raise TermsError(f"[limits] {entry} = {value!r} must be a whole number of at least {least}.")
+        for entry in ("since", "until"):
+            value = limits.get(entry, "")
+            try:
+                _ = value == "" or date.fromisoformat(value)
+            except (TypeError, ValueError):
+                raise TermsError(f"[limits] {entry} = {value!r} must be a day such as '2030-12-31'.") from None
 
     def _check_parties(self) -> None:
         for name, party in self.content["parties"].items():
@@ -249,9 +265,10 @@ class Terms:
         return self.content["features"]["how"] == "union" and self.content["features"]["absent"] == "missing"
 
     def policy(self) -> WaitingRules:
-        """Who must take part; everybody, unless a smaller number was agreed."""
+        """Who must take part; where no number was agreed, more than half, or everybody where nobody may be missing."""
         given = dict(self.content["policy"])
-        given["minimum"] = given["minimum"] or len(self.names)
+        most = len(self.names)
+        given["minimum"] = given["minimum"] or (most // 2 + 1 if given["dropouts"] == "continue" else most)
         if self.secure:  # two sums of different cohorts would show what the one who left had sent
             given |= {"minimum": len(self.names), "dropouts": "wait"}
         return WaitingRules(**given)
@@ -273,10 +290,15 @@ class Terms:
         return max(int(self.content["privacy"]["minimum_rows"]) or Minimums().rows_for(k), k + 1)
 
     @property
-    def limits(self) -> tuple[int, int, str]:
-        """Runs, rounds in all of them (0: as many as each run has), and the last day."""
+    def limits(self) -> tuple[int, int, str, str]:
+        """Runs, rounds in all of them (0: as many as each run has), the last day and the first."""
         limits = self.content["limits"]
-        return limits["runs"], limits["rounds"], limits["until"]
+        return limits["runs"], limits["rounds"], limits["until"], limits.get("since", "")
+
+    @property
+    def keep(self) -> int:
+        """Days that a party keeps what it sent and what it got; 0: until it forgets by itself."""
+        return self.content["limits"].get("keep", 0)
 
     @property
     def links(self) -> tuple[dict[str, Any], ...]:

@@ -39,7 +39,7 @@ _PLANS = {
     "gather": ("iidRnnW", "contract"),
     "transpose": ("RW", "contract"),
     "scatter": ("iidRnnW", "contract"),
-    "solve_rows_stored": ("iidRRnnnssRsW", "fast"),
+    "solve_rows_stored": ("iidRRnnnssRdW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
     **loops_boolean.PLANS,
     **loops_search.PLANS,

@@ -285,7 +285,7 @@ def fit_rows(
     array([[2.]])
     """
     if mask is None:
-        l1, l2, _ = Penalty() if penalty is None else penalty
+        l1, l2, *_ = Penalty() if penalty is None else penalty
         return one_pass(X, V, U, sweeps=sweeps, tol=tol, l1=l1, l2=l2, sums=False).U
     return solve_rows_masked(U, X, mask, V, sweeps=sweeps, tol=tol, penalty=penalty)
 

@@ -33,6 +33,8 @@ class PaperNoise(Transform):
         The Δ that is assumed; no paper proves one.
     clip : tuple of float, optional
         Range to which noisy entries are cut at the client.
+    theta : float, optional
+        Largest norm of the upload before the noise, as FELB's paper clips at θ.
 
     Notes
     -----
@@ -45,6 +47,7 @@ class PaperNoise(Transform):
     delta: float = 0.05
     sensitivity: float = 1.0
     clip: tuple[float, float] | None = None
+    theta: float | None = None
     place: ClassVar[int] = 2
     noisy: ClassVar[bool] = True
     equal_weights: ClassVar[bool] = True
@@ -86,6 +89,8 @@ class PaperNoise(Transform):
         uniforms = uniforms.reshape(values.shape)
         if self.mechanism == "xor":
             return np.where(uniforms < self.scale, 1 - values, values)
+        if self.theta is not None:
+            values = values * min(1.0, self.theta / max(float(np.linalg.norm(values)), 1e-300))
         if self.mechanism == "gaussian":
             noisy = values + self.scale * ndtri(uniforms)
         else:

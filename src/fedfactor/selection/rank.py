@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms import PooledBMF, PooledNMF
 from fedfactor.core.card import check_device
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
+from fedfactor.data.scales import even_columns
 from fedfactor.engines.run import run
 from fedfactor.privacy.dp import refuse_repeats
 from fedfactor.selection.holdout import hold_out_all
@@ -39,6 +40,10 @@ class RankSelection:
         The rank of the least mean error; the smallest whose mean error is within one standard error of it, taken over
         the differences of each repeat, which share their cells.
     seed : int
+    scaled : bool
+        Whether columns were divided by their root mean square for the search; a fit should do the same.
+    searched_with : str
+        The algorithm that was run.
     """
 
     ranks: tuple[int, ...]
@@ -47,6 +52,8 @@ class RankSelection:
     best: int
     recommended: int
     seed: int
+    scaled: bool = False
+    searched_with: str = ""
 
     @property
     def curve(self) -> np.ndarray:
@@ -89,6 +96,8 @@ class RankSelection:
             "best": self.best,
             "recommended": self.recommended,
             "at_edge": self.at_edge or None,
+            "scaled": self.scaled,
+            "searched_with": self.searched_with,
             "seed": self.seed,
         }
 
@@ -120,7 +129,8 @@ def select_rank(
         Candidates.
     algorithm : Algorithm, optional
         Whose ``n_components`` is to be chosen; it must handle missing cells. By default ``PooledNMF``; for zeros and
-        ones ``PooledBMF``, whose errors are then square roots of wrong cells over ones.
+        ones ``PooledBMF``, whose errors are then square roots of wrong cells over ones. For ``FELB``, ``FALB`` and
+        ``BooleanVotes``, which need complete rows, ``PooledBMF`` searches: its components are of the same kind.
     share : float, default=0.1
         Share of the cells that is hidden.
     repeats : int, default=3
@@ -143,6 +153,10 @@ def select_rank(
 
     Notes
     -----
+    Named columns whose scales differ by a hundred or more are divided by their root mean square over all owners first,
+    which takes their sums; else the largest columns alone would decide. Not with another loss than the squared one, and
+    not with `privacy`, whose promise does not cover these sums.
+
     ``repeats`` × ``len(ranks)`` runs with missing cells. Cells, not rows, are hidden: a hidden row would have to be
     fitted on all its cells before it could be judged, and then any larger rank looks better.
 
@@ -161,12 +175,17 @@ def select_rank(
     (2, (2, 3))
     """
     algorithm = PooledNMF(1) if algorithm is None else algorithm
+    if isinstance(algorithm, Algorithm) and algorithm.domain == "binary" and not algorithm.handles_missing:
+        algorithm = PooledBMF(1)  # unions of the same kind of components, and it can do without the hidden cells
     candidates = _check(algorithm, ranks, share, repeats)
     check_device(device)
     refuse_repeats(privacy, repeats * len(candidates), f"A search over {len(candidates)} ranks with repeats={repeats}")
     federation = federation if isinstance(federation, Federation) else Federation(federation)
     meta = federation.prepare(algorithm.domain)
     _with_rank(algorithm, candidates[-1]).check(meta)  # now, not after the runs of the smaller ones
+    squares = algorithm.domain == "nonnegative" and getattr(algorithm, "loss", 2) in (2, "frobenius")
+    even = even_columns(federation) if squares and privacy is None else None
+    federation = federation if even is None else even
     seed = secrets.randbits(63) if seed is None else int(seed)
     errors, fitted = np.zeros((2, repeats, len(candidates)))
     for repeat in range(repeats):
@@ -179,7 +198,16 @@ def select_rank(
             if progress is not None:
                 progress(repeat * len(candidates) + place + 1, repeats * len(candidates), errors[repeat, place])
     best, recommended = recommend(errors)
-    return RankSelection(candidates, errors, fitted, candidates[best], candidates[recommended], seed)
+    return RankSelection(
+        candidates,
+        errors,
+        fitted,
+        candidates[best],
+        candidates[recommended],
+        seed,
+        even is not None,
+        type(algorithm).__name__,
+    )
 
 
 def recommend(errors: np.ndarray) -> tuple[int, int]:

@@ -23,7 +23,7 @@ def _sent(trace: Trace) -> list[tuple[str, Any]]:
 
 
 def check_announced_messages(algorithm: Algorithm, data: Data = None) -> None:
-    """``messages()`` announces what is sent, type by type and leaf by leaf, for every kind of data."""
+    """``messages()`` announces what is sent, type by type and leaf by leaf; ``accepts()`` refuses nothing of it."""
     for kind, owners in variants(algorithm, data).items():
         trace = drive(algorithm, owners)
         announced = algorithm.messages(trace.meta)
@@ -36,6 +36,8 @@ def check_announced_messages(algorithm: Algorithm, data: Data = None) -> None:
             carried = {path for path, _ in leaves(message)}
             unsent = set(announced[type(message)]) - carried
             assert not unsent, f"{name} on {kind} data lacks {sorted(unsent)}, which messages() announces"
+            odd = "" if hasattr(type(message), "uplink") else algorithm.accepts(message, trace.meta)
+            assert not odd, f"{name} on {kind} data is honest, but accepts() says: {odd}"
 
 
 def check_uplink(algorithm: Algorithm, data: Data = None) -> None:

@@ -23,6 +23,7 @@ from fedfactor.algorithms.feddmf.messages import (
 from fedfactor.core.federation import Shard
 from fedfactor.core.items import held_columns, open_columns
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score
+from fedfactor.core.received import odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Spec
@@ -240,6 +241,14 @@ class FedDMF(Algorithm):
         seed = int(at.rng(f"{stream} noise").integers(2**62))
         aligned = (place, z) if len(place) else None
         return training.train(self, state, (rows, items, y), aligned, swap, fixed, seed)
+
+    def accepts(self, down: Hello | Anchor | Publish | Catalogue, meta: Meta) -> str:
+        """Expect items in order with a vector each, of any sign and size, and no more owners than there are."""
+        d = self.n_components
+        odd = odd_numbers(down, {"n_components": (d, d), "count": (0.0, meta.n_clients)})
+        if odd or not isinstance(down, Anchor):
+            return odd
+        return odd_columns(down.items, meta.n_features, (down.total, 0), (down.count, 0))
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Add up holdings, then vectors epoch by epoch, then what is published."""

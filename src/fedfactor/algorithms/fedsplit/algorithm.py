@@ -28,6 +28,7 @@ from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.received import odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
@@ -256,6 +257,10 @@ class FedSPLIT(RatingParts):
         if isinstance(up, Means) and self.scale and not self.scale[0] <= float(up.mean) <= self.scale[1]:
             return f"A mean of {float(up.mean):.6g} is outside the scale {self.scale}."
         return doubtful_stats(up, self.scale) if isinstance(up, Stats) else ""
+
+    def accepts(self, down: Any, meta: Meta) -> str:
+        """Expect numbers, and the rank that was agreed on; joint factors have any sign and size."""
+        return odd_numbers(down, {"n_components": (self.n_components, self.n_components)})
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Level, then join; a run that goes on after the end repeats what it found."""

@@ -82,9 +82,10 @@ class FNMF(Algorithm):
         at_least=0,
     )
     local_steps: int = setting("Alternations between two exchanges.", default=10, at_least=1)
-    local_solver: Literal["gradient", "hals"] = setting(
+    local_solver: Literal["gradient", "hals", "printed"] = setting(
         "Projected gradient steps as in the paper, or coordinate descent: faster on owners with many rows, but small "
-        "or one-sided owners then run further away from each other between two exchanges.",
+        "or one-sided owners then run further away from each other between two exchanges. *printed*: gradient steps of "
+        "the lengths that the paper prints, which diverge.",
         default="gradient",
         former_values={"ipalm": "gradient"},
     )
@@ -134,6 +135,19 @@ class FNMF(Algorithm):
 
     default_rounds: ClassVar[int] = 50
     handles_tensors: ClassVar[bool] = True
+
+    @classmethod
+    def paper(cls, n_components: int, **changes: Any) -> FNMF:
+        """Return Algorithm 2 to the letter: the printed steps, a pull from the first round on, components as they are.
+
+        It diverges: cells grow without bound within a few steps. With ``local_solver="gradient"`` it does not.
+
+        Examples
+        --------
+        >>> FNMF.paper(3).local_solver
+        'printed'
+        """
+        return cls(n_components, **{"local_solver": "printed", "row_norm": "free", "pull_from": 0, **changes})
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""

@@ -231,8 +231,10 @@ class PooledBMF(Algorithm):
         return home.answer(tuple(self.penalties), shard, state, down)
 
     def accepts(self, down: Any, meta: Meta) -> str:
-        """Expect a V whose cells lie between 0 and 1, where one is sent."""
-        return odd_factor(down.V, most=1.0) if isinstance(down, Factor) else ""
+        """Expect a V whose cells lie between 0 and 1; in the search, columns that exist, and enough rows to look at."""
+        if isinstance(down, Factor):
+            return odd_factor(down.V, most=1.0)
+        return search.odd_question(self, down, meta)
 
     def server_step(self, state: Any, up: Any, at: Round) -> tuple[Any, Any]:
         """Take in the sums and ask the next question; or step on V with the sums fixed."""

@@ -20,7 +20,8 @@ from fedfactor.algorithms.pooled_bmf.messages import (
     Totals,
     Votes,
 )
-from fedfactor.core.protocol import Round
+from fedfactor.core.protocol import Meta, Round
+from fedfactor.core.received import SLACK, odd_numbers, odd_octets
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.proposals import (
@@ -138,6 +139,22 @@ def sizes_of(algorithm: Any, m: int) -> Sizes:
     candidates = min(2 * m, algorithm.candidates, max(50, 2 * MOST_NUMBERS // max(1, octets * len(thresholds))))
     trials = int(max(1, min(algorithm.trials, MOST_NUMBERS // max(1, k * m))))
     return Sizes(k, m, octets, thresholds, penalties, sets, candidates, trials, algorithm.min_rows)
+
+
+def odd_question(algorithm: Any, down: Any, meta: Meta) -> str:
+    """Say why no honest server asks this: columns that do not exist, or so few rows that single ones would speak."""
+    k, m = algorithm.n_components, meta.n_features
+    # The server looks at `sample` rows of all; fewer than that of those who answer would be a question about few rows.
+    fewest = min(1.0, algorithm.sample / meta.n_rows) if meta.n_rows else 0.0
+    odd = odd_numbers(
+        down,
+        {
+            "n_components": (k, k), "share": (fewest * (1 - SLACK), 1.0), "columns": (-1.0, m - 1),
+            "picks": (-1.0, np.inf), "penalty": (1.0, max(algorithm.penalties, default=1)),
+        },
+    )  # fmt: skip
+    packed = [getattr(down, name) for name in ("candidates", "V", "pool") if hasattr(down, name)]
+    return odd or next((said for part in packed if (said := odd_octets(part, m))), "")
 
 
 def search_messages(size: Sizes) -> dict[type, Spec]:

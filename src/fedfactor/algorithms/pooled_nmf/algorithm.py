@@ -21,13 +21,21 @@ from fedfactor.algorithms.pooled_nmf.extrapolation import (
 from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
 from fedfactor.algorithms.pooled_nmf.losses.squared_error import MaskedSums, Sums
-from fedfactor.algorithms.pooled_nmf.penalties import column_lengths, paid, pay_of_U, pay_of_V, weight_of
+from fedfactor.algorithms.pooled_nmf.penalties import (
+    FIRST_MISFIT,
+    column_lengths,
+    misfit_after,
+    paid,
+    pay_of_U,
+    pay_of_V,
+    weight_of,
+)
 from fedfactor.algorithms.pooled_nmf.settings import check_together
 from fedfactor.algorithms.pooled_nmf.start import FIRST_STEPS, Alone, Wide, WideSums
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.settings import declares_settings, set_by_privacy, setting
+from fedfactor.core.settings import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.tree import Array, leaves, record, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels import cuda
@@ -43,9 +51,13 @@ PATIENCE = 3
 
 @record
 class Factor:
-    """Down: the shared factor; rows of norm 1 unless penalties set their length, of sum 1 for a divergence."""
+    """Down: the shared factor; rows of norm 1 unless penalties set their length, of sum 1 for a divergence.
+
+    ``misfit``: the unexplained share of the squares of all observed cells so far, where a ridge follows from it.
+    """
 
     V: Array
+    misfit: Array | None = None
 
 
 @record
@@ -85,6 +97,7 @@ class Server:
     sse: Array
     total: Array
     flat: Array
+    misfit: Array | None = None
 
 
 @declares_settings
@@ -173,7 +186,10 @@ class PooledNMF(Algorithm):
         at_least=0,
     )
     private_penalty: float = setting(
-        "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V.", default=0.1, at_least=0
+        "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V. A large one drives strong "
+        "components of one owner into V, too.",
+        default=0.01,
+        at_least=0,
     )
     weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = setting(
         "What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which makes "
@@ -182,11 +198,13 @@ class PooledNMF(Algorithm):
         default="rows",
         check=False,
     )
-    ridge: float = setting(
+    ridge: float | Literal["auto"] = setting(
         "For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of "
         ":math:`\\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up "
-        "elsewhere; raise it to 0.03 or 0.1 where rows have fewer observed cells than a few times the rank.",
-        default=0.003,
+        'elsewhere. ``"auto"``: :math:`4 e^2 k / p + 0.01 (k / p)^2` for a row of p observed cells, where :math:`e^2` '
+        "is the share of the squares of all observed cells that is not explained so far; sums tell it, and it never "
+        "rises.",
+        default="auto",
         at_least=0,
     )
     row_clip: float | None = set_by_privacy(
@@ -199,6 +217,8 @@ class PooledNMF(Algorithm):
         "Public (or privately estimated) number of rows of all owners, from which that step is taken.",
         default=None,
     )
+
+    misfit: float | None = set_by_run('The :math:`e^2` that a run with ``ridge="auto"`` ended with, for new rows.')
 
     handles_missing: ClassVar[bool] = True
     handles_tensors: ClassVar[bool] = True
@@ -217,7 +237,8 @@ class PooledNMF(Algorithm):
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""
         k, m, number = self.n_components, meta.n_features, Leaf("float64", ())
-        down: dict[type, Spec] = {Factor: {"V": Leaf(meta.dtype, (k, m))}}
+        misfit = {"misfit": number} if self._tells_misfit(meta) else {}
+        down: dict[type, Spec] = {Factor: {"V": Leaf(meta.dtype, (k, m)), **misfit}}
         if self.row_clip is not None:
             return {**down, RowGradients: {"D": Leaf("float64", (k, m))}}
         loss = find_loss(self.loss, masked=meta.masked)
@@ -234,7 +255,8 @@ class PooledNMF(Algorithm):
         k, start = self.n_components, self._start(meta)
         V = find_loss(self.loss).first_V(at.shared_rng("V"), (k, meta.n_features))
         V = self._scaled(V).astype(meta.dtype)
-        down = Factor(V) if start == "random" else pooled_start.first_download(start, k, meta, at)
+        misfit = np.float64(FIRST_MISFIT if self.misfit is None else self.misfit) if self._tells_misfit(meta) else None
+        down = Factor(V, misfit) if start == "random" else pooled_start.first_download(start, k, meta, at)
         server = Server(
             V=V,
             sent=down.V,
@@ -249,6 +271,7 @@ class PooledNMF(Algorithm):
             sse=np.float64(np.nan),
             total=np.float64(np.nan),
             flat=np.float64(0),
+            misfit=misfit,
         )
         return server, down
 
@@ -301,7 +324,7 @@ class PooledNMF(Algorithm):
         fresh = self._fresh(state, at)
         U = self._zeros(shard) if fresh else as_like(state.U, X)
         Q, whole = None if state.Q is None else as_like(state.Q, X), float(state.total)
-        pay = loss.penalty(pay_of_U(self, shard.n_features), V, mask, own=Q is not None)
+        pay = loss.penalty(pay_of_U(self, shard.n_features, misfit=down.misfit), V, mask, own=Q is not None)
         sweeps = self._sweeps(fresh)
         if done is not None:
             U, up = done.U, Sums(done.G, done.A)
@@ -363,8 +386,9 @@ class PooledNMF(Algorithm):
             sse=as_leaf(np.nan if sse is None else sse),
             total=np.float64(whole),
             flat=as_leaf(pace.flat),
+            misfit=None if state.misfit is None else misfit_after(state.misfit, up),
         )
-        return server, Factor(server.sent)
+        return server, Factor(server.sent, server.misfit)
 
     def _noisy_step(self, state: Server, up: RowGradients, at: Round) -> tuple[Server, Factor]:
         """Take a public step along summed gradients, and keep a running mean of the iterates to end with."""
@@ -398,7 +422,11 @@ class PooledNMF(Algorithm):
         if isinstance(down, Wide) and isinstance(state.up, WideSums):
             V = pooled_start.wide_step(as_like(state.sent, state.up.A), state.up, self.server_steps)
             return self._begin(state, pooled_start.fold(state.up, V, self.n_components, state.stream))[1]
-        return Factor(state.V if self._balanced else self._scaled(state.V))
+        return Factor(state.V if self._balanced else self._scaled(state.V), state.misfit)
+
+    def learned(self, down: Factor) -> PooledNMF:
+        """Keep the share that was not explained: the ridge of new rows follows from it."""
+        return self if down.misfit is None else replace(self, misfit=float(down.misfit))
 
     def steady(self, state: Server, down: Factor | Wide | Alone) -> bool:
         """Tell whether rounds depend on sums of complete rows on a card alone, and one such round has been taken."""
@@ -421,7 +449,7 @@ class PooledNMF(Algorithm):
         whole = state.U.shape[1] == k + self.n_private and self.row_clip is None
         start, Q = as_like(state.U, V) if whole else None, None if state.Q is None else as_like(state.Q, V)
         both, loss = stacked(V, Q), find_loss(self.loss, masked=bool(state.masked))
-        pay = pay_of_U(self, shard.n_features, both.shape[0])
+        pay = pay_of_U(self, shard.n_features, both.shape[0], down.misfit)
         pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
         U = loss.solve(start, shard.X, both, shard.mask, pay)
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
@@ -448,6 +476,9 @@ class PooledNMF(Algorithm):
 
     def _pays(self, loss: Loss) -> bool:
         return loss.pays(self.alpha_U, self.n_private, self.ridge)
+
+    def _tells_misfit(self, meta: Meta) -> bool:
+        return self.ridge == "auto" and meta.masked and find_loss(self.loss).squared
 
     def _start(self, meta: Meta) -> str:
         if self.row_clip is not None:  # a start from the data would have to be paid for

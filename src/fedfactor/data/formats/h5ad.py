@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,16 @@ def read(path: Path, reading: Reading) -> Content:
     return Content(X, features, rows, order=features, said=[*said, "row ids: names of cells"])
 
 
+def count_rows(path: Path, reading: Reading) -> int:
+    """Count the rows without reading them."""
+    _need("h5py", f"Reading {path}")
+    with tempfile.TemporaryDirectory(prefix="fedfactor-") as folder:
+        return int(_in_a_process(path, replace(reading, rows=(0, 0)), Path(folder))["rows"])
+
+
 def _in_a_process(path: Path, reading: Reading, folder: Path) -> dict[str, Any]:
     """Let another process look at the file, and put what cannot be mapped into a folder."""
-    asked = json.dumps({"layer": reading.layer, "max_bytes": reading.max_bytes})
+    asked = json.dumps({"layer": reading.layer, "max_bytes": reading.max_bytes, "rows": reading.rows})
     command = [sys.executable, "-m", "fedfactor.data.formats.hdf5", str(path), str(folder), asked]
     seen = os.environ | {"PYTHONPATH": os.pathsep.join(entry or "." for entry in sys.path)}
     limit = _PATIENCE + path.stat().st_size / _SPEED

@@ -33,34 +33,62 @@ def _look(path: Path, folder: Path, reading: Reading) -> dict[str, Any]:
     with h5py.File(path, "r") as file:
         node = _at(h5py, path, file, "X" if reading.layer is None else f"layers/{reading.layer}")
         if isinstance(node, h5py.Dataset):
-            about: dict[str, Any] = {"layout": "dense", "parts": [_part(path, folder, node, reading)]}
             shape = node.shape
+            first, last = _wanted(path, node, shape, reading)
+            about: dict[str, Any] = {"layout": "dense", "parts": [_part(path, folder, node, reading, first, last)]}
         else:
             kind = str(node.attrs.get("encoding-type", ""))
             shape = tuple(int(size) for size in node.attrs.get("shape", ()))
             if kind not in ("csr_matrix", "csc_matrix") or len(shape) != 2:
                 raise DataError(f"{path}: {node.name} is no matrix but {kind or 'something else'}. Write it as CSR.")
             parts = [_at(h5py, path, node, name) for name in ("data", "indices", "indptr")]
-            about = {
-                "layout": kind[:3],
-                "shape": shape,
-                "parts": [_part(path, folder, part, reading) for part in parts],
-            }
-        if len(shape) != 2:
-            raise DataError(f"{path}: {node.name} has {len(shape)} dimensions, but rows × columns are needed.")
+            first, last = _wanted(path, node, shape, reading)
+            if reading.rows is None:
+                told = [_part(path, folder, part, reading) for part in parts]
+            elif kind == "csc_matrix":
+                raise DataError(f"{path} is stored by columns, so rows cannot be read alone. Write it as CSR.")
+            else:
+                told = _some_rows(path, folder, parts, reading, first, last)
+            about = {"layout": kind[:3], "shape": (last - first, shape[1]), "parts": told}
         sizes = {"obs": int(shape[0]), "var": int(shape[1])}
-        return about | {part: names_in(h5py, path, file, part, reading, size) for part, size in sizes.items()}
+        names = {part: names_in(h5py, path, file, part, reading, size) for part, size in sizes.items()}
+        return about | names | {"obs": names["obs"][first:last], "rows": int(shape[0])}
 
 
-def _part(path: Path, folder: Path, node: Any, reading: Reading) -> dict[str, Any]:
-    """Say where an array lies in the file, or copy it out block by block."""
-    dtype, shape = node.dtype, node.shape
-    if shape is None or dtype.kind not in "biuf":
+def _wanted(path: Path, node: Any, shape: Any, reading: Reading) -> tuple[int, int]:
+    """Tell the first row to be read, and the one after the last."""
+    if shape is None or len(shape) != 2:
+        raise DataError(f"{path}: {node.name} has {len(shape or ())} dimensions, but rows × columns are needed.")
+    return (0, int(shape[0])) if reading.rows is None else (reading.rows[0], reading.rows[1])
+
+
+def _some_rows(path: Path, folder: Path, parts: Any, reading: Reading, first: int, last: int) -> list[dict[str, Any]]:
+    """Take some rows of a CSR matrix: only what belongs to them is read."""
+    data, indices, indptr = parts
+    starts = np.asarray(indptr[first : last + 1]) if last > first else np.zeros(1, np.int64)
+    if (np.diff(starts) < 0).any() or starts[0] < 0:
+        raise DataError(f"{path} is not a sound sparse matrix: its rows do not follow each other.")
+    told = [_part(path, folder, part, reading, int(starts[0]), int(starts[-1])) for part in (data, indices)]
+    np.save(folder / "indptr.npy", starts - starts[0])
+    return [*told, {"file": "indptr.npy"}]
+
+
+def _part(
+    path: Path, folder: Path, node: Any, reading: Reading, first: int = 0, last: int | None = None
+) -> dict[str, Any]:
+    """Say where an array, or some of its rows, lies in the file, or copy it out block by block."""
+    dtype, whole = node.dtype, node.shape
+    if whole is None or dtype.kind not in "biuf":
         raise DataError(f"{path}: {node.name} holds {dtype} values, but a factorisation needs real numbers.")
-    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    last = int(whole[0]) if last is None else last
+    if not 0 <= first <= last <= whole[0]:
+        raise DataError(f"{path}: {node.name} has {whole[0]} lines, too few for the matrix. Write it again.")
+    shape = (last - first, *(int(each) for each in whole[1:]))
+    wide = int(np.prod(shape[1:], dtype=object)) * dtype.itemsize
+    size = shape[0] * wide
     offset = node.id.get_offset() if node.chunks is None and not node.compression else None
-    if offset is not None and size and offset + size <= path.stat().st_size:
-        return {"offset": int(offset), "dtype": dtype.str, "shape": [int(each) for each in shape]}
+    if offset is not None and size and offset + last * wide <= path.stat().st_size:
+        return {"offset": int(offset) + first * wide, "dtype": dtype.str, "shape": list(shape)}
     refuse_bomb(path, size, reading.max_bytes)
     name = f"{len(list(folder.iterdir()))}.npy"
     if not size:
@@ -69,7 +97,7 @@ def _part(path: Path, folder: Path, node: Any, reading: Reading) -> dict[str, An
     found = np.lib.format.open_memmap(folder / name, "w+", dtype, shape)
     step = max(1, (1 << 22) // max(1, int(np.prod(shape[1:]))))
     for start in range(0, shape[0], step):
-        found[start : start + step] = node[start : start + step]
+        found[start : start + step] = node[first + start : min(first + start + step, last)]
     found.flush()
     return {"file": name}
 

@@ -18,12 +18,18 @@ def read(path: Path, reading: Reading) -> Content:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty (0 bytes). Write it again with numpy.save.")
     try:
-        return Content(np.load(path, mmap_mode="r", allow_pickle=False))
+        X = np.load(path, mmap_mode="r", allow_pickle=False)
+        return Content(X if reading.rows is None else X[slice(*reading.rows)])
     except Exception as error:  # a damaged header is parsed as Python: tokens, syntax, recursion, anything
         raise DataError(
             f"{path} is not a readable .npy array ({error}). It may be cut short, or hold Python objects, which are "
             "never loaded. Write it again with numpy.save from a numeric array."
         ) from error
+
+
+def count_rows(path: Path, reading: Reading) -> int:
+    """Count the rows without reading them."""
+    return len(read(path, reading).X)
 
 
 def write(path: Path, rows: Any) -> None:

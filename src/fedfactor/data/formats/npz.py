@@ -11,6 +11,7 @@ from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.data.content import Content, Reading, refuse_bomb
+from fedfactor.data.members import csr_members
 
 
 def read(path: Path, reading: Reading) -> Content:
@@ -19,6 +20,9 @@ def read(path: Path, reading: Reading) -> Content:
         _check_members(path, reading.max_bytes)
         with np.load(path, allow_pickle=False) as file:
             names = {name: file[name].tolist() for name in ("features", "rows") if name in file.files}
+            if reading.rows is not None:
+                names |= {"rows": names["rows"][slice(*reading.rows)]} if "rows" in names else {}
+                return _content(checked_csr(path, csr_members(path).rows(*reading.rows)), names)
             if "format" in file.files and "shape" in file.files:
                 return _content(checked_csr(path, sparse.load_npz(path)), names)
             key = "X" if "X" in file.files else file.files[0] if len(file.files) == 1 else None
@@ -47,6 +51,11 @@ def read(path: Path, reading: Reading) -> Content:
         ) from error
     except Exception as error:  # lzma.LZMAError, zlib.error: a damaged member, whatever packed it
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}). Copy or export it again.") from error
+
+
+def count_rows(path: Path, reading: Reading) -> int:
+    """Count the rows of a sparse matrix without reading it."""
+    return csr_members(path).shape[0]
 
 
 def _check_members(path: Path, max_bytes: int | None) -> None:

@@ -24,14 +24,18 @@ def read(path: Path, reading: Reading) -> Content:
             about = file.metadata
             groups = range(about.num_row_groups)
             refuse_bomb(path, sum(about.row_group(group).total_byte_size for group in groups), reading.max_bytes)
+            wanted, stop = reading.rows or (0, about.num_rows)
 
             def batches(names: Sequence[str]) -> Iterator[tuple[int, Any]]:
                 start = 0
                 for group in groups:
-                    yield start, file.read_row_group(group, columns=list(names), use_threads=False)
+                    first, last = max(start, wanted), min(start + about.row_group(group).num_rows, stop)
+                    if first < last:  # groups without a wanted row are not read
+                        part = file.read_row_group(group, columns=list(names), use_threads=False)
+                        yield first - wanted, part.slice(first - start, last - first)
                     start += about.row_group(group).num_rows
 
-            found = content_of(path, file.schema_arrow, about.num_rows, batches, reading)
+            found = content_of(path, file.schema_arrow, stop - wanted, batches, reading)
             # Text is read while the file is open, and only what may be needed.
             kept = {name: read() for name, read in found.texts.items()}
             found.texts = {name: lambda values=values: values for name, values in kept.items()}
@@ -40,6 +44,14 @@ def read(path: Path, reading: Reading) -> Content:
         raise
     except Exception as error:  # Arrow's own errors, and those of Python where damaged text meets it
         raise DataError(f"{path} is not a readable Parquet file ({error}). Export it again.") from error
+
+
+def count_rows(path: Path, reading: Reading) -> int:
+    """Count the rows without reading them."""
+    need_arrow(f"Reading {path}")
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(path, memory_map=True).num_rows)
 
 
 def names(path: Path, reading: Reading) -> list[str]:

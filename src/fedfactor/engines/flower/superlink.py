@@ -21,10 +21,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from fedfactor.engines.flower.bell import Bell
 from fedfactor.engines.flower.door import Door
 
-FLEET, HEALTH = "/v1/fleet/", "/health"
-"""Paths that other machines may use: the first with a key, the second to hear that the server lives."""
+FLEET, HEALTH, KNOCK = "/v1/fleet/", "/health", "/v1/fleet/fedfactor-terms"
+"""Paths that other machines may use: the first and the third with a key, the second to hear that the server lives."""
 
 BODY = 32 << 20
 """Most bytes of one request: Flower cuts arrays into pieces of 5 MiB, so nobody honest sends more."""
@@ -35,8 +36,18 @@ LOCAL = 32 << 20
 UNKNOWN = "Invalid SuperNode authentication"
 """What a node is told whose key is not registered."""
 
+CLOCK = "Your clock is"
+"""How a refusal begins whose only reason is the time."""
+
 HEAD = 16 << 10
 """Most bytes of the head of a request."""
+
+
+PULL, PUSH = "/pull-messages", ("/push-messages", "/push-object")
+"""How paths end on which messages are asked for, and handed in, by nodes and by the server app."""
+
+APP_HOLD = 1.0
+"""Most seconds that the server app's question waits: it also looks at the clock, and whether it is to stop."""
 
 
 class TooLong(Exception):
@@ -54,11 +65,19 @@ class Gate:
         Returns the registered public keys, as PEM; None lets in who speaks for nodes without a look at keys.
     door : Door, optional
         Is told whose connections may stay.
+    about : callable, optional
+        What a party hears that asks under which terms and with which versions is served.
     """
 
-    def __init__(self, app: Any, keys: Callable[[], Collection[bytes]] | None = None, door: Door | None = None) -> None:
-        self._app, self._keys, self._door = app, keys, door
-        self._room = _Room(LOCAL)
+    def __init__(
+        self,
+        app: Any,
+        keys: Callable[[], Collection[bytes]] | None = None,
+        door: Door | None = None,
+        about: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._app, self._keys, self._door, self._about = app, keys, door, about
+        self._room, self._bells = _Room(LOCAL), {True: Bell(), False: Bell(APP_HOLD)}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Let through, or refuse."""
@@ -74,18 +93,37 @@ class Gate:
         elif size > BODY:
             await _refuse(send, 413, b"Too long.")
         elif scope["path"].startswith(FLEET):
-            if self._keys is not None and not signed(scope["headers"], self._keys()):
+            why = None if self._keys is None else refusal(scope["headers"], self._keys())
+            if why is not None:
                 # In the form of Flower's own errors, so that a node writes down why it was turned away: at 401 it ends
-                # without a word.
-                await _refuse(send, 412, json.dumps({"code": 0, "detail": UNKNOWN}).encode())
+                # without a word. A wrong clock is mended without it: such a node is to try again.
+                status = 412 if why == UNKNOWN else 503
+                await _refuse(send, status, json.dumps({"code": 0, "detail": why}).encode())
                 return
             self._stays(scope)
+            if scope["path"] == KNOCK and self._about is not None:
+                await _refuse(send, 200, self._about())
+                return
+            send = await self._waited(scope, send, True)
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
+            self._ring(scope, True)
         else:
+            send = await self._waited(scope, send, False)
             async with self._room.of(size if size >= 0 else BODY):
                 with contextlib.suppress(TooLong):
                     await self._app(scope, _counted(receive, size), self._watched(scope, send))
+            self._ring(scope, False)
+
+    async def _waited(self, scope: dict[str, Any], send: Any, node: bool) -> Any:
+        """Let who asks for messages wait until the other side has handed in some."""
+        if not scope["path"].endswith(PULL):
+            return send
+        return await self._bells[node].held(_key_of(scope["headers"]) if node else b"", send)
+
+    def _ring(self, scope: dict[str, Any], node: bool) -> None:
+        if scope["path"].endswith(PUSH):
+            self._bells[not node].ring()
 
     def _watched(self, scope: dict[str, Any], send: Any) -> Any:
         """Let connections of this machine stay once something was done for them."""
@@ -131,10 +169,11 @@ class _Room:
                 self._freed.notify_all()
 
 
-def signed(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -> bool:
-    """Tell whether the head of a request is signed, just now, with one of these keys: the test that Flower makes later.
+def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -> str | None:
+    """Say why a request is not let in; None when one of these keys has signed its head just now.
 
-    Flower makes it after it has read the body, however long, of whoever sent it.
+    Flower makes the same test after it has read the body, however long, of whoever sent it. That only a clock is wrong
+    is told to holders of registered keys alone.
     """
     import datetime
     from base64 import b64decode
@@ -148,14 +187,27 @@ def signed(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) ->
     try:
         key = b64decode(found[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
         if key.strip() not in keys:
-            return False
+            return UNKNOWN
         moment = found[TIMESTAMP_HEADER.encode()]
         age = (now() - datetime.datetime.fromisoformat(moment.decode("ascii"))).total_seconds()
         signature = b64decode(found[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
-        recent = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
-        return recent and verify_signature(bytes_to_public_key(key), moment, signature)
+        if not verify_signature(bytes_to_public_key(key), moment, signature):
+            return UNKNOWN
     except (KeyError, ValueError, TypeError, Base64Error):
-        return False
+        return UNKNOWN
+    # A little less than Flower's own bounds: who passes here must not be turned away a moment later, without a word.
+    if age <= 0.5 - SYSTEM_TIME_TOLERANCE:
+        return f"{CLOCK} {-age:.0f} s ahead of the server's"
+    if age >= TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE - 0.5:
+        return f"{CLOCK} {age:.0f} s behind the server's"
+    return None
+
+
+def _key_of(headers: Collection[tuple[bytes, bytes]]) -> bytes:
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+
+    wanted = FLEET_HTTP_PUBLIC_KEY_HEADER.encode()
+    return next((value for name, value in headers if name.lower() == wanted), b"")
 
 
 class Registered:
@@ -208,7 +260,12 @@ async def _refuse(send: Any, status: int, why: bytes) -> None:
     await send({"type": "http.response.body", "body": why + b"\n"})
 
 
-def gated(app: Any, keys: Callable[[], Collection[bytes]] | None = None, **options: Any) -> tuple[Any, Door]:
+def gated(
+    app: Any,
+    keys: Callable[[], Collection[bytes]] | None = None,
+    about: Callable[[], bytes] | None = None,
+    **options: Any,
+) -> tuple[Any, Door]:
     """Make the configuration of a gated server, and its door.
 
     The gate must see who really speaks: no header may name somebody else. Strangers must not be able to fill a log.
@@ -227,7 +284,18 @@ def gated(app: Any, keys: Callable[[], Collection[bytes]] | None = None, **optio
         "proxy_headers": False, "access_log": False, "http": Protocol, "ws": "none", "loop": "asyncio", "workers": 1,
         "h11_max_incomplete_event_size": HEAD,
     }  # fmt: skip
-    return uvicorn.Config(Gate(app, keys, door), **{**options, **fixed}), door
+    return uvicorn.Config(Gate(app, keys, door, about), **{**options, **fixed}), door
+
+
+def _about(folder: Path) -> Callable[[], bytes]:
+    """Say under which terms this folder is served, and with which versions: what decides the bits of a run."""
+    from fedfactor.engines.checkpoint import environment
+
+    def told() -> bytes:
+        terms = json.loads((folder / "agreement.json").read_bytes())["terms"]
+        return json.dumps({"terms": terms, "versions": environment(1)}).encode()
+
+    return told
 
 
 def serve_gated(app: Any, **options: Any) -> None:
@@ -235,7 +303,10 @@ def serve_gated(app: Any, **options: Any) -> None:
     import uvicorn
 
     folder = os.environ.get("FEDFACTOR_SERVER")
-    config, door = gated(app, None if folder is None else Registered(Path(folder) / "server.json"), **options)
+    if folder is None:
+        config, door = gated(app, **options)
+    else:
+        config, door = gated(app, Registered(Path(folder) / "server.json"), _about(Path(folder)), **options)
 
     class Server(uvicorn.Server):
         async def on_tick(self, counter: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import time
 from contextlib import suppress
@@ -21,6 +22,9 @@ IDLE = 3
 
 NODE = "FEDFACTOR_NODE_FILE"
 """Environment variable: the file that keeps the number under which the server knows this node."""
+
+CONNECTION = "connection.json"
+"""File beside it that says how the last request to the server went; whoever started this node reads it."""
 
 HEARTBEAT = 10
 """Seconds between two signs of life, at most: a server gives a silent node up after twice as long."""
@@ -75,6 +79,66 @@ def come_back(connection: Any, file: Path) -> None:
     connection.ActivateNode = again
 
 
+class Watched:
+    """Writes down how requests to the server go: when that changes, and otherwise every few seconds.
+
+    A server whose certificate ended, or whose clock runs apart, is tried again like one that is away: Flower's node
+    would end in silence, and stay away after its server was mended. One of another authority is given up at once,
+    because it may be somebody else's.
+    """
+
+    EVERY = 5.0
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._last, self._when = file, "", 0.0
+        self._since = time.time()
+
+    def watch(self, connection: Any) -> None:
+        """Stand between a class of connections and what it sends."""
+        import httpx
+
+        send: Any = connection._send
+
+        def told(client: Any, context: Any) -> Any:
+            try:
+                response = send(client, context)
+            except httpx.TransportError as error:
+                text = f"{error}" or type(error).__name__
+                self._write(error=text)
+                if "certificate" in text.lower() and not _foreign(text):
+                    # Without the word at which Flower gives up.
+                    raise httpx.ConnectError("the server shows a paper that is no longer right") from None
+                raise
+            if response.status_code < 400:
+                self._write()
+            else:
+                self._write(status=response.status_code, error=_detail(response))
+            return response
+
+        connection._send = told
+
+    def _write(self, status: int = 0, error: str = "") -> None:
+        now, said = time.time(), f"{status} {error}"
+        if said != self._last:
+            self._since = now
+        elif now - self._when < self.EVERY:
+            return
+        self._last, self._when = said, now
+        about = {"connected": not error, "time": now, "since": self._since, "status": status, "error": error[:500]}
+        write_atomic(self._file, json.dumps(about).encode())
+
+
+def _foreign(text: str) -> bool:
+    return not any(mark in text.lower() for mark in ("expired", "not yet valid", "mismatch", "not valid for"))
+
+
+def _detail(response: Any) -> str:
+    try:
+        return str(json.loads(response.text)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {response.status_code}"
+
+
 def main() -> None:
     """Serve until the parent ends."""
     from flwr.supercore.app_utils import start_parent_process_monitor
@@ -93,7 +157,9 @@ def main() -> None:
         retrying.MAX_RETRY_DELAY = RETRY
         wait_for_pieces(PIECES)
     if os.environ.get(NODE):
-        come_back(speaking.FleetHttpClient, Path(os.environ[NODE]))
+        file = Path(os.environ[NODE])
+        Watched(file.with_name(CONNECTION)).watch(speaking.FleetHttpClient)
+        come_back(speaking.FleetHttpClient, file)
     flower_supernode()
 
 

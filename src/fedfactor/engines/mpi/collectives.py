@@ -13,8 +13,19 @@ import numpy as np
 from fedfactor.core.errors import FedfactorError, MissingExtraError
 from fedfactor.core.tree import Tree, leaves, to_numpy, tree_map
 
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE")
-"""What launchers tell their children about the size of the job."""
+LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
+"""What launchers tell their children about the size of the job; the last is of ``srun``, and not of a batch script."""
+
+
+def launched() -> int:
+    """Tell how many processes a launcher says it started; 1 without a launcher.
+
+    Examples
+    --------
+    >>> launched()
+    1
+    """
+    return max((int(os.environ[name]) for name in LAUNCHERS if os.environ.get(name, "").isdigit()), default=1)
 
 
 class CollectiveError(FedfactorError, RuntimeError):
@@ -40,12 +51,13 @@ class Collectives:
 
     def check_size(self, asked: int | None) -> None:
         """Refuse a job of another size than asked for, and one whose launcher speaks another MPI than mpi4py."""
-        told = max((int(os.environ[name]) for name in LAUNCHERS if os.environ.get(name, "").isdigit()), default=1)
+        told = launched()
         if self.size == 1 and told > 1:
             raise CollectiveError(
                 f"The launcher started {told} processes, but MPI sees only this one: launcher and MPI library do not "
                 f"belong together ({self.MPI.Get_library_version().splitlines()[0]}). Use the mpiexec that came "
-                "with mpi4py's library, in the bin folder of this Python environment."
+                "with mpi4py's library, in the bin folder of this Python environment; with srun, choose the interface "
+                "that the library was built for: srun --mpi=pmi2 or --mpi=pmix."
             )
         if asked is not None and asked != self.size:
             raise CollectiveError(

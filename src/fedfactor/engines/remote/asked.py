@@ -31,13 +31,14 @@ class Asked:
         The client's folder; the count is ``asked.jsonl`` in it.
     rows : str
         Fingerprint of the rows: other rows begin a count of their own in the same file.
-    limits : sequence of int, int, str
-        Most runs, most rounds in all of them, last day as ``YYYY-MM-DD``; 0 or nothing is no limit.
+    limits : sequence of int, int, str, str
+        Most runs, most rounds in all of them, last and first day as ``YYYY-MM-DD``; 0 or nothing is no limit.
     """
 
     def __init__(self, folder: Path, rows: str, limits: Sequence[Any]) -> None:
         self._chain, self._rows = Chain(folder / "asked.jsonl"), rows
         self.runs, self.rounds, self.until = int(limits[0]), int(limits[1]), str(limits[2])
+        self.first = str(limits[3]) if len(limits) > 3 else ""
 
     def so_far(self) -> tuple[set[str], set[tuple[str, int]]]:
         """Return the runs and the rounds that these rows took part in."""
@@ -52,6 +53,8 @@ class Asked:
             known = (run, index) in rounds if kind == "step" else run in runs
             if self.until and datetime.now(UTC).date() > date.fromisoformat(self.until):
                 raise LimitError(f"the last day that was agreed on was {self.until}")
+            if self.first and datetime.now(UTC).date() < date.fromisoformat(self.first):
+                raise LimitError(f"the first day that was agreed on is {self.first}")
             if known:
                 return
             if self.runs and run not in runs and len(runs) >= self.runs:

@@ -54,6 +54,9 @@ _ORDER = ("survey", "step", "end")
 COLUMNS = "columns.safetensors"
 
 
+BESIDE = ("agreement.json", "signed.json", "rows.json")
+"""What is kept beside a result, so that it can be read when the party has long signed up for something else."""
+
 REFUSAL = "the party does not answer this; its own log says why"
 """All that a server is told of a refusal, whatever its reason."""
 
@@ -239,7 +242,7 @@ class RemoteClient:
     def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
         if asked.kind == "end":
             factors, score = client.end(self.algorithm, self.shard, state, down)
-            self._take_home(asked.run, factors, score)
+            self._take_home(asked.run, asked.index, factors, score)
             return state, score if self.agreement.report_score else Ask(np.float64(0))
         at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
         new_state, up = client.step(self.algorithm, self.shard, state, down, at)
@@ -254,10 +257,22 @@ class RemoteClient:
                 raise
         return new_state, up
 
-    def _take_home(self, run: str, factors: LocalFactors, score: Score) -> None:
-        """Keep the factors in the client's own folder; nothing of them is sent but the score."""
-        folder = private_folder(self.store.folder / "result")
-        write_atomic(folder / "factors.safetensors", to_bytes({"factors": factors, "score": score}, {"run": run}))
+    def _take_home(self, run: str, rounds: int, factors: LocalFactors, score: Score) -> None:
+        """Keep the factors in the client's own folder, with all that they were made under; what an earlier run left is
+        moved aside. Nothing of them is sent but the score.
+        """
+        folder = self.store.folder / "result"
+        before = self.store.run_of(folder)
+        if before not in ("", run):
+            kept = private_folder(self.store.folder / "runs") / before
+            if not kept.exists():
+                folder.rename(kept)
+        private_folder(folder)
+        for name in (COLUMNS, *BESIDE):
+            if (self.store.folder / name).exists():
+                write_atomic(folder / name, (self.store.folder / name).read_bytes())
+        about = {"run": run, "rounds": str(rounds)}
+        write_atomic(folder / "factors.safetensors", to_bytes({"factors": factors, "score": score}, about))
 
     def _columns(self) -> dict[str, np.ndarray]:
         """Read what the survey said about columns; nothing before it."""

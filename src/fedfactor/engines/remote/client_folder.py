@@ -73,8 +73,8 @@ class Agreement:
         For a secure sum: the key with which each party signs, in hexadecimal.
     least : tuple of int
         For a secure sum: rows and parties that must fill a column, or it is left out.
-    limits : tuple of int, int, str
-        Most runs, most rounds in all of them, last day; 0 and nothing are no limit.
+    limits : tuple of int, int, str, str
+        Most runs, most rounds in all of them, last and first day; 0 and nothing are no limit.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Agreement:
     links: tuple[dict[str, Any], ...] = ()
     registry: dict[str, str] = field(default_factory=dict[str, str])
     least: tuple[int, int] = (0, 0)
-    limits: tuple[int, int, str] = (0, 0, "")
+    limits: tuple[int, int, str] | tuple[int, int, str, str] = (0, 0, "")
 
     @property
     def asynchronous(self) -> bool:
@@ -282,6 +282,20 @@ class ClientFolder:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+    @staticmethod
+    def run_of(folder: Path) -> str:
+        """Name the run that a folder of results is of; empty when there is none."""
+        file = folder / "factors.safetensors"
+        return read_header(file.read_bytes(), limit=1 << 30)[1].get("run", "") if file.exists() else ""
+
+    def results(self) -> dict[str, Path]:
+        """Find the results of all runs, the last one last."""
+        older = [path for path in (self.folder / "runs").glob("*") if self.run_of(path)]
+        older.sort(key=lambda path: (path / "factors.safetensors").stat().st_mtime)
+        found = {path.name: path for path in older}
+        last = self.run_of(self.folder / "result")
+        return {**found, last: self.folder / "result"} if last else found
 
     def sent(self) -> list[dict[str, Any]]:
         """List what was sent, oldest first."""

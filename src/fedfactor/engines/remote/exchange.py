@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -41,6 +41,8 @@ class WaitingRules:
         Seconds to wait at the start until everyone is there.
     resend : float
         Seconds after which a client that is there but silent is asked again. One that came back is asked at once.
+    absent : float
+        With ``"continue"``: seconds that a round waits for a client that is known to be gone.
     poll : float
         Most seconds between two looks for messages.
     """
@@ -50,6 +52,7 @@ class WaitingRules:
     deadline: float = 600.0
     gather: float = 600.0
     resend: float = 60.0
+    absent: float = 60.0
     poll: float = 0.2
 
 
@@ -105,9 +108,10 @@ class Exchange:
         tick: Callable[[Mapping[str, Any]], None] = lambda about: None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        removed: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self.transport, self.policy, self.tally = transport, policy, tally
-        self.tick, self.clock, self.sleep = tick, clock, sleep
+        self.tick, self.clock, self.sleep, self.removed = tick, clock, sleep, removed
         self.bytes_up = self.bytes_down = 0
         self.left_out: dict[str, str] = {}
 
@@ -117,7 +121,7 @@ class Exchange:
         while True:
             there = set(self.transport.present()) & set(names)
             self.tick({"state": "waiting for clients", "present": sorted(there)})
-            if len(there) == len(names):
+            if there >= set(names) - set(self.removed()):
                 return
             if self.clock() >= end:
                 need = len(names) if self.policy.dropouts == "wait" else self.policy.minimum
@@ -144,14 +148,25 @@ class Exchange:
                 wait.hurry()
             if not asking.open:
                 break
-            if self.clock() >= end:
+            there = self.transport.present()
+            if self.clock() >= end or self._go_on(asking, there):
                 break
-            asking.again(self.transport.present())
+            asking.again(there)
             self.tick({"state": f"{head.kind} {head.index}", "answered": sorted(asking.answers)})
             self.sleep(wait.next())
         self.left_out = asking.left_out
         self._judge(head, asking, messages)
         return {name: asking.answers[name] for name in sorted(asking.answers)}
+
+    def _go_on(self, asking: Asking, there: Mapping[str, str]) -> bool:
+        """Tell whether all who owe an answer are known to be gone, and enough answered to go on without them."""
+        away = [asking.away(name, there) for name in asking.open]
+        if self.policy.dropouts == "wait" or len(asking.answers) < self.policy.minimum:
+            return False
+        removed = self.removed()
+        return all(
+            name in removed or seconds > self.policy.absent for name, seconds in zip(asking.open, away, strict=True)
+        )
 
     def take_bytes(self) -> tuple[int, int]:
         """Return the bytes that came and went since the last call."""
@@ -191,6 +206,14 @@ class Asking:
         self._attempts: Counter[str] = Counter()
         self._marks: dict[str, str] = {}
         self._when: dict[str, float] = {}
+        self._seen = dict.fromkeys(messages, exchange.clock())
+
+    def away(self, name: str, there: Mapping[str, str]) -> float:
+        """Tell for how many seconds a client has not been there, since it was asked."""
+        now = self.ex.clock()
+        if name in there:
+            self._seen[name] = now
+        return now - self._seen[name]
 
     def push(self, names: Iterable[str], there: Mapping[str, str]) -> None:
         """Send the question to these clients, as far as they are there."""

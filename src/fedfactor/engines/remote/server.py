@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.errors import CheckpointError
+from fedfactor.core.errors import CheckpointError, FedfactorError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import Scatter, Score, download_for, settings_of
 from fedfactor.core.run import RoundRecord
@@ -38,6 +38,14 @@ SCORE: dict[type, Spec] = {
     Score: {name: Leaf("float64", ()) for name in ("sse", "n", "total")},
     Ask: {"nothing": Leaf("float64", ())},
 }
+
+
+ABANDON, REMOVED = "abandon", "removed.json"
+"""Files in the server's folder: end this run at once; nobody waits for these clients any more."""
+
+
+class AbandonedError(FedfactorError, RuntimeError):
+    """Somebody started another run in the place of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,9 @@ class Server:
         self.algorithm, self.meta = agreement.make(), agreement.meta
         self.run_id = self._name()
         self.tally = Tally()
-        self.exchange = Exchange(transport, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep)
+        self.exchange = Exchange(
+            transport, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep, removed=self._removed
+        )
         self.channel = agreement.channel(self.run_id, self.folder)
         self.clients = Stream(self) if agreement.asynchronous else RemoteClients(self)
         self.loop = Rounds(
@@ -132,6 +142,10 @@ class Server:
                 self.tick({"state": "failed", "reason": f"{type(error).__name__}: {error}"}, force=True)
                 raise
             return outcome
+
+    def _removed(self) -> frozenset[str]:
+        file = self.folder / REMOVED
+        return frozenset(json.loads(file.read_bytes())) if file.exists() else frozenset()
 
     def _name(self) -> str:
         file = self.folder / "run"
@@ -217,12 +231,15 @@ class Server:
         if not force and now - self._said < 1.0:
             return
         self._said = now
+        if not force and (self.folder / ABANDON).exists():
+            raise AbandonedError("another run was started in its place")
         history = self.loop.snapshot.history if self.loop.snapshot else ()
         status: dict[str, Any] = {
             "run": self.run_id, "time": time.time(), "round": len(history), "rounds": self.agreement.rounds,
             "clients": list(self.meta.clients), "participants": list(history[-1].participants) if history else [],
             "metrics": dict(history[-1].metrics) if history else {},
             "bytes_up": sum(r.bytes_up for r in history), "bytes_down": sum(r.bytes_down for r in history),
+            "seconds": history[-1].seconds if history else 0.0,
             "rejected": dict(self.tally.rejected), "reasons": dict(self.tally.reasons), **about,
         }  # fmt: skip
         write_atomic(self.folder / "status.json", json.dumps(status, indent=1).encode())

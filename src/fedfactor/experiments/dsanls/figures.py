@@ -7,7 +7,7 @@ from typing import Any
 
 from fedfactor.plots import panels
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_parties"]
 
 
 def draw(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
@@ -31,6 +31,24 @@ def draw(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
             if "marks" in row:
                 sides.setdefault("iterations", {})[label] = _points(row, "marks")
         _save(out / f"{study}-{group}.png", group, sides, "relative error")
+
+
+def draw_parties(out: Path, rows: list[dict[str, Any]]) -> None:
+    """Draw alternations per virtual second against the number of parties, even and uneven, for every set."""
+    for data in dict.fromkeys(row["data"] for row in rows):
+        mine = [row for row in rows if row["data"] == data and row["clock"] == "virtual"]
+        every = panels(2)
+        for axes, split in zip(every, ("uniform", "imbalanced"), strict=True):
+            for method in dict.fromkeys(row["method"] for row in mine):
+                points = [
+                    (row["parties"], row["speed"]) for row in mine if (row["method"], row["split"]) == (method, split)
+                ]
+                axes.plot(*zip(*points, strict=True), marker=".", label=method)
+            axes.set(
+                xlabel="parties", ylabel="alternations per virtual second", title=split, xscale="log", yscale="log"
+            )
+        every[-1].legend(fontsize="x-small")
+        every[0].figure.savefig(out / f"parties-{data}.png", dpi=120, bbox_inches="tight")
 
 
 def _points(row: dict[str, Any], x: str) -> list[tuple[float, float]]:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.algorithms import DSANLS, DistributedNMF
+from fedfactor.algorithms import DSANLS, DistributedNMF, SynSSD
 from fedfactor.core.federation import Federation
 from fedfactor.core.grid import grid_federation
 from fedfactor.core.protocol import Round
 from fedfactor.engines.mpi.engine import MPIEngine, load_mpi
 from fedfactor.engines.run import run
+from fedfactor.experiments.dsanls import secure
 from fedfactor.experiments.dsanls.datasets import load
 from fedfactor.experiments.dsanls.faun import block_of, grid_nmf, grid_of
 from fedfactor.threads import limit_threads
@@ -25,6 +26,8 @@ __all__ = ["measure"]
 def measure(cell: dict[str, Any]) -> dict[str, Any]:
     """Run one method on this job's ranks and tell the seconds of each iteration, errors where known, and bytes sent."""
     MPI = load_mpi()
+    if "parties" in cell:
+        return _parties(MPI.COMM_WORLD, cell)
     comm, X = MPI.COMM_WORLD, load(cell["data"], cell["full"])
     k, T, name = cell["k"], cell["iterations"], cell["method"]
     with limit_threads(1):
@@ -49,6 +52,28 @@ def measure(cell: dict[str, Any]) -> dict[str, Any]:
         "errors": None if per_iteration == 2 else errors,
         "final": found.relative_error,
         "sent": found.environment["rank_sent_bytes"],
+    }
+
+
+def _parties(comm: Any, cell: dict[str, Any]) -> dict[str, Any]:
+    """Run a secure method with one party on a rank; without rounds rank 0 is the server and has no party."""
+    method = secure.methods(cell["k"])[cell["method"]]
+    federation = Federation(secure.opened(cell))
+    engine = MPIEngine(size=comm.Get_size())
+    run(method, federation, engine=engine, rounds=2, seed=cell["seed"])  # compile, off the clock
+    comm.Barrier()
+    began = time.perf_counter()
+    rounds = secure.rounds_of(method, cell["exchanges"])
+    found = run(method, federation, engine=engine, rounds=rounds, seed=cell["seed"])
+    seconds = time.perf_counter() - began
+    alone = getattr(type(method), "asynchronous", False)
+    arrivals = len(found.history) * (1 if alone else cell["parties"])
+    alternations = arrivals * (1 if isinstance(method, SynSSD) else 10) / cell["parties"]
+    return {
+        "speed": alternations / seconds,
+        "messages": arrivals / cell["parties"],
+        "sent": found.bytes_up // cell["parties"],
+        "final": found.relative_error,
     }
 
 

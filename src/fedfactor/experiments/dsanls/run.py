@@ -21,8 +21,9 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.grid import grid_federation
 from fedfactor.core.run import Run
 from fedfactor.engines.run import run
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.dsanls import figures, secure, tables
-from fedfactor.experiments.dsanls.datasets import load, present
+from fedfactor.experiments.dsanls.datasets import NAMES, load, present
 from fedfactor.experiments.kept import kept
 from fedfactor.kernels.factors import reconstruction
 
@@ -45,7 +46,7 @@ def scaling(full: bool) -> Iterator[dict[str, Any]]:
     """Yield more and more ranks."""
     data = "fashion" if "fashion" in present() else "planted"
     for ranks in (1, 2, 4, 8, 16) if full else (1, 2, 4):
-        for method in (SKETCHED[0], "rows hals", "grid hals"):
+        for method in (*SKETCHED, *PLAIN):
             yield {"data": data, "method": method, "ranks": ranks, "iterations": 20}
 
 
@@ -53,7 +54,7 @@ def components(full: bool) -> Iterator[dict[str, Any]]:
     """Yield more and more components."""
     data = "faces" if "faces" in present() else "planted"
     for k in (20, 50, 100, 200) if full else (5, 10, 20, 40):
-        for method in (SKETCHED[0], "rows hals"):
+        for method in (*SKETCHED, "rows hals", "rows mu", "rows bpp"):
             yield {"data": data, "method": method, "k": k}
 
 
@@ -68,17 +69,18 @@ def solvers(full: bool) -> Iterator[dict[str, Any]]:
 STUDIES = {"errors": errors, "scaling": scaling, "components": components, "solvers": solvers}
 
 
-def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say: Say = print) -> Path:
+def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), say: Say = print) -> Path:
     """Run the studies and write tables and figures.
 
     Parameters
     ----------
     out : Path
         Folder; measurements already there are not made again.
-    full : bool
-        Whole sets, rank 100 and 300 iterations (hours), else a few thousand rows, rank 20 and 50 iterations.
+    size : {"usual", "quick", "full"}
+        A few thousand rows, rank 20 and 50 iterations; 20 iterations of the planted matrix and of faces (minutes);
+        whole sets, rank 100 and 300 iterations (hours).
     only : tuple of str
-        Studies to run: errors, scaling, components, solvers, secure; all when empty.
+        Studies to run: errors, scaling, components, solvers, secure, parties; all when empty.
     say : callable
         Told of each figure as it comes.
 
@@ -87,21 +89,39 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say:
     Path
         The folder.
     """
-    known = {**STUDIES, "secure": None}
+    known = {**STUDIES, "secure": None, "parties": None}
     unknown = sorted(set(only) - set(known))
     if unknown:
         raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(known)}.")
     (out / "cells").mkdir(parents=True, exist_ok=True)
+    full, here = size == "full", ("planted", "faces") if size == "quick" else tuple(NAMES)
+    fewer = {"iterations": 20} if size == "quick" else {}
     for study, plan in STUDIES.items():
         if not only or study in only:
-            rows = [_cell(study, {**_usual(full, cell["data"]), **cell}, out, say) for cell in plan(full)]
+            cells = [{**_usual(full, cell["data"]), **cell, **fewer} for cell in plan(full)]
+            rows = [_cell(study, cell, out, say) for cell in cells if cell["data"] in here or study == "scaling"]
             tables.write(out, study, rows)
             figures.draw(out, study, rows)
     if not only or "secure" in only:
-        rows = [_kept(out, "secure", cell, lambda c=cell: secure.measure(c), say) for cell in secure.cells(full)]
+        rows = [
+            _kept(out, "secure", cell, lambda c=cell: secure.measure(c), say)
+            for cell in secure.cells(full)
+            if cell["data"] in here
+        ]
         tables.write(out, "secure", rows)
         figures.draw(out, "secure", rows)
+    if not only or "parties" in only:
+        rows = [_kept(out, "parties", cell, lambda c=cell: _parties(c), say) for cell in secure.party_cells(full)]
+        tables.write_parties(out, rows)
+        figures.draw_parties(out, rows)
     return out
+
+
+def _parties(cell: dict[str, Any]) -> dict[str, Any]:
+    """Measure on the virtual clock, or on one rank for each party and one more for a server without rounds."""
+    if cell["clock"] == "virtual":
+        return secure.measure_parties(cell)
+    return _on_ranks({**cell, "ranks": cell["parties"] + cell["method"].startswith("Asyn")})
 
 
 def _usual(full: bool, data: str) -> dict[str, Any]:

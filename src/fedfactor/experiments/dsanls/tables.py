@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-__all__ = ["markdown", "write"]
+__all__ = ["markdown", "write", "write_parties"]
 
 COLUMNS = ("study", "data", "split", "method", "k", "ranks", "iterations", "final", "seconds_all", "sent")
 
@@ -19,6 +19,21 @@ def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
         table.writeheader()
         table.writerows(rows)
     (out / f"{study}.md").write_text(markdown(study, rows))
+
+
+def write_parties(out: Path, rows: list[dict[str, Any]]) -> None:
+    """Write ``parties.csv`` and ``parties.md``: alternations per second, messages and bytes of a party, error."""
+    names = ("data", "clock", "split", "parties", "method", "speed", "messages", "sent", "final")
+    with (out / "parties.csv").open("w", newline="") as file:
+        table: csv.DictWriter[str] = csv.DictWriter(file, names, extrasaction="ignore")
+        table.writeheader()
+        table.writerows(rows)
+    head = (*names[:5], "alternations per second", "messages", "bytes sent", "relative error")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in rows:
+        figures = (f"{row['speed']:.1f}", f"{row['messages']:g}", str(row["sent"]), f"{row['final']:.4f}")
+        lines.append("| " + " | ".join([*(str(row[name]) for name in names[:5]), *figures]) + " |")
+    (out / "parties.md").write_text("\n".join(lines) + "\n")
 
 
 def markdown(study: str, rows: list[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedfactor.plots import panels
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_measures"]
 
 LABELS = {"users": "share of users at client 1", "common": "share of common items", "clients": "clients",
           "items": "client 1's share of the other items"}  # fmt: skip
@@ -38,6 +38,25 @@ def draw(out: Path, study: str, rows: list[dict[str, Any]]) -> Path:
         axes[0].legend(fontsize=7)
     path = out / f"{study}.png"
     axes[0].figure.savefig(path, dpi=120)
+    return path
+
+
+def draw_measures(out: Path, rows: list[dict[str, Any]]) -> Path:
+    """Draw ``measures.png``: the share of one model of all data that each method reaches, by four measures."""
+    names = {"f1_tuned_foreign": "F1", "tuned_macro": "macro F1", "lists": "F1 of lists", "tuned_accuracy": "accuracy"}
+    bound = {key: np.mean([row[key] for row in rows if row["method"] == "DMF, all data"]) for key in names}
+    shown = ("FedDMF", "FedAvg", "FedDMF, eq. 4", "no alignment", "popularity × activity", "random", "all zeros")
+    ax = panels(1, width=7.0)[0]
+    for place, method in enumerate(shown):
+        mine = [row for row in rows if row["method"] == method]
+        heights = [np.mean([row[key] for row in mine]) / bound[key] for key in names]
+        ax.bar(np.arange(len(names)) + (place - 3) * 0.12, heights, width=0.12, label=method)
+    ax.axhline(0.96, color="k", linewidth=0.5, linestyle="--")
+    ax.set_xticks(range(len(names)), list(names.values()))
+    ax.set(ylabel="share of one model of all data", ylim=(0, 1.3))
+    ax.legend(fontsize=6, ncols=4)
+    path = out / "measures.png"
+    ax.figure.savefig(path, dpi=120)
     return path
 
 

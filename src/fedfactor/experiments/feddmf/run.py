@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.algorithms import FedDMF
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.feddmf import tables
 from fedfactor.experiments.feddmf.cells import ATTRIBUTES, Task, figure, fill
 from fedfactor.experiments.feddmf.methods import ALONE, COMMON, EQ4, METHODS, SIMPLE, VARIANTS, settings_for
@@ -50,7 +51,7 @@ def clients() -> Plan:
     """Yield more clients than two, half of the items common to all."""
     names = ("DMF, all but the test cells", "FedDMF", "no alignment")
     methods = {name: METHODS[name] for name in names}
-    methods |= {"common start, average": {**COMMON, "average": True}, "popularity × activity": {}}
+    methods |= {"common start, average": {**COMMON, "average": True}, **{name: {} for name in SIMPLE}}
     for number in (2, 4, 8):
         yield number, _cut(2, clients=number), methods
 
@@ -67,7 +68,11 @@ def letter() -> Plan:
     yield 0.5, {}, {"FedDMF to the letter": {**EQ4, **{name: getattr(paper, name) for name in names}}}
 
 
-SWEEP: dict[str, dict[str, Any]] = {"FedDMF": METHODS["FedDMF"], "FedDMF, eq. 4": EQ4, "random": {}}
+SWEEP: dict[str, dict[str, Any]] = {
+    "FedDMF": METHODS["FedDMF"], "FedDMF, eq. 4": EQ4, "random": {}, "popularity × activity": {},
+}  # fmt: skip
+QUICK = (0.1, 0.5, 0.9, 2, 8)
+"""The shares and numbers of clients that a quick run keeps."""
 STUDIES: dict[str, Callable[[], Plan]] = {
     "baselines": baselines, "variants": variants, "users": users, "common": common, "items": items, "clients": clients,
     "letter": letter,
@@ -77,12 +82,13 @@ STUDIES: dict[str, Callable[[], Plan]] = {
 def reproduce(
     out: Path,
     *,
-    full: bool = False,
+    size: Size = "usual",
     only: tuple[str, ...] = (),
-    seeds: int = 3,
+    seeds: int | None = None,
     device: str = "cpu",
-    passes: int = 30,
+    passes: int | None = None,
     patience: int = 0,
+    least: int | None = None,
     jobs: int = 1,
     say: Say = print,
 ) -> Path:
@@ -92,20 +98,23 @@ def reproduce(
     ----------
     out : Path
         Folder; figures already there are not made again.
-    full : bool
-        All 9,724 movies, as in the paper; else those of 20 ratings or more.
+    size : {"usual", "quick", "full"}
+        Movies of 20 ratings or more; of 100 or more (minutes); all 9,724, as in the paper.
     only : tuple of str
         Studies: baselines, variants, users, common, items, clients, attributes; and ``letter``, which must be named:
         the paper's settings to the letter, with batches of 32.
-    seeds : int
-        Repetitions, each with a split of its own.
+    seeds : int, optional
+        Repetitions, each with a split of its own; by default three, in a quick run one.
     device : str
         Where clients compute.
-    passes : int
-        Passes over the data, those at home included; at most so many, where validation ends training.
+    passes : int, optional
+        Passes over the data, those at home included; at most so many, where validation ends training. By default 30, in
+        a quick run 10.
     patience : int
         Epochs without a better loss on cells kept aside after which training ends, for every method alike; 0: all
         passes are made.
+    least : int, optional
+        Movies of at least so many ratings, in the place of what `size` says.
     jobs : int
         Processes that make figures.
     say : callable
@@ -115,7 +124,9 @@ def reproduce(
     if unknown:
         raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join((*STUDIES, ATTRIBUTES))}.")
     extra = ({} if device == "cpu" else {"device": device}) | ({"patience": patience} if patience else {})
-    work = Work(out, 1 if full else 20, passes, extra, say)
+    quick = size == "quick"
+    seeds, passes = seeds or (1 if quick else 3), passes or (10 if quick else 30)
+    work = Work(out, least or {"quick": 100, "usual": 20, "full": 1}[size], passes, extra, say, quick)
     asked = [name for name in (*STUDIES, ATTRIBUTES) if name in (only or {*STUDIES, ATTRIBUTES} - {"letter"})]
     if jobs > 1:
         every = [task for name in asked for seed in range(seeds) for _, task in work.tasks(name, seed)]
@@ -135,6 +146,8 @@ def _draw(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
         from fedfactor.experiments.feddmf import figures
 
         figures.draw(out, study, rows)
+        if study == "baselines":
+            figures.draw_measures(out, rows)
     except ImportError:  # no matplotlib: the tables are there
         return
 
@@ -142,8 +155,11 @@ def _draw(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
 class Work:
     """Turns studies into tasks and their figures into rows of tables."""
 
-    def __init__(self, out: Path, least: int, passes: int, extra: dict[str, Any], say: Say) -> None:
+    def __init__(
+        self, out: Path, least: int, passes: int, extra: dict[str, Any], say: Say, quick: bool = False
+    ) -> None:
         self.folder, self.least, self.passes, self.extra, self.say = out / "cells", least, passes, extra, say
+        self.quick = quick
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def tasks(self, study: str, seed: int) -> Iterator[tuple[float, Task]]:
@@ -154,7 +170,10 @@ class Work:
             yield 0.5, Task(self.least, seed, {}, ATTRIBUTES, asked)
             return
         for x, cut, methods in STUDIES[study]():
-            for method, settings in methods.items():
+            if self.quick and x not in QUICK:
+                continue
+            few = dict(list(methods.items())[1:4]) if self.quick and study == "variants" else methods
+            for method, settings in few.items():
                 asked = {} if method in SIMPLE else settings_for(settings, self.passes, **self.extra)
                 yield x, Task(self.least, seed, cut, method, asked)
 

@@ -11,8 +11,8 @@ import numpy as np
 __all__ = ["markdown", "write", "write_attributes"]
 
 COLUMNS = (
-    "study", "x", "method", "seed", "f1_own", "f1_foreign", "f1_tuned_foreign", "f1_best_foreign", "bytes_up",
-    "bytes_down", "rounds", "epochs", "seconds",
+    "study", "x", "method", "seed", "f1_own", "f1_foreign", "f1_tuned_foreign", "f1_best_foreign", "accuracy", "macro",
+    "tuned_accuracy", "tuned_macro", "lists", "bytes_up", "bytes_down", "rounds", "epochs", "seconds",
 )  # fmt: skip
 
 
@@ -22,7 +22,7 @@ def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
         table: csv.DictWriter[str] = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
-    (out / f"{study}.md").write_text(markdown(rows))
+    (out / f"{study}.md").write_text("\n".join([markdown(rows), measures(rows), by_count(rows)]))
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -56,6 +56,45 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         costs = f"{epochs:.0f} | {mega / 1e6:.2f} | {seconds:.1f}"
         lines.append(f"| {x} | {method} | {' | '.join(scores)} | {costs} |")
     return "\n".join(lines) + "\n"
+
+
+def measures(rows: list[dict[str, Any]]) -> str:
+    """Lay out every measure on foreign items at the threshold of own items: a share of one model of all data each.
+
+    Examples
+    --------
+    >>> row = {"x": 0.5, "f1_tuned_foreign": 0.4, "tuned_accuracy": 0.9, "tuned_macro": 0.7, "lists": 0.3}
+    >>> print(measures([{**row, "method": "DMF, all data"}, {**row, "method": "A", "lists": 0.15}]))
+    | | method | F1 | accuracy | macro F1 | F1 of lists |
+    |---|---|---|---|---|---|
+    | 0.5 | DMF, all data | 0.400 (100%) | 0.900 (100%) | 0.700 (100%) | 0.300 (100%) |
+    | 0.5 | A | 0.400 (100%) | 0.900 (100%) | 0.700 (100%) | 0.150 (50%) |
+    <BLANKLINE>
+    """
+    lines = ["| | method | F1 | accuracy | macro F1 | F1 of lists |", "|---" * 6 + "|"]
+    for x, method in dict.fromkeys((row["x"], row["method"]) for row in rows):
+        cells = []
+        for key in ("f1_tuned_foreign", "tuned_accuracy", "tuned_macro", "lists"):
+            mine, bound = (
+                [row[key] for row in rows if (row["x"], row["method"]) == (x, one)] for one in (method, "DMF, all data")
+            )
+            share = f" ({np.mean(mine) / np.mean(bound):.0%})" if bound else ""
+            cells.append(f"{np.mean(mine):.3f}{share}")
+        lines.append(f"| {x} | {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def by_count(rows: list[dict[str, Any]]) -> str:
+    """Lay out F1 on foreign items at the threshold of own items, by how many of the owner's users touched the item."""
+    classes = list(rows[0]["by_count"])
+    lines = ["| | method | " + " | ".join(f"F1, {word} users" for word in classes) + " |"]
+    lines.append("|---" * (2 + len(classes)) + "|")
+    for x, method in dict.fromkeys((row["x"], row["method"]) for row in rows):
+        mine = [row["by_count"] for row in rows if (row["x"], row["method"]) == (x, method)]
+        cells = [f"{np.mean([one[word]['f1'] for one in mine]):.3f}" for word in classes]
+        lines.append(f"| {x} | {method} | " + " | ".join(cells) + " |")
+    ones = [f"{np.mean([row['by_count'][word]['share of ones'] for row in rows]):.0%}" for word in classes]
+    return "\n".join([*lines, "| | share of the ones | " + " | ".join(ones) + " |"]) + "\n"
 
 
 def _spread(values: list[float | None]) -> str:

@@ -7,6 +7,8 @@ included; what matters is the error on those that were not known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +18,18 @@ from fedfactor.algorithms import FedSPLIT
 from fedfactor.algorithms.fedsplit.messages import Level
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round
+from fedfactor.experiments.catalogue import Size
 from fedfactor.kernels.ratings.cnmf import RatingPenalty, cnmf, fold_users, starting_factors
 from fedfactor.kernels.ratings.implicit import ridge_rows
 from fedfactor.kernels.ratings.model import item_counts, predict_cells
 from fedfactor.kernels.ratings.statistics import item_residuals, pooled_item_biases
+from fedfactor.metrics.ratings import mean_interval
 
-__all__ = ["Case", "by_raters", "cases", "describe", "measure", "summary", "support_leak"]
+__all__ = ["Case", "attack_curves", "by_raters", "cases", "describe", "measure", "summary", "support_leak"]
 
 REPEATS = 6
+FIGURE_ITERATIONS = 100
+ATTACKS = ("users", "ratings", "movies")
 ITERATIONS = 300
 ACTIVE, POPULAR = 150, 100
 """Users and movies from which groups are drawn whose users rated the same movies."""
@@ -42,13 +48,16 @@ class Case(NamedTuple):
     known: float
 
 
-def cases(full: bool) -> list[Case]:
+def cases(size: Size) -> list[Case]:
     """List group sizes against ranks; then, for small groups, what defences change.
 
     ``sparse``: groups of MovieLens users, who share few movies. ``shared``: groups of active users on popular movies,
     of which they rated more than half. ``dense``: made-up groups in which everybody rated nearly everything at random,
     so that nothing but the upload can tell a rating.
     """
+    full = size == "full"
+    if size == "quick":
+        return [Case("sparse", *one, "ratings", 0.25) for one in ((8, 7, "as printed"), (8, 2, "default"))]
     shares = [round(0.05 * step, 2) for step in range(1, 21)] if full else [0.05, 0.25, 0.5]
     sizes = [(3, 2), (8, 7), (8, 10), (30, 10)]
     sizes += [(3, 6), (15, 14), (30, 20)] if full else []
@@ -84,6 +93,37 @@ def measure(R: Any, case: Case) -> dict[str, float]:
     """
     rows = [_one(R, case, repeat)[0] for repeat in range(REPEATS)]
     return {word: float(np.median([row[word] for row in rows])) for word in rows[0]}
+
+
+def attack_curves(R: Any, groups: Sequence[np.ndarray], shares: Sequence[float]) -> list[dict[str, Any]]:
+    """Run the paper's attack on every group: Figure 4's three curves, with 95 % intervals over groups.
+
+    The adversary makes the paper's updates of user factors and user biases, nothing cleverer. ``paper`` is eq. 4, the
+    squared relative error over *all* ratings of the group, those it was given included; ``unknown`` is the same over
+    the others; ``given`` is their share. Groups factor with up to six components.
+    """
+    mu, found = float(R.data.mean()), {}
+    for place, rows in enumerate(groups):
+        X, k = R[rows], max(1, min(6, len(rows) - 1))
+        start = starting_factors(X.shape[0], X.shape[1], k, np.random.default_rng([53, place]))
+        model = cnmf(X, *start, mu, penalty=RatingPenalty(), iterations=FIGURE_ITERATIONS)
+        for attack, share in product(ATTACKS, shares):
+            case = Case("sparse", len(rows), k, "as printed", attack, share)
+            known = _known(X, case, np.random.default_rng([54, place, ATTACKS.index(attack)]))
+            options = {"penalty": RatingPenalty(), "iterations": FIGURE_ITERATIONS}
+            guess = fold_users(_part(X, known), model.V, model.item, mu, **options)
+            one = {"paper": _relative(X, *guess, model.V, model.item, mu) ** 2, "given": float(known.mean())}
+            if not known.all():
+                one["unknown"] = _relative(_part(X, ~known), *guess, model.V, model.item, mu) ** 2
+            found.setdefault((attack, share), []).append(one)
+    rows = []
+    for (attack, share), each in found.items():
+        row: dict[str, Any] = {"attack": attack, "known": share, "groups": len(each)}
+        for word in ("paper", "unknown", "given"):
+            values = [one[word] for one in each if word in one]
+            row[word], row[f"{word}_half"] = mean_interval(values) if len(values) > 1 else (None, None)
+        rows.append(row)
+    return rows
 
 
 def by_raters(R: Any, case: Case) -> dict[str, dict[str, float]]:

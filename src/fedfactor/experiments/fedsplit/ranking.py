@@ -21,7 +21,7 @@ METHODS = ("popularity", "FCF", "PooledCF")
 N = 10
 
 
-def measure(name: str, method: str, full: bool) -> dict[str, float]:
+def measure(name: str, method: str, rounds: int) -> dict[str, float]:
     """Return precision, recall and NDCG at 10, means over users; settings are fixed, none was tuned on later times."""
     R, rows, columns = filter_ratings(load_dataset(name).X.astype(np.float64))
     when = read_times(data_folder(), name)[rows][:, columns]
@@ -40,7 +40,7 @@ def measure(name: str, method: str, full: bool) -> dict[str, float]:
         "PooledCF": PooledCF(16, feedback="implicit"),
     }[method]
     federation = Federation({label: train[who] for label, who in groups.items()}, missing_values="unstored")
-    result = run(algorithm, federation, rounds=200 if full else 100, seed=0)
+    result = run(algorithm, federation, rounds=rounds, seed=0)
     best = np.empty((R.shape[0], N), np.int64)
     for label, who in groups.items():
         kept = result.factors[label]

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.errors import DataError
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.fedsplit import audit, ranking, surprise, tables
-from fedfactor.experiments.fedsplit.methods import METHODS, Budget, tuned_central, tuned_groups
+from fedfactor.experiments.fedsplit.methods import METHODS, PRINTED, Budget, tuned_central, tuned_groups
 from fedfactor.experiments.fedsplit.protocol import make_split, prepared, present
 from fedfactor.experiments.fedsplit.store import Store
 from fedfactor.privacy import PrivacyWarning
@@ -23,7 +24,7 @@ Say = Callable[[str], None]
 
 
 def reproduce(
-    out: Path, *, full: bool = False, only: tuple[str, ...] = (), seeds: int | None = None, say: Say = print
+    out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), seeds: int | None = None, say: Say = print
 ) -> Path:
     """Run the studies and write tables and figures.
 
@@ -31,13 +32,13 @@ def reproduce(
     ----------
     out : Path
         Folder; figures already there are not made again.
-    full : bool
-        The paper's counts (ten repetitions, 100 trials of tuning, 500 iterations; hours), else three repetitions and
-        a dozen trials (a quarter of an hour on two cores).
+    size : {"usual", "quick", "full"}
+        Ten repetitions with a dozen trials of tuning (rivals three; half an hour); one repetition of the paper's
+        method, barely tuned (minutes); the paper's counts (100 trials, all methods ten times; hours).
     only : tuple of str
         Studies to run: table, audit, ranking, surprise; all when empty.
     seeds : int, optional
-        Repetitions of the table; by default the paper's 10 and 4 (``full``), else 3 and 1.
+        Repetitions of the table; by default 10 and, of MovieLens 1M, 1 (``full``: the paper's 4).
     say : callable
         Told of each figure as it comes.
 
@@ -57,35 +58,38 @@ def reproduce(
         )
     if "movielens_1m" not in names:
         say("movielens_1m is not here and left out: load_dataset('movielens_1m', download=True) fetches it.")
+    names = names[:1] if size == "quick" else names
     out.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # what small groups give away is what this experiment measures
         for study, work in STUDIES.items():
             if not only or study in only:
-                work(out, names, full, say, seeds) if study in ("table", "surprise") else work(out, names, full, say)
+                work(out, names, size, say, seeds) if study in ("table", "surprise") else work(out, names, size, say)
     return out
 
 
-def table(out: Path, names: list[str], full: bool, say: Say, seeds: int | None = None) -> None:
-    """Tables 1 to 3 and Figure 3: every method on every repetition."""
+def table(out: Path, names: list[str], size: Size, say: Say, seeds: int | None = None) -> None:
+    """Tables 1 to 3 and Figure 3: the paper's methods on every repetition, the rivals on three."""
     store, found = Store(out / "cells"), {}
     for name in names:
-        R = prepared(name)
-        usual = (10 if name == "movielens_small" else 4) if full else (3 if name == "movielens_small" else 1)
+        R, small = prepared(name), name == "movielens_small"
+        usual = {"quick": 1, "usual": 10 if small else 1, "full": 10 if small else 4}[size]
         for seed in range(seeds or usual):
-            found[name, seed] = repetition(store, name, R, seed, full, say)
+            methods = PRINTED if size == "quick" or (size == "usual" and seed >= 3) else tuple(METHODS)
+            found[name, seed] = repetition(store, name, R, seed, size, say, methods)
     tables.write(out, found, {name: prepared(name) for name in names})
     from fedfactor.experiments.fedsplit import figures
 
     figures.draw_groups(out, found)
+    figures.draw_reading(out, found, tables.expected()["paper"])
 
 
 def repetition(
-    store: Store, name: str, R: Any, seed: int, full: bool, say: Say, methods: Sequence[str] = tuple(METHODS)
+    store: Store, name: str, R: Any, seed: int, size: Size, say: Say, methods: Sequence[str] = tuple(METHODS)
 ) -> dict[str, Any]:
     """Run methods on one split, each with settings chosen inside its training ratings."""
-    split, budget = make_split(R, seed), Budget(full)
-    key = {"data": name, "seed": seed, "full": full}
+    split, budget = make_split(R, seed), Budget(size)
+    key = {"data": name, "seed": seed, "size": size}
     tuned: dict[str, Any] = {
         "central": Tuned(*store.get({**key, "tuned": "central"}, lambda: list(tuned_central(split, budget, seed)))),
         "groups": {
@@ -104,51 +108,58 @@ def repetition(
     for method in methods:
         work = METHODS[method]
         figures = store.get({**key, "method": method}, lambda work=work: work(split, tuned, budget, seed))
-        say(f"{name} {seed} {method}: macro RMSE {figures['macro']:.4f}, micro {figures['micro']:.4f}")
+        say(f"{name} {seed} {method}: macro RMSE {figures['macro']:.4f}, MSE {figures['macro_mse']:.4f}")
         rows["methods"][method] = figures
     return rows
 
 
-def attacks(out: Path, names: list[str], full: bool, say: Say) -> None:
+def attacks(out: Path, names: list[str], size: Size, say: Say) -> None:
     """Figure 4, and what it leaves out: errors on ratings the adversary does not know, and defences."""
-    store = Store(out / "cells")
+    store, full = Store(out / "cells"), size == "full"
     R = prepared("movielens_small" if "movielens_small" in names else names[0])
+    shares = [0.05, 0.25, 0.5, 0.75, 1.0] if not full else [round(0.05 * step, 2) for step in range(1, 21)]
+    repetitions = 10 if full else 1
+    groups = [rows for seed in range(repetitions) for rows in make_split(R, seed).groups.values()]
+    groups = groups[:10] if size == "quick" else groups
+    curves = store.get({"audit": "curves", "size": size}, lambda: audit.attack_curves(R, groups, shares))
+    say(f"audit: three attacks on {len(groups)} groups")
     rows = []
-    for case in audit.cases(full):
+    for case in audit.cases(size):
         figures = store.get({"audit": case._asdict(), "full": full}, lambda case=case: audit.measure(R, case))
         rows.append({**case._asdict(), **figures})
         say(f"audit {audit.describe(case)}: {audit.summary(figures)}")
     support = store.get({"audit": "support", "full": full}, lambda: audit.support_leak(R, 3 if full else 1))
     say(f"audit support, area under the curve: {support}")
     raters = {}
-    for case in (audit.Case("sparse", n, k, "as printed", "ratings", 0.25) for n, k in ((8, 7), (30, 10), (30, 20))):
+    for n, k in ((8, 7), (30, 10), (30, 20))[: 1 if size == "quick" else 3]:
+        case = audit.Case("sparse", n, k, "as printed", "ratings", 0.25)
         key = {"audit": "raters", **case._asdict()}
         raters[f"{case.members} users, k = {case.k}"] = store.get(key, lambda case=case: audit.by_raters(R, case))
-    tables.write_audit(out, rows, support, raters)
+    tables.write_audit(out, rows, support, raters, curves)
     from fedfactor.experiments.fedsplit import figures as drawn
 
-    drawn.draw_attacks(out, rows)
+    drawn.draw_attacks(out, rows, curves)
 
 
-def lists(out: Path, names: list[str], full: bool, say: Say) -> None:
+def lists(out: Path, names: list[str], size: Size, say: Say) -> None:
     """Implicit feedback: the last fifth of each user's movies, foreseen from the rest."""
-    store, rows = Store(out / "cells"), {}
+    store, rows, rounds = Store(out / "cells"), {}, {"quick": 20, "usual": 100, "full": 200}[size]
     for name in names:
         for method in ranking.METHODS:
-            key = {"data": name, "ranking": method, "full": full}
-            rows[name, method] = store.get(key, lambda name=name, method=method: ranking.measure(name, method, full))
+            key = {"data": name, "ranking": method, "rounds": rounds}
+            rows[name, method] = store.get(key, lambda name=name, method=method: ranking.measure(name, method, rounds))
             say(f"{name} {method}: " + ", ".join(f"{word} {value:.3f}" for word, value in rows[name, method].items()))
     tables.write_ranking(out, rows)
 
 
-def other_library(out: Path, names: list[str], full: bool, say: Say, seeds: int | None = None) -> None:
+def other_library(out: Path, names: list[str], size: Size, say: Say, seeds: int | None = None) -> None:
     """Surprise's NMF and SVD, run centrally on the same splits, where Surprise can be found."""
     if not surprise.found():
         say(f"Surprise is not here: {surprise.HOW}")
         return
     store, rows = Store(out / "cells"), {}
     R = prepared(names[0])
-    for seed in range(seeds or (10 if full else 3)):
+    for seed in range(seeds or {"quick": 1, "usual": 3, "full": 10}[size]):
         key = {"data": names[0], "surprise": seed}
         rows[seed] = store.get(key, lambda seed=seed: surprise.measure(make_split(R, seed)))
         say(f"{names[0]} {seed} Surprise: " + ", ".join(f"{k} {v['macro']:.4f}" for k, v in rows[seed].items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from fedfactor.metrics.ratings import mean_interval
 
-__all__ = ["gap_closed", "write", "write_audit", "write_ranking", "write_surprise"]
+__all__ = ["gap_closed", "group_changes", "write", "write_audit", "write_ranking", "write_surprise"]
 
 
 def expected() -> dict[str, Any]:
@@ -61,23 +61,38 @@ def _pm(values: Any, digits: int = 3) -> str:
     return f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
+def group_changes(rows: Sequence[Any], form: str) -> dict[str, Any]:
+    """Return Table 2: how each group's error changes against its own model, in RMSE and in MSE.
+
+    ``mse_improved`` is the mean change of the groups that improved, ``mse_others`` the mean rise of the others; the
+    correlations are those of the change in MSE with the number of members and of ratings.
+    """
+    rows = [row for row in rows if form in row["methods"]]
+    pairs = [(row["methods"]["alone"]["by_group"], row["methods"][form]["by_group"], row) for row in rows]
+    before = np.array([old[g] for old, new, _ in pairs for g in new])
+    after = np.array([new[g] for _, new, _ in pairs for g in new])
+    sizes = {word: [row[word][g] for _, new, row in pairs for g in new] for word in ("members", "ratings")}
+    found: dict[str, Any] = {"groups": len(after), "improved": int((after < before).sum())}
+    for word, change in (("rmse", after - before), ("mse", after**2 - before**2)):
+        better, worse = change[change < 0], change[change >= 0]
+        found[f"{word}_improved"], found[f"{word}_improved_half"] = mean_interval(better.tolist())
+        found[f"{word}_others"] = float(worse.mean()) if len(worse) else None
+    for word, size in sizes.items():
+        found[f"r_{word}"] = float(np.corrcoef(size, after**2 - before**2)[0, 1])
+    return found
+
+
 def _groups(found: Mapping[tuple[str, int], Any], names: list[str]) -> list[str]:
-    head = "| data | form | groups | improved | mean change | mean rise of the others | r(members) | r(ratings) |"
-    lines = [head, "|---|---|---|---|---|---|---|---|"]
+    words = "data|form|groups|improved|change of RMSE|of MSE|rise of the others, RMSE|MSE|r(members)|r(ratings)"
+    lines = ["| " + words.replace("|", " | ") + " |", "|---" * 10 + "|"]
     for name in names:
-        for form in ("FedSPLIT as printed", "FedSPLIT"):
-            gains, members, ratings = [], [], []
-            for (data, _), row in found.items():
-                if data == name:
-                    before, after = (row["methods"][m]["by_group"] for m in ("alone", form))
-                    gains += [after[g] - before[g] for g in after]
-                    members += [row["members"][g] for g in after]
-                    ratings += [row["ratings"][g] for g in after]
-            change = np.array(gains)
-            worse = change[change >= 0]
-            cells = [name, form, str(len(change)), str(int((change < 0).sum())), f"{change[change < 0].mean():.3f}"]
-            cells += [f"{worse.mean():.3f}" if len(worse) else "none"]
-            cells += [f"{np.corrcoef(size, change)[0, 1]:.2f}" for size in (members, ratings)]
+        rows = [row for (data, _), row in found.items() if data == name]
+        for form in [m for m in rows[0]["methods"] if m.startswith("FedSPLIT")][:2]:
+            one = group_changes(rows, form)
+            cells = [name, form, str(one["groups"]), str(one["improved"])]
+            cells += [f"{one[f'{w}_improved']:.3f} ± {one[f'{w}_improved_half']:.3f}" for w in ("rmse", "mse")]
+            cells += ["none" if one[f"{w}_others"] is None else f"{one[f'{w}_others']:.3f}" for w in ("rmse", "mse")]
+            cells += [f"{one[w]:.2f}" for w in ("r_members", "r_ratings")]
             lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -85,44 +100,64 @@ def _groups(found: Mapping[tuple[str, int], Any], names: list[str]) -> list[str]
 def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
     printed = expected()["paper"].get(name, {})
     methods = list(rows[0]["methods"])
-    macro = {m: [row["methods"][m]["macro"] for row in rows] for m in methods}
-    central, alone = np.mean(macro["central"]), np.mean(macro["alone"])
-    head = "| method | exchanges | macro RMSE | micro RMSE | macro MAE | gap closed | groups improved | MB up | paper |"
-    lines = [head, "|---" * 9 + "|"]
+    words = "method|splits|exchanges|macro RMSE|macro MSE|micro RMSE|macro MAE|gap closed|groups improved|MB up|paper"
+    lines = ["| " + words.replace("|", " | ") + " |", "|---" * 11 + "|"]
     table = []
     for m in methods:
-        figures = [row["methods"][m] for row in rows]
+        here = [row for row in rows if m in row["methods"]]
+        figures = [row["methods"][m] for row in here]
+        # The ends of the gap on the same splits: rivals are run on fewer of them.
+        alone, central = (
+            float(np.mean([row["methods"][end]["macro"] for row in here])) for end in ("alone", "central")
+        )
         improved = np.mean([
             one["by_group"][g] < row["methods"]["alone"]["by_group"][g]
-            for row, one in zip(rows, figures, strict=True) for g in one["by_group"]
+            for row, one in zip(here, figures, strict=True) for g in one["by_group"]
         ])  # fmt: skip
+        macro, mse = ([one[word] for one in figures] for word in ("macro", "macro_mse"))
         table.append({
             "method": m,
+            "splits": len(here),
             "exchanges": figures[0].get("rounds", ""),
-            "macro": float(np.mean(macro[m])),
+            "macro": float(np.mean(macro)),
+            "macro_mse": float(np.mean(mse)),
             "micro": float(np.mean([one["micro"] for one in figures])),
             "mae": float(np.mean([one["mae"] for one in figures])),
-            "gap_closed": gap_closed(float(alone), float(central), float(np.mean(macro[m]))),
+            "gap_closed": gap_closed(float(alone), float(central), float(np.mean(macro))),
             "improved": float(improved),
             "mb_up": figures[0].get("bytes_up", 0) / 1e6,
             "paper": printed.get(m, ""),
         })  # fmt: skip
         last = table[-1]
-        cells = [m, str(last["exchanges"]), _pm(macro[m]), f"{last['micro']:.3f}", f"{last['mae']:.3f}"]
-        cells += [f"{last['gap_closed']:.0%}", f"{last['improved']:.0%}", f"{last['mb_up']:.1f}", str(last["paper"])]
-        lines.append("| " + " | ".join(cells) + " |")
+        cells = [m, str(len(here)), str(last["exchanges"]), _pm(macro), _pm(mse), f"{last['micro']:.3f}"]
+        cells += [f"{last['mae']:.3f}", f"{last['gap_closed']:.0%}", f"{last['improved']:.0%}", f"{last['mb_up']:.1f}"]
+        lines.append("| " + " | ".join([*cells, str(last["paper"])]) + " |")
     _csv(out / f"table3_{name}.csv", table)
+    quoted = expected()["quoted"]
+    lines += ["", "Quoted by the paper, not run here (RMSE on their authors' own splits):", ""]
+    lines += ["| method | exchanges | " + name + " | source |", "|---|---|---|---|"]
+    lines += [f"| {m} | {one['exchanges']} | {one[name]} | {one['source']} |" for m, one in quoted.items()]
     return lines
 
 
 def write_audit(
-    out: Path, rows: list[dict[str, Any]], support: Mapping[str, float], raters: Mapping[str, Mapping[str, Any]]
+    out: Path,
+    rows: list[dict[str, Any]],
+    support: Mapping[str, float],
+    raters: Mapping[str, Mapping[str, Any]],
+    curves: list[dict[str, Any]],
 ) -> None:
     """Write what the adversary gets back, by group size, rank, kind of attack and share of known ratings."""
     _csv(out / "audit.csv", rows)
+    _csv(out / "figure4.csv", curves)
     words = "data|members|rank|sent|attack|known|come back|(no upload)|unknown|(no upload)|biases|all known|as printed"
     head = "| " + words.replace("|", " | ") + " |"
-    lines = ["## What an adversary gets back", head, "|---" * 13 + "|"]
+    lines = ["## Figure 4: squared relative error, mean over groups ± 95 % interval"]
+    lines += ["| attack | share | ratings given | all ratings (as in the paper) | unknown ratings |", "|---" * 5 + "|"]
+    for one in curves:
+        parts = [f"{one[w]:.4f} ± {one[f'{w}_half']:.4f}" if one[w] is not None else "" for w in ("paper", "unknown")]
+        lines.append(f"| {one['attack']} | {one['known']:.0%} | {one['given']:.0%} | {parts[0]} | {parts[1]} |")
+    lines += ["", "## What an adversary gets back", head, "|---" * 13 + "|"]
     for row in rows:
         cells = [row["data"], str(row["members"]), str(row["k"]), row["sent"], row["attack"], f"{row['known']:.0%}"]
         cells += [f"{row['back']:.0%}", f"{row['back_without']:.0%}"]

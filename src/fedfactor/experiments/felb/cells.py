@@ -60,15 +60,16 @@ class Bench:
     def measure(self, algorithm: Algorithm, *, rounds: int | None = None, seed: int = 0) -> dict[str, Any]:
         """Return loss, recall, precision and similarity (means over owners), pooled loss, traffic, and seconds.
 
-        ``late`` counts the clients whose solver ran out of its time.
+        ``late`` counts the clients whose solver ran out of its time; ``gap`` is how far V was from Boolean at the end.
         """
         began = time.perf_counter()
         if isinstance(algorithm, BooleanVotes):
             factors, late, up, before = self._vote(algorithm, seed)
-            status = "converged"
+            status, gap = "converged", 0.0
         else:
             result = run(algorithm, self.owners, rounds=rounds, seed=seed)
             factors, late, up, before, status = result.factors, 0, result.bytes_up, 0.0, result.status
+            gap = result.history[-1].metrics.get("integrality_gap", 0.0)
         seconds = before + time.perf_counter() - began
         V = next(iter(factors.values())).V
         found = boolean_metrics(self.owners, {name: kept.U for name, kept in factors.items()}, V)
@@ -80,6 +81,7 @@ class Bench:
             "pooled_loss": found.pooled.loss,
             "seconds_per_client": seconds / len(self.owners),
             "late": late,
+            "gap": gap,
             "bytes_up_per_client": up / len(self.owners),
             "status": status,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -10,10 +10,12 @@ from typing import Any
 
 from fedfactor.algorithms import FALB, FELB, BooleanVotes, PooledBMF
 from fedfactor.core.protocol import Algorithm
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.felb import tables
 from fedfactor.experiments.felb.cells import Bench, Cell, Store
 from fedfactor.experiments.felb.datasets import DATASETS, load_owners, present
 from fedfactor.experiments.felb.tiles import even_tiles
+from fedfactor.kernels.boolean.prox import Pull
 
 __all__ = ["STUDIES", "reproduce"]
 
@@ -21,9 +23,13 @@ Say = Callable[[str], None]
 Plan = Iterator[tuple[str, partial[Any], dict[str, Algorithm]]]
 """Name of the data, how to make them, methods by name."""
 SOLVERS = ("asso", "grecond", "mebf", "elbmf", "zhang", "primp")
-VOTES = ("majority", "average", "or")
-# As the paper sets them for the rivals; PRIMP is ours to choose.
-OPTIONS = {"elbmf": (("rate", 1.005), ("max_iter", 1000))}
+ALL: dict[str, tuple[str, ...]] = dict.fromkeys(("majority", "average", "or"), ("", " refit", " aligned"))
+RULES: dict[str, tuple[str, ...]] = {"majority": ("", " refit", " aligned"), "average": ("",), "or": ("",)}
+"""Votes of small runs: as published each, and the majority with U refit and with components aligned, too."""
+# As the paper sets them for the rivals (λ = κ = β = 0.01); PRIMP is ours to choose.
+OPTIONS = {"elbmf": (("pull", Pull()), ("rate", 1.005), ("max_iter", 1000))}
+DENSE = 0.9
+"""Share of ones in the paper's tiles."""
 LIMIT = 5.0
 """Seconds for each client's solver in small runs on real data."""
 
@@ -33,55 +39,83 @@ def proximal(k: int) -> dict[str, Algorithm]:
     return {
         "FELB": FELB(k),
         "FELB to the letter": FELB.paper(k),
+        "FELB to the letter, falling steps": FELB.paper(k, step="falling"),
         "FALB": FALB(k),
         "PooledBMF": PooledBMF(k),
         "PooledBMF, proximal": PooledBMF(k, solver="proximal"),
     }
 
 
-def votes(k: int, limit: float, rules: tuple[str, ...] = VOTES) -> dict[str, Algorithm]:
+def votes(k: int, limit: float, rules: Mapping[str, tuple[str, ...]] = ALL) -> dict[str, Algorithm]:
     """Return every solver under every vote: as published (positions, U kept), with U refit, and aligned, too."""
     found: dict[str, Algorithm] = {}
     for solver in SOLVERS:
-        for rule in rules:
+        for rule, forms in rules.items():
             base = {"vote": rule, "time_limit": limit, "options": OPTIONS.get(solver, ())}
-            found[f"{solver} {rule}"] = BooleanVotes.paper(k, solver, **base)
-            found[f"{solver} {rule} refit"] = BooleanVotes(k, solver, align="none", **base)
-            found[f"{solver} {rule} aligned"] = BooleanVotes(k, solver, **base)
+            made = {
+                "": BooleanVotes.paper(k, solver, **base),
+                " refit": BooleanVotes(k, solver, align="none", **base),
+                " aligned": BooleanVotes(k, solver, **base),
+            }
+            found |= {f"{solver} {rule}{form}": made[form] for form in forms}
     return found
 
 
+def planted(k: int, full: bool) -> dict[str, Algorithm]:
+    """Return the methods that are run on planted tiles."""
+    return {**proximal(k), **votes(k, 60 if full else 5, ALL if full else RULES)}
+
+
+def toy(full: bool) -> Plan:
+    """Yield four clients with three tiles under noise (Fig. 1)."""
+    yield "toy", partial(even_tiles, 160, 60, 3, 4, flips=0.02, dense=DENSE), planted(3, full)
+
+
 def noise(full: bool) -> Plan:
-    """Yield tiles under more and more destructive noise (Figs. 2, 7, 8)."""
-    sizes = (2**16, 500, 10, 64) if full else (1000, 200, 5, 10)
+    """Yield tiles under more and more destructive noise, ten clients (Figs. 2, 7, 8)."""
+    sizes = (2**16, 500, 10, 10) if full else (1000, 200, 5, 10)
     levels = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5] if full else [0.0, 0.05, 0.15, 0.3, 0.5]
     for flips in levels:
-        methods = {**proximal(sizes[2]), **votes(sizes[2], 60 if full else 5, VOTES if full else ("majority",))}
-        yield f"{flips:.2f}", partial(even_tiles, *sizes, flips=flips), methods
+        yield f"{flips:.2f}", partial(even_tiles, *sizes, flips=flips, dense=DENSE), planted(sizes[2], full)
 
 
 def scarcity(full: bool) -> Plan:
     """Yield the same rows dealt to more and more clients (Figs. 3, 9, 10)."""
     n, m, k = (2**16, 500, 10) if full else (2048, 100, 5)
-    for clients in [2**p for p in range(2, 10)] if full else [4, 16, 64, 256]:
-        methods = {**proximal(k), **votes(k, 60 if full else 5, VOTES if full else ("majority",))}
-        yield f"{clients:03d}", partial(even_tiles, n, m, k, clients, flips=0.05), methods
+    for clients in [2**p for p in range(2, 10)] if full else [4, 16, 64]:
+        yield f"{clients:03d}", partial(even_tiles, n, m, k, clients, flips=0.05, dense=DENSE), planted(k, full)
 
 
 def abundance(full: bool) -> Plan:
     """Yield clients that each bring as many rows (Figs. 4, 11, 12)."""
     rows, m, k = (500, 500, 10) if full else (50, 100, 5)
     for clients in [2**p for p in range(2, 10)] if full else [4, 16, 64]:
-        methods = {**proximal(k), **votes(k, 60 if full else 5, VOTES if full else ("majority",))}
-        yield f"{clients:03d}", partial(even_tiles, rows * clients, m, k, clients, flips=0.05), methods
+        tiles = partial(even_tiles, rows * clients, m, k, clients, flips=0.05, dense=DENSE)
+        yield f"{clients:03d}", tiles, planted(k, full)
+
+
+def size(full: bool) -> Plan:
+    """Yield the paper's largest size, 2^16 × 500 cells at 512 clients, with the methods that are quick enough."""
+    fast = {f"{solver} majority": BooleanVotes.paper(10, solver, time_limit=5) for solver in ("grecond", "mebf")}
+    methods: dict[str, Algorithm] = {"FELB": FELB(10), **fast}
+    yield "512", partial(even_tiles, 2**16, 500, 10, 512, flips=0.05, dense=DENSE), methods
 
 
 def real(full: bool) -> Plan:
     """Yield the real sets with 20 clients (Figs. 6, 15, 16)."""
     for name in _here():
         k = DATASETS[name][2]
-        methods = {**proximal(k), "FELB, common start": FELB(k, init="shared"), **votes(k, 120 if full else LIMIT)}
-        yield name, partial(load_owners, name, full=full), methods
+        apart: dict[str, Algorithm] = {"FELB, own starts": FELB(k, init="independent")}
+        yield name, partial(load_owners, name, full=full), {**proximal(k), **apart, **votes(k, 120 if full else LIMIT)}
+
+
+def drawn(full: bool) -> Plan:
+    """Yield the real sets with columns drawn at random, as sparse as the paper's (Figs. 6, 15, 16)."""
+    published = {rule: ("",) for rule in RULES}
+    for name in _here():
+        k = DATASETS[name][2]
+        methods: dict[str, Algorithm] = {"FELB": FELB(k), "FELB to the letter": FELB.paper(k), "FALB": FALB(k)}
+        yield name, partial(load_owners, name, pick="random"), {**methods, **votes(k, LIMIT, published)}
 
 
 def components(full: bool) -> Plan:
@@ -101,20 +135,27 @@ def _here() -> list[str]:
     return [name for name, there in present().items() if there]
 
 
-STUDIES = {"noise": noise, "scarcity": scarcity, "abundance": abundance, "real": real, "components": components}
+STUDIES = {
+    "toy": toy, "noise": noise, "scarcity": scarcity, "abundance": abundance, "real": real, "drawn": drawn,
+    "components": components, "size": size,
+}  # fmt: skip
+ASKED = ("size",)
+"""Studies that run only when asked for by name, or at full size."""
 
 
-def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say: Say = print) -> Path:
+def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), seeds: int = 1, say: Say = print) -> Path:
     """Run the studies and write tables and figures.
 
     Parameters
     ----------
     out : Path
         Folder; figures already there are not made again.
-    full : bool
-        The sizes of the paper (hours), else small ones (minutes).
+    size : {"usual", "quick", "full"}
+        Small tables; a few of them, under the majority vote only (minutes); the sizes of the paper (hours).
     only : tuple of str
-        Studies to run: noise, scarcity, abundance, real, components; all when empty.
+        Studies to run: toy, noise, scarcity, abundance, real, drawn, components, size; all but the last when empty.
+    seeds : int
+        Data and starts drawn so many times; tables show means.
     say : callable
         Told of each figure as it comes.
 
@@ -126,11 +167,12 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say:
     unknown = sorted(set(only) - set(STUDIES))
     if unknown:
         raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(STUDIES)}.")
-    store = Store(out / "cells")
+    store, full = Store(out / "cells"), size == "full"
     for study, plan in STUDIES.items():
-        if only and study not in only:
+        if study not in only if only else study in ASKED and not full:
             continue
-        rows = [row for data in plan(full) for row in _one(study, data, store, full, say)]
+        cells = plan(full) if size != "quick" else _few(study, plan(full))
+        rows = [row for data in cells for seed in range(seeds) for row in _one(study, data, store, full, seed, say)]
         if not rows:
             say(f"{study}: none of its data are here. Set FEDFACTOR_DATA to the folder that holds them.")
             continue
@@ -138,25 +180,42 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say:
         from fedfactor.experiments.felb import figures
 
         figures.draw(out, study, rows)
+        if study == "real":
+            figures.summary(out, rows)
     return out
 
 
-def _one(study: str, data: tuple, store: Store, full: bool, say: Say) -> list[dict[str, Any]]:
+QUICK = {
+    "toy": ("toy",), "noise": ("0.00", "0.05", "0.30"), "scarcity": ("004", "064"), "abundance": ("004", "016"),
+    "real": ("chess", "roles"), "drawn": ("chess",), "components": ("movielens k=100",), "size": (),
+}  # fmt: skip
+"""The data of each study that a quick run keeps."""
+
+
+def _few(study: str, plan: Plan) -> Plan:
+    """Keep some of the data, and of the votes the majority's."""
+    for name, load, methods in plan:
+        if name in QUICK[study]:
+            votes = ("average", "or")
+            yield name, load, {m: made for m, made in methods.items() if not any(v in m.split() for v in votes)}
+
+
+def _one(study: str, data: tuple, store: Store, full: bool, seed: int, say: Say) -> list[dict[str, Any]]:
     name, load, methods = data
     opened: list[tuple[Bench, float | None]] = []  # filled when the first figure is not there yet
     rows = []
 
     def make(algorithm: Algorithm) -> dict[str, Any]:
         if not opened:
-            found = load()
+            found = load(seed=seed)
             opened.append((Bench(found.owners), found.floor) if hasattr(found, "owners") else (Bench(found), None))
         bench, floor = opened[0]
-        return {**bench.measure(algorithm), **bench.size, "floor": floor}
+        return {**bench.measure(algorithm, seed=seed), **bench.size, "floor": floor}
 
     for method, algorithm in methods.items():
         made = {"from": [load.args, load.keywords], "full": full}
         settings = {**made, "settings": asdict(algorithm)}  # type: ignore[call-overload]
-        row = store.get(Cell(study, name, method, 0), settings, lambda a=algorithm: make(a))
+        row = store.get(Cell(study, name, method, seed), settings, lambda a=algorithm: make(a))
         late = f", {row['late']} clients out of time" if row["late"] else ""
         say(f"{study} {name} {method}: loss {row['loss']:.3f}, {row['seconds_per_client']:.2f} s per client{late}")
         rows.append({**row, "components": algorithm.n_components})  # type: ignore[attr-defined]

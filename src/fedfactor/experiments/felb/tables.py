@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["late_solvers", "markdown", "order_holds", "write"]
+__all__ = ["late_solvers", "markdown", "means", "order_holds", "write"]
 
 COLUMNS = (
-    "study", "data", "clients", "rows", "columns", "density", "components", "method", "loss", "recall", "precision",
-    "similarity", "pooled_loss", "floor", "seconds_per_client", "bytes_up_per_client", "late", "status",
+    "study", "data", "seed", "clients", "rows", "columns", "density", "components", "method", "loss", "recall",
+    "precision", "similarity", "pooled_loss", "floor", "gap", "seconds_per_client", "bytes_up_per_client", "late",
+    "status",
 )  # fmt: skip
+AVERAGED = ("loss", "recall", "precision", "similarity", "pooled_loss", "floor", "gap", "seconds_per_client")
 
 
 def write(out: Path, study: str, rows: list[dict[str, Any]], absent: Iterable[str] = ()) -> None:
@@ -41,7 +43,7 @@ def markdown(rows: Iterable[dict[str, Any]]) -> str:
     | FELB | 0.250 | 1.00 |
     <BLANKLINE>
     """
-    rows = list(rows)
+    rows = means(rows)
     data = list(dict.fromkeys(row["data"] for row in rows))
     lines = ["| loss | " + " | ".join(data) + " | seconds per client |", "|---" * (len(data) + 2) + "|"]
     sizes = {row["data"]: f"{row['rows']} × {row['columns']}, k = {row['components']}" for row in rows if "rows" in row}
@@ -59,6 +61,40 @@ def markdown(rows: Iterable[dict[str, Any]]) -> str:
         lines += ["", "\\* the solver ran out of its time at some clients; what it had found by then was voted on:", ""]
         lines += late_solvers(rows)
     return "\n".join(lines) + "\n"
+
+
+def means(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Average the seeds of each method and data; clients that ran out of time are counted together.
+
+    Examples
+    --------
+    >>> row = {"data": "a", "method": "FELB", "seconds_per_client": 1.0, "floor": None}
+    >>> one = means([{**row, "loss": 0.2, "late": 1}, {**row, "loss": 0.4, "late": 2}])[0]
+    >>> one["loss"], one["late"]
+    (0.3, 3)
+    """
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["data"], row["method"]), []).append(row)
+    made = []
+    for same in found.values():
+        mean = {
+            name: round(sum(one[name] for one in same) / len(same), 12)
+            for name in (
+                "loss",
+                "recall",
+                "precision",
+                "similarity",
+                "pooled_loss",
+                "floor",
+                "gap",
+                "seconds_per_client",
+                "gap",
+            )
+            if same[0].get(name) is not None
+        }
+        made.append({**same[0], **mean, "late": sum(one["late"] for one in same)})
+    return made
 
 
 def late_solvers(rows: list[dict[str, Any]]) -> list[str]:
@@ -80,6 +116,7 @@ def late_solvers(rows: list[dict[str, Any]]) -> list[str]:
 def order_holds(rows: list[dict[str, Any]]) -> list[str]:
     """Say for every set whether PooledBMF ≤ FELB ≤ every unaligned vote in loss, or name the exceptions."""
     said = []
+    rows = means(rows)
     for data in dict.fromkeys(row["data"] for row in rows):
         loss = {row["method"]: row["loss"] for row in rows if row["data"] == data}
         unaligned = {m: v for m, v in loss.items() if m.split()[0].islower() and not m.endswith("aligned")}

@@ -14,7 +14,9 @@ Row = dict[str, Any]
 
 
 def draw(name: str, rows: list[Row], path: Path) -> None:
-    """Draw a study; without matplotlib there are only tables."""
+    """Draw a study; without matplotlib, and for a handful of numbers, there are only tables."""
+    if name not in _DRAW:
+        return
     try:
         axes = _DRAW[name](rows)
     except MissingExtraError:

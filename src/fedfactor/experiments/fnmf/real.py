@@ -55,16 +55,17 @@ def split(X: Any, y: np.ndarray, how: str, seed: int) -> dict[str, Any]:
 
 
 def methods(k: int, rounds: int = 20) -> dict[str, tuple[Algorithm, int]]:
-    """Name methods with their rounds: the paper's with iPALM clients, and ours."""
+    """Name methods with their rounds: the paper's, all with iPALM clients, equal weights and own starts; and ours."""
     base: dict[str, Any] = {"n_components": k, "local_steps": 10, "tol": 0.0}
     gradient: dict[str, Any] = {**base, "local_solver": "gradient"}
     aligned: dict[str, Any] = {**gradient, "significance": 0.05}  # the usual level of a test, as in the paper
+    plain: dict[str, Any] = {**gradient, "start": "own", "weights": "equal"}
     once: dict[str, Any] = {"n_components": k, "combine": "mean"}
     return {
         "iPALM": (OneShotNMF(local_solver="gradient", **once), 1),
         "MUR": (OneShotNMF(local_solver="multiplicative", **once), 1),
-        "FedAvg": (FedProxNMF(mu=0.0, **gradient), rounds),
-        "FedProx": (FedProxNMF(mu=1.0, relative=True, **gradient), rounds),
+        "FedAvg": (FedProxNMF(mu=0.0, **plain), rounds),
+        "FedProx": (FedProxNMF(mu=1.0, relative=True, **plain), rounds),
         "FNMF-LAP": (FNMF(row_norm="free", **aligned), rounds),
         "FNMF-LAP_rho": (FNMF(alignment="lap_rho", row_norm="free", **aligned), rounds),
         "FNMF-LAP unit": (FNMF(**aligned), rounds),

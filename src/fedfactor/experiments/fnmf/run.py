@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.fnmf import barycenters, figures, real, synthetic
 from fedfactor.experiments.fnmf.cells import Store, write_table
 
@@ -16,6 +17,7 @@ STUDIES: dict[str, Callable[[Store, bool, int], list[dict[str, Any]]]] = {
     "drift": synthetic.drift,
     "trace": synthetic.trace,
     "convergence": synthetic.convergence,
+    "letter": synthetic.letter,
     "clients": synthetic.clients,
     "noise": synthetic.noise,
     "personal": synthetic.personal,
@@ -27,7 +29,7 @@ STUDIES: dict[str, Callable[[Store, bool, int], list[dict[str, Any]]]] = {
 def reproduce(
     out: str | Path,
     *,
-    full: bool = False,
+    size: Size = "usual",
     seeds: int | None = None,
     only: Sequence[str] = (),
     say: Callable[[str], None] = print,
@@ -38,10 +40,10 @@ def reproduce(
     ----------
     out : path
         Folder for tables (CSV and Markdown), figures and ``cells/``, one file for each figure that was measured.
-    full : bool
-        Sizes like the paper's: hours. The default takes minutes on two cores.
+    size : {"usual", "quick", "full"}
+        Small tables; the same with one seed (minutes); sizes like the paper's (hours).
     seeds : int, optional
-        Seeds for each setting; by default 2, and 5 with `full`.
+        Seeds for each setting; by default 2, 1 and 5.
     only : sequence of str
         Names of studies; all of them by default.
     say : function
@@ -57,7 +59,7 @@ def reproduce(
         raise ValueError(f"No study is called {unknown[0]!r}. Known are {', '.join(STUDIES)}.")
     folder = Path(out)
     store = Store(folder / "cells", say)
-    seeds = (5 if full else 2) if seeds is None else seeds
+    seeds, full = seeds or {"quick": 1, "usual": 2, "full": 5}[size], size == "full"
     for name, study in STUDIES.items():
         if only and name not in only:
             continue

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,10 @@ from fedfactor.core.protocol import Algorithm
 from fedfactor.engines.run import run
 from fedfactor.experiments.fnmf.blocks import deal_rows, dense_blocks, shared_and_private
 from fedfactor.experiments.fnmf.cells import Store, figures_of, mean_rows, measure
+from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.metrics.coherence import cosine_similarity, match_components
 
-__all__ = ["clients", "convergence", "drift", "find_planted", "noise", "personal", "rivals", "trace"]
+__all__ = ["clients", "convergence", "drift", "find_planted", "letter", "noise", "personal", "rivals", "trace"]
 
 Row = dict[str, Any]
 ERRORS = ("sum_rmsd", "mean_rmsd", "relative_error", "worst", "seconds")
@@ -119,6 +122,28 @@ def _settles(method: Algorithm, owners: Mapping[str, np.ndarray], rounds: int, s
     }
 
 
+def letter(store: Store, full: bool, seeds: int) -> list[Row]:
+    """One client with the printed step lengths, and with those of its own blocks: the largest cell (Algorithm 2)."""
+    rows = []
+    for seed in range(seeds):
+        X, _, _ = dense_blocks(600, 80, 6, noise=0.05, seed=seed)
+        for solver, steps in product(("printed", "gradient"), (1, 2, 3, 5, 10, 100)):
+            key = {"study": "letter", "method": solver, "local_steps": steps, "seed": seed}
+            rows.append(store.get(key, None, _largest, X, solver, steps, seed))
+    return mean_rows(rows, ("method", "local_steps"), ("largest_cell", "relative_error"))
+
+
+def _largest(X: np.ndarray, solver: Any, steps: int, seed: int) -> Row:
+    rng = np.random.default_rng([9, seed])
+    with np.errstate(all="ignore"):
+        try:
+            U, V, _ = alternate(X, rng.random((len(X), 6)), rng.random((6, X.shape[1])), steps=steps, solver=solver)
+        except np.linalg.LinAlgError:  # cells have left the range of numbers, and a Gram matrix has no norm
+            return {"largest_cell": math.inf, "relative_error": math.inf}
+        error = float(np.linalg.norm(X - U @ V) / np.linalg.norm(X))
+        return {"largest_cell": float(max(U.max(), V.max())), "relative_error": error}
+
+
 def clients(store: Store, full: bool, seeds: int) -> list[Row]:
     """More clients with the same rows (shortage), or with rows of their own (surplus). (Fig. 2)"""
     rows, counts = [], (5, 10, 20, 50, 100) if full else (5, 20, 50)
@@ -129,11 +154,12 @@ def clients(store: Store, full: bool, seeds: int) -> list[Row]:
                 X, _, _ = dense_blocks(n, 80, 6, noise=0.05, seed=seed)
                 methods = rivals(6, 50, few=True) | {
                     "iPALM once": OneShotNMF(6, combine="mean", local_solver="gradient"),
+                    "MUR once": OneShotNMF(6, combine="mean", local_solver="multiplicative"),
                     "PooledNMF": PooledNMF(6),
                 }
                 for name, method in methods.items():
                     key = {"study": "clients", "supply": supply, "clients": count, "method": name, "seed": seed}
-                    limit = 1 if name == "iPALM once" else 100 if name == "PooledNMF" else 20
+                    limit = 1 if name.endswith("once") else 100 if name == "PooledNMF" else 20
                     parts = deal_rows(X, count, seed)
                     rows.append(store.get(key, (method, n), measure, method, parts, rounds=limit, seed=seed))
     return mean_rows(rows, ("supply", "clients", "method"), ERRORS)

@@ -10,12 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedfactor.algorithms import FALB, FELB, FNMF, BooleanVotes, FedAvgNMF, FedProxNMF, PooledBMF, PooledNMF
+from fedfactor.algorithms import FALB, FELB, FNMF, BooleanVotes, FedProxNMF, OneShotNMF, PooledBMF, PooledNMF
 from fedfactor.core.errors import FedfactorError
 from fedfactor.data.fetch import load_dataset
 from fedfactor.data.partition import split_evenly, split_rows
 from fedfactor.data.synthetic import planted_boolean, planted_nmf
 from fedfactor.engines.run import run
+from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.privacy.store import Row, Store, write_table
 from fedfactor.privacy.dp import dp
 from fedfactor.privacy.paper_noise import PaperNoise
@@ -24,6 +25,8 @@ __all__ = ["STUDIES", "reproduce"]
 
 Cells = Iterator[tuple[Row, Callable[[], Row]]]
 ROUNDS = 40
+THETA = 10.0
+"""Largest norm of V before the noise, where the paper clips; a planted V has about 14."""
 REAL = (("mushroom", True, 8), ("chess", True, 8), ("fashion_mnist", False, 10), ("mushroom", False, 8))
 BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 
@@ -36,7 +39,10 @@ def tiles(full: bool) -> dict[str, np.ndarray]:
 
 
 def felb(full: bool) -> Cells:
-    """Figs. 5 and 13 of the FELB paper: Gaussian and Laplace noise, clipped and not, for two guesses of Δ."""
+    """Figs. 5 and 13 of the FELB paper: Gaussian and Laplace noise, V clipped at θ before it and not, for guesses of Δ.
+
+    The paper says θ > 1 and no more. Cells of V never exceed 1, so θ can only be meant for the norm of V.
+    """
     data = tiles(full)
     k, m = (10, 500) if full else (5, 200)
     ones = int(max(X.sum(axis=1).max() for X in data.values()))
@@ -46,7 +52,7 @@ def felb(full: bool) -> Cells:
         (0.5, 1.0, 2.0, 10.0, 100.0),
         ("FELB", "FALB") if full else ("FELB",),
     ):
-        noise = PaperNoise(cast("Any", mechanism), nominal, 0.05, delta_f, (0.0, 1.0) if clip else None)
+        noise = PaperNoise(cast("Any", mechanism), nominal, 0.05, delta_f, theta=THETA if clip else None)
         method = (FELB if name == "FELB" else FALB)(k, tol=0)
         key = {"study": "felb", "method": name, "mechanism": mechanism + ("†" if clip else ""), "Δ": guess,
                "nominal ε": nominal, "full": full}  # fmt: skip
@@ -54,32 +60,49 @@ def felb(full: bool) -> Cells:
 
 
 def xor(full: bool) -> Cells:
-    """Fig. 14: flipped bits on the one-shot rivals, Δ = the number of columns, and the bits that really can change."""
+    """Fig. 14: flipped bits on the one-shot rivals under every vote.
+
+    Δ is the number of columns, or the bits that really can change; "columns, Ji" is the bound of the XOR mechanism of
+    Ji et al. for independent bits, ``Δ |θ| √m ≤ ε``: the flips of Δ √m.
+    """
     data = tiles(full)
     k, m = (10, 500) if full else (5, 200)
-    for solver, (guess, bits), nominal in product(
+    for solver, vote, (guess, bits), nominal in product(
         ("asso", "grecond", "mebf", "elbmf", "zhang"),
-        (("columns", m), ("1 bit", 1)),
+        ("majority", "average", "or"),
+        (("columns", m), ("columns, Ji", m * math.sqrt(m)), ("1 bit", 1)),
         (0.5, 2.0, 10.0, 100.0, math.inf),
     ):
         noise = None if math.isinf(nominal) else PaperNoise("xor", nominal, sensitivity=float(bits))
-        method = BooleanVotes.paper(k, solver, refit="boolean")
-        key = {"study": "xor", "method": solver, "mechanism": "xor", "Δ": guess, "nominal ε": nominal, "full": full}
+        method = BooleanVotes.paper(k, solver, vote=vote, refit="boolean")
+        name = f"{solver} {vote}"
+        key = {"study": "xor", "method": name, "mechanism": "xor", "Δ": guess, "nominal ε": nominal, "full": full}
         yield key, lambda noise=noise, method=method: _measured(method, data, noise, k * m, 1)
 
 
 def fnmf(full: bool) -> Cells:
-    """Fig. 4 of the FNMF paper: noise on factors that nothing bounds, so that no ε holds at all."""
+    """Fig. 4 of the FNMF paper: noise on factors that nothing bounds, so that no ε holds at all.
+
+    All have the paper's iPALM clients, equal weights and starts of their own; iPALM and MUR average once.
+    """
     n, m, k = (5000, 200, 10) if full else (1000, 60, 5)
     X = planted_nmf(n, m, k, seed=0).X
     data = split_rows(X, split_evenly(n, 10, seed=0))
-    methods = {"FNMF": FNMF(k, tol=0), "FedAvg": FedAvgNMF(k, tol=0), "FedProx": FedProxNMF(k, tol=0)}
+    plain: Row = {"n_components": k, "local_solver": "gradient", "start": "own", "weights": "equal", "tol": 0.0}
+    methods = {
+        "FNMF": FNMF(k, tol=0),
+        "FedAvg": FedProxNMF(mu=0.0, **plain),
+        "FedProx": FedProxNMF(mu=1.0, **plain),
+        "iPALM": OneShotNMF(k, combine="mean", local_solver="gradient"),
+        "MUR": OneShotNMF(k, combine="mean", local_solver="multiplicative"),
+    }
     for (name, method), mechanism, nominal in product(
         methods.items(), ("gaussian", "laplace"), (0.1, 1.0, 10.0, 100.0, 1000.0)
     ):
         noise = PaperNoise(cast("Any", mechanism), nominal, 0.05, 1.0, (0.0, math.inf))
         key = {"study": "fnmf", "method": name, "mechanism": mechanism, "Δ": "1", "nominal ε": nominal, "full": full}
-        yield key, lambda noise=noise, method=method: _measured(method, data, noise, 0, 20)
+        rounds = 1 if isinstance(method, OneShotNMF) else 20
+        yield key, lambda noise=noise, method=method, rounds=rounds: _measured(method, data, noise, 0, rounds)
 
 
 def curves(full: bool) -> Cells:
@@ -113,6 +136,8 @@ def _papers(key: Row, data: Any, binary: bool, k: int, m: int) -> tuple[Row, Cal
     return named, lambda: _measured(method, data, noise, size, rounds)
 
 
+QUICK = (1.0, 8.0, 100.0, math.inf)
+"""The values of ε that a quick run keeps."""
 STUDIES = {"felb": felb, "xor": xor, "fnmf": fnmf, "curves": curves}
 
 
@@ -138,15 +163,17 @@ def _loss(result: Any) -> float:
     return error**2 if result.algorithm.domain == "binary" else error
 
 
-def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say: Callable[[str], None] = print) -> Path:
+def reproduce(
+    out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), say: Callable[[str], None] = print
+) -> Path:
     """Run the studies and write tables and figures.
 
     Parameters
     ----------
     out : Path
         Folder; figures already there are not made again.
-    full : bool
-        Larger sizes and more seeds.
+    size : {"usual", "quick", "full"}
+        Small tables; two to four values of ε of them and one seed (minutes); larger tables and more seeds.
     only : tuple of str
         Studies to run: felb, xor, fnmf, curves; all when empty.
     say : callable
@@ -166,7 +193,9 @@ def reproduce(out: Path, *, full: bool = False, only: tuple[str, ...] = (), say:
         if only and study not in only:
             continue
         rows = []
-        for key, make in plan(full):
+        for key, make in plan(size == "full"):
+            if size == "quick" and (key.get("nominal ε", key.get("ε")) not in QUICK or key.get("seed")):
+                continue
             rows.append(store.get(key, make))
             say(", ".join(f"{name} {value}" for name, value in rows[-1].items() if name != "full"))
         if not rows:

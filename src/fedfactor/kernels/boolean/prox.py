@@ -45,6 +45,8 @@ class Pull:
         L of the Gram matrix.
     printed : bool
         Shrink by κ without stopping at 0 (and 1), as printed in the FELB paper.
+    slow : float
+        Divides the step.
     """
 
     kappa: float = 0.01
@@ -56,6 +58,7 @@ class Pull:
     bound: Literal["safe", "elbmf"] = "safe"
     norm: Literal["frobenius", "spectral"] = "frobenius"
     printed: bool = False
+    slow: float = 1.0
 
 
 def elastic_prox(
@@ -148,7 +151,7 @@ def step_size(G: Array, pull: Pull) -> float:
     else:
         L = float(array_namespace(G).sum(G * G)) ** 0.5
     top = 1 - 2 * beta if pull.bound == "safe" else 2 * (1 - beta)
-    return top / (1 + 2 * beta) / max(L, _LEAST)
+    return top / (1 + 2 * beta) / max(L, _LEAST) / pull.slow
 
 
 def prox_step(W: Array, W_prev: Array, G: Array, B: Array, pull: Pull) -> Array:

@@ -6,12 +6,12 @@ import numpy as np
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "count_rows": ("iidRRRnnnssW", "fast"),
+    "count_rows": ("iidRRRnnnnssW", "fast"),
     "count_sums": ("iidRRnnW", "fast"),
 }
 
 
-def count_rows(indptr, indices, data, U, Vt, mass, start, stop, sweeps, l1, l2, out):
+def count_rows(indptr, indices, data, U, Vt, mass, start, stop, sweeps, bold, l1, l2, out):
     """Multiplicative steps on rows ``start:stop``; `mass` (1 or n rows) holds what each component sums to for a row."""
     k = U.shape[1]
     acc = np.empty(k, U.dtype)
@@ -35,7 +35,11 @@ def count_rows(indptr, indices, data, U, Vt, mass, start, stop, sweeps, l1, l2, 
                         acc[t] += ratio * column[t]
             for t in range(k):
                 cost = weight[t] + l1 + l2 * row[t]
-                row[t] = row[t] * acc[t] / cost if cost > zero else zero
+                ratio = acc[t] / cost if cost > zero else zero
+                row[t] *= ratio
+                if bold and ratio <= 21.7:  # the same powers as in kernels/nmf/counts.py, boldly
+                    root = np.sqrt(ratio)
+                    row[t] *= root * np.sqrt(root) if ratio <= 2.72 else root
 
 
 def count_sums(indptr, indices, data, U, Vt, start, stop, N):

@@ -55,7 +55,7 @@ def transpose(wide, out):
 
 
 def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, l1, l2, ridge, out):
-    """Coordinate descent on the stored cells of each row, on the residual of these cells; `l2` is 1 × k."""
+    """Coordinate descent on the stored cells of each row, on their residual; `l2` is 1 × k, `ridge` three shares."""
     k = U.shape[1]
     longest = 0
     for i in range(start, stop):
@@ -83,6 +83,7 @@ def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, l1
                 total += local[t, p] * local[t, p]
             norms[t] = total
             mean += total / k
+        weight = (ridge[0] + (ridge[1] + ridge[2] / max(size, 1)) / max(size, 1)) * mean
         first = 0.0
         for sweep in range(sweeps):
             moved = 0.0
@@ -92,7 +93,7 @@ def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, l1
                 total = -l1
                 for p in range(size):
                     total += local[t, p] * residual[p]
-                extra = l2[0, t] + ridge * mean
+                extra = l2[0, t] + weight
                 old = out[i, t]
                 delta = max((old * norms[t] + total) / (norms[t] + extra), zero) - old
                 if delta != zero:

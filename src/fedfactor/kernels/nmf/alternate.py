@@ -29,7 +29,7 @@ def alternate(
     V: Array,
     *,
     steps: int,
-    solver: Solver = "gradient",
+    solver: Solver | Literal["printed"] = "gradient",
     inertia: float = 0.0,
     mu: float = 0.0,
     relative: bool = False,
@@ -49,8 +49,10 @@ def alternate(
         Where to start.
     steps : int
         Most steps; one step changes U once and V once.
-    solver : {"hals", "gradient", "multiplicative"}
+    solver : {"hals", "gradient", "multiplicative", "printed"}
         How each factor is changed. With ``mu`` the multiplicative step takes the anchor into its numerator.
+        ``"printed"``: gradient steps of the lengths that the FNMF paper prints, ``1/‖UUᵀ‖₂`` for U and ``1/‖VᵀV‖₂`` for
+        V, which belong to the other block; they diverge.
     inertia : float
         Share β of the last move that is added before a gradient step, in [0, 0.5); the step then has the length
         ``(1−2β)/(1+2β)/L``.
@@ -115,6 +117,8 @@ def _move(W: Array, W_last: Array, G: Array, B: Array, solver: str, inertia: flo
         return solve_rows(W, G, B)
     if solver == "multiplicative":
         return multiplicative_step(W, G, B)
+    if solver == "printed":
+        return gradient_step(W, G, B, step=1.0 / lipschitz(gram(W)))
     if solver != "gradient":
         raise ValueError(f"solver={solver!r} is not known. Use one of {', '.join(SOLVERS)}.")
     if not inertia:

@@ -16,18 +16,27 @@ from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.nmf.missing_cells import row_blocks
 from fedfactor.kernels.products import as_like, cross, csr_parts, over_rows, scatter_blocks, sums, total, values
 
-__all__ = ["count_error", "count_rows", "count_step", "count_sums", "first_rows", "flat_divergence", "row_mass"]
+__all__ = [
+    "boldly",
+    "count_error",
+    "count_rows",
+    "count_step",
+    "count_sums",
+    "first_rows",
+    "flat_divergence",
+    "row_mass",
+]
 
 Array = Any
 
 
 def count_rows(
-    U: Array, X: Array, V: Array, mask: Any = None, *, sweeps: int, l1: float = 0.0, l2: float = 0.0
+    U: Array, X: Array, V: Array, mask: Any = None, *, sweeps: int, l1: float = 0.0, l2: float = 0.0, bold: bool = False
 ) -> Array:
     r"""Improve each row of `U` by multiplicative steps ``U ∗ (X / UV) Vᵀ / (1 Vᵀ + l1 + l2 U)``.
 
-    A row of zeros begins anew, from the same share of every component: what a row becomes depends on that row, on its
-    counts and on V alone.
+    `bold`: go further along every step, see :func:`boldly`; with an `l2` steps stay plain. A row of zeros begins anew,
+    from the same share of every component: what a row becomes depends on that row, on its counts and on V alone.
 
     Examples
     --------
@@ -43,14 +52,33 @@ def count_rows(
             parts, Vt, out = csr_parts(X, U.dtype), np.ascontiguousarray(as_like(V, U).T), np.empty_like(U)
             blocks = 1 if X.nnz * U.shape[1] * sweeps < 200_000 else 16
             wide = np.ascontiguousarray(mass, dtype=U.dtype)
-            over_rows(lambda _, a, b: run(*parts, U, Vt, wide, a, b, sweeps, l1, l2, out), parts[0], blocks)
+            far = bold and l2 == 0
+            over_rows(lambda _, a, b: run(*parts, U, Vt, wide, a, b, sweeps, far, l1, l2, out), parts[0], blocks)
             return out
     xp = array_namespace(U)
     for _ in range(sweeps):
         step = xp.concat([_ratio_cross(X[rows], U[rows], V, _part(mask, rows)) for rows in _blocks(X)], axis=0)
         cost = mass + l1 + l2 * U
-        U = xp.where(cost > 0, U * step / xp.where(cost > 0, cost, xp.ones_like(cost)), xp.zeros_like(U))
+        ratio = xp.where(cost > 0, step / xp.where(cost > 0, cost, xp.ones_like(cost)), xp.zeros_like(U))
+        U = U * (boldly(ratio) if bold and l2 == 0 else ratio)
     return U
+
+
+def boldly(ratio: Array) -> Array:
+    """Return the factor of a step that goes further than `ratio`, the factor of a plain one.
+
+    The bound behind multiplicative steps is separable. Multiplied by ``r^p``, an entry lowers its part of the bound as
+    long as ``p r log r ≥ r^p − 1``: for p = 7/4 up to r = 2.72, for p = 3/2 up to r = 21.7. So the loss never rises,
+    and it takes about half as many steps. These powers need square roots only.
+
+    Examples
+    --------
+    >>> boldly(np.array([0.0, 1.0, 2.0, 4.0, 30.0])).round(3).tolist()
+    [0.0, 1.0, 3.364, 8.0, 30.0]
+    """
+    xp = array_namespace(ratio)
+    root = xp.sqrt(ratio)
+    return ratio * xp.where(ratio <= 2.72, root * xp.sqrt(root), xp.where(ratio <= 21.7, root, xp.ones_like(ratio)))
 
 
 def count_sums(U: Array, X: Array, V: Array, mask: Any = None) -> tuple[Array, Array, float]:
@@ -80,8 +108,12 @@ def count_sums(U: Array, X: Array, V: Array, mask: Any = None) -> tuple[Array, A
     return N, D, max(logs - seen + mass, 0.0)
 
 
-def count_step(V: Array, N: Array, D: Array, *, l1: float = 0.0, l2: float = 0.0) -> tuple[Array, float]:
+def count_step(
+    V: Array, N: Array, D: Array, *, l1: float = 0.0, l2: float = 0.0, bold: bool = False
+) -> tuple[Array, float]:
     """Take the multiplicative step ``V ∗ N / (D + l1 + l2 V)``, and say by how much the loss falls at least.
+
+    `bold` as in :func:`count_rows`.
 
     Examples
     --------
@@ -92,7 +124,8 @@ def count_step(V: Array, N: Array, D: Array, *, l1: float = 0.0, l2: float = 0.0
     """
     xp = array_namespace(V)
     cost = D + l1 + l2 * V
-    new = xp.where(cost > 0, V * N / xp.where(cost > 0, cost, xp.ones_like(cost)), V)
+    ratio = xp.where(cost > 0, N / xp.where(cost > 0, cost, xp.ones_like(cost)), xp.ones_like(V))
+    new = V * (boldly(ratio) if bold and l2 == 0 else ratio)
     both = (new > 0) & (V > 0)
     one = xp.ones_like(V)
     logs = V * N * xp.log(xp.where(both, new, one) / xp.where(both, V, one))

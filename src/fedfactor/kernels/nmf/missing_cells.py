@@ -35,20 +35,27 @@ _CELLS = 1 << 19
 
 
 class Penalty(NamedTuple):
-    """What a row of U pays: `l1` for its sum, `l2` for its squares (a number, or one for each component), and `ridge`.
+    """What a row of U pays: `l1` for its sum, `l2` for its squares (a number, or one for each component), and a ridge.
 
-    The ridge is a further weight on squares, as a share of the mean of ``Σ_j V_tj²`` over the row's observed cells:
-    free of scale, and a function of the row alone.
+    The ridge is a further weight on squares, as a share of the mean over t of ``Σ_j V_tj²`` over the row's observed
+    cells: free of scale, and a function of the row alone. The share is `ridge`, plus `scarce` over the number p of
+    these cells, plus `few` over p², so that rows of which little is known pay more.
     """
 
     l1: float = 0.0
     l2: Any = 0.0
     ridge: float = 0.0
+    scarce: float = 0.0
+    few: float = 0.0
 
-    def at(self, t: int, square: Array) -> tuple[float, Array]:
-        """Return what coordinate t pays, given each row's mean square of V over its observed cells."""
+    def weight(self, square: Array, cells: Array) -> Array:
+        """Return each row's ridge, given its mean square of V over its observed cells, and their number."""
+        return (self.ridge + (self.scarce + self.few / cells) / cells) * square
+
+    def at(self, t: int, weight: Array) -> tuple[float, Array]:
+        """Return what coordinate t pays, given each row's ridge."""
         l2 = float(self.l2 if np.ndim(self.l2) == 0 else self.l2[t])
-        return self.l1, l2 + self.ridge * square
+        return self.l1, l2 + weight
 
     def complete(self, V: Array) -> Penalty:
         """Return what rows without missing cells pay when they shall pay as others do: their ridge is one number.
@@ -56,9 +63,9 @@ class Penalty(NamedTuple):
         Examples
         --------
         >>> Penalty(ridge=0.1).complete(np.array([[3.0, 1.0]]))
-        Penalty(l1=0.0, l2=1.0, ridge=0.0)
+        Penalty(l1=0.0, l2=1.0, ridge=0.0, scarce=0.0, few=0.0)
         """
-        return Penalty(self.l1, self.l2 + self.ridge * squared_norm(V) / V.shape[0], 0.0)
+        return Penalty(self.l1, self.l2 + self.weight(squared_norm(V) / V.shape[0], V.shape[1]))
 
 
 def solve_rows_masked(
@@ -188,21 +195,27 @@ def masked_step(
     return xp.where(better[None, :], scaled, filled), float(xp.sum(xp.astype(gain, xp.float64)))
 
 
-def ridge_cost(U: Array, X: Array, mask: Mask, V: Array) -> float:
-    """Return ``Σ_i q_i ‖U_i‖²`` with ``q_i`` the mean of ``Σ_j V_tj²`` over the observed cells of row i.
+def ridge_cost(U: Array, X: Array, mask: Mask, V: Array, penalty: Penalty) -> float:
+    """Return ``Σ_i q_i ‖U_i‖²`` with ``q_i`` the ridge of row i.
 
     Examples
     --------
     >>> import numpy as np
-    >>> ridge_cost(np.array([[2.0]]), np.ones((1, 2)), np.array([[True, False]]), np.array([[3.0, 1.0]]))
-    36.0
+    >>> seen = np.array([[True, False]])
+    >>> ridge_cost(np.array([[2.0]]), np.ones((1, 2)), seen, np.array([[3.0, 1.0]]), Penalty(ridge=0.5))
+    18.0
     """
     xp = array_namespace(U)
     square, lengths = xp.mean(V * V, axis=0), xp.sum(U * U, axis=1)
     if _is_stored(mask):
-        cells = np.repeat(lengths, np.diff(X.indptr)) * square[X.indices]
+        count = np.diff(X.indptr)
+        cells = np.repeat(lengths * penalty.weight(1.0, np.maximum(count, 1)), count) * square[X.indices]
         return float(cells.sum(dtype=np.float64))
-    return sum(float(lengths[rows] @ (xp.astype(mask[rows], U.dtype) @ square)) for rows in row_blocks(X))
+    cost = 0.0
+    for rows in row_blocks(X):
+        seen = xp.astype(mask[rows], U.dtype)
+        cost += float(lengths[rows] @ penalty.weight(seen @ square, _counted(seen)))
+    return cost
 
 
 def observed_squared_norm(X: Array, mask: Mask) -> float:
@@ -281,7 +294,8 @@ def _solve_stored(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: floa
     out = np.empty(U.shape, U.dtype)
     blocks = 1 if X.nnz * U.shape[1] * sweeps < 200_000 else 16
     l2 = np.broadcast_to(np.asarray(pay.l2, U.dtype), (1, U.shape[1])).copy()
-    over_rows(lambda _, a, b: run(*parts, start, Vt, a, b, sweeps, tol, pay.l1, l2, pay.ridge, out), parts[0], blocks)
+    ridge = np.array([pay.ridge, pay.scarce, pay.few], U.dtype)
+    over_rows(lambda _, a, b: run(*parts, start, Vt, a, b, sweeps, tol, pay.l1, l2, ridge, out), parts[0], blocks)
     return out
 
 
@@ -294,12 +308,13 @@ def _solve_cells(X: Array, U: np.ndarray, V: np.ndarray, sweeps: int, tol: float
         residual -= Ut[t][rows] * V[t][X.indices]
 
     square = np.bincount(rows, np.mean(V * V, axis=0)[X.indices], n).astype(U.dtype)
+    weight = pay.weight(square, np.maximum(np.diff(X.indptr), 1).astype(U.dtype))
 
     def coordinate(t: int, live: Array) -> np.ndarray:
         nonlocal residual
         v = V[t][X.indices]
         norms = np.bincount(rows, v * v, n).astype(U.dtype)
-        delta = _step(Ut[t], np.bincount(rows, v * residual, n).astype(U.dtype), norms, live, pay.at(t, square))
+        delta = _step(Ut[t], np.bincount(rows, v * residual, n).astype(U.dtype), norms, live, pay.at(t, weight))
         residual -= delta[rows] * v
         return delta
 
@@ -310,18 +325,23 @@ def _solve_dense(X: Array, M: Array, U: Array, V: Array, sweeps: int, tol: float
     """Do the same on a block of dense rows: for torch, and without numba."""
     xp = array_namespace(U)
     Ut = xp.asarray(U.T, copy=True)
-    weight = xp.astype(M, U.dtype)
+    seen = xp.astype(M, U.dtype)
     residual = xp.where(M, X - U @ V, xp.zeros_like(X))
-    square = weight @ xp.mean(V * V, axis=0)
+    weight = pay.weight(seen @ xp.mean(V * V, axis=0), _counted(seen))
 
     def coordinate(t: int, live: Array) -> Array:
         nonlocal residual
-        delta = _step(Ut[t], residual @ V[t], weight @ (V[t] * V[t]), live, pay.at(t, square))
-        residual = residual - weight * (delta[:, None] * V[t][None, :])
+        delta = _step(Ut[t], residual @ V[t], seen @ (V[t] * V[t]), live, pay.at(t, weight))
+        residual = residual - seen * (delta[:, None] * V[t][None, :])
         return delta
 
     out = _sweep(Ut, coordinate, sweeps, tol).T
     return out.contiguous() if is_torch_array(out) else np.ascontiguousarray(out)
+
+
+def _counted(seen: Array) -> Array:
+    """Count the observed cells of each row; none counts as one, which then pays for nothing."""
+    return array_namespace(seen).clip(seen.sum(axis=1), 1, None)
 
 
 def _step(u: Array, correlation: Array, norms: Array, live: Array | None, pay: tuple[float, Array]) -> Array:

@@ -12,6 +12,7 @@ from fedfactor.kernels.ratings.model import (
     item_counts,
     move_item_biases,
     move_items,
+    small_steps,
 )
 
 __all__ = ["Model", "RatingPenalty", "bilinear", "cnmf", "fold_bilinear", "fold_users", "starting_factors"]
@@ -125,8 +126,19 @@ def cnmf(
     True
     """
     user = np.zeros(len(U), U.dtype) if user is None else user
-    item = np.zeros(V.shape[1], U.dtype) if item is None else item
+    item = np.asarray(np.zeros(V.shape[1], U.dtype) if item is None else item)
     counts, sse = item_counts(R), np.inf
+    rated = counts > 0
+    if 4 * np.count_nonzero(rated) <= 3 * len(rated):  # nothing else moves, and a small group rates few items
+        options = {"penalty": penalty, "iterations": iterations, "tol": tol, "item_steps": item_steps}
+        within = cnmf(R[:, rated], U, np.ascontiguousarray(V[:, rated]), mu, user=user, item=item[rated], **options)
+        V, item = np.array(V), np.array(item)
+        V[:, rated], item[rated] = within.V, within.item
+        return Model(within.U, V, within.user, item, within.sse)
+    if tol == 0 and (quick := small_steps(R, U, V, user, item, mu, counts, penalty, item_steps)) is not None:
+        for _ in range(iterations):
+            sse = quick.step()
+        return Model(*quick.factors(), sse)
     for _ in range(iterations):
         user, errors = bias_step(R, U, V, user, item, mu, eta=penalty.eta_user, decay=penalty.gamma)
         if item_steps:

@@ -24,6 +24,7 @@ __all__ = [
     "move_items",
     "observed",
     "predict_cells",
+    "small_steps",
     "user_counts",
 ]
 
@@ -230,6 +231,63 @@ def move_items(V: Array, N: Array, D: Array, counts: Array, *, beta: float, by_c
     bottom = D + beta * (np.maximum(counts, 0) if by_count else 1) * V
     ratio = np.divide(N, bottom, out=np.ones_like(V), where=bottom > 0)
     return np.where(counts > 0, np.maximum(V * ratio, FLOOR), V).astype(V.dtype)
+
+
+class SmallSteps:
+    """One iteration of CNMF after another on few ratings, where arguments made anew would take longer than the sums.
+
+    The same kernels in the same order as :func:`bias_step`, :func:`move_item_biases`, :func:`factor_step` and
+    :func:`move_items`, so the same bits.
+    """
+
+    def __init__(self, R, U, V, user, item, mu, counts, penalty, item_steps, runs) -> None:
+        kind = U.dtype
+        self.biases, self.move, self.k, self.mu, self.penalty = *runs, U.shape[1], mu, penalty
+        self.parts, self.rows = csr_parts(R, kind), R.shape[0]
+        self.U, self.Vt = _padded(U).copy(), _padded(V.T).copy()
+        self.user, self.item = (np.array(one, kind) for one in (user, item))
+        by_user, by_item = user_counts(R), np.asarray(counts)
+        weighted = penalty.by_count
+        self.user_rate = bias_rate(by_user, penalty.eta_user, penalty.gamma).astype(kind)
+        self.item_rate = bias_rate(by_item, penalty.eta_item, penalty.delta) if item_steps else None
+        self.weight = (penalty.alpha * (by_user if weighted else np.ones(R.shape[0], R.dtype))).astype(kind)
+        self.beta = penalty.beta * (np.maximum(by_item, 0) if weighted else np.ones_like(by_item))[:, None]
+        self.most, self.rated = np.maximum(by_item, 1), by_item > 0
+        self.errors, self.sums = np.zeros(len(self.Vt), kind), np.zeros((len(self.Vt), 2 * self.U.shape[1]), kind)
+
+    def step(self) -> float:
+        """Move user biases, item biases, U and V; return the squared error before V moved."""
+        pad, new_user, new_U = self.U.shape[1], np.empty_like(self.user), np.empty_like(self.U)
+        self.errors[:], self.sums[:] = 0, 0
+        vectors = (self.user, self.item, self.user_rate, self.mu, self.penalty.gamma, 0, self.rows)
+        self.biases(*self.parts, self.U, self.Vt, *vectors, new_user, self.errors)
+        self.user = new_user
+        if self.item_rate is not None:
+            moved = self.item + self.item_rate * (self.errors / self.most - self.penalty.delta * self.item)
+            self.item = moved.astype(self.item.dtype)
+        vectors = (self.user, self.item, self.weight, self.mu, FLOOR, 0, self.rows, 1)
+        sse = self.move(*self.parts, self.U, self.Vt, *vectors, new_U, self.sums)
+        N, bottom = self.sums[:, :pad], self.sums[:, pad:] + self.beta * self.Vt
+        ratio = np.divide(N, bottom, out=np.ones_like(self.Vt), where=bottom > 0)
+        moved = np.where(self.rated[:, None], np.maximum(self.Vt * ratio, FLOOR), self.Vt).astype(self.Vt.dtype)
+        moved[:, self.k :] = 0
+        self.U, self.Vt = new_U, moved
+        return float(sse)
+
+    def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return U, V and the biases of users and of items."""
+        U, V = (np.ascontiguousarray(A) for A in (self.U[:, : self.k], self.Vt[:, : self.k].T))
+        return U, V, self.user, self.item
+
+
+def small_steps(
+    R: Array, U: Array, V: Array, user: Array, item: Array, mu: float, counts: Array, penalty: Any, item_steps: bool
+) -> SmallSteps | None:
+    """Return the steps of CNMF on these ratings, or None where there are many of them, or no compiled kernels."""
+    runs = tuple(kernel(name, U.dtype, R.indices.dtype) for name in ("rating_biases", "rating_factors"))
+    if None in runs or R.nnz * max(U.shape[1], 1) >= SMALL:
+        return None
+    return SmallSteps(R, U, V, user, item, mu, counts, penalty, item_steps, runs)
 
 
 def predict_cells(U: Array, V: Array, user: Array, item: Array, mu: float, rows: Array, columns: Array) -> np.ndarray:

@@ -62,7 +62,7 @@ class KullbackLeibler(Loss):
 
     def rows(self, U: Array, X: Array, V: Array, mask: Any, *, sweeps: int, pay: Penalty) -> Array:
         """Take multiplicative steps on U."""
-        return count_rows(U, X, V, mask, sweeps=sweeps, l1=pay.l1, l2=pay.l2)
+        return count_rows(U, X, V, mask, sweeps=sweeps, l1=pay.l1, l2=pay.l2, bold=True)
 
     def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> CountSums:
         """Sum both halves of the step on V."""
@@ -84,7 +84,7 @@ class KullbackLeibler(Loss):
         self, V: Array, up: CountSums, pooled: CountSums, share: float, sweeps: int, pay: tuple[float, float]
     ) -> Step:
         """Take one multiplicative step; more of them would need the products of U with V again."""
-        new, gain = count_step(V, pooled.N, pooled.D, l1=pay[0], l2=pay[1])
+        new, gain = count_step(V, pooled.N, pooled.D, l1=pay[0], l2=pay[1], bold=True)
         return told_by_gain(up, V, new, gain, share, pay)
 
     def lengths(self, V: Array) -> Array:

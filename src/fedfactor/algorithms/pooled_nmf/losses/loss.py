@@ -83,13 +83,13 @@ class Loss(ABC):
     def check(self, X: Array, mask: Any, owner: str | None) -> None:
         """Refuse values for which the loss has no meaning."""
 
-    def pays(self, alpha_U: float, n_private: int, ridge: float) -> bool:
+    def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
         """Tell whether U pays for anything, so that clients must say how much."""
         return alpha_U > 0 or n_private > 0
 
     def penalty(self, pay: Penalty, V: Array, mask: Any, *, own: bool = False) -> Penalty:
         """Return what U pays under this loss; the ridge is for squared errors over missing cells."""
-        return pay._replace(ridge=0.0)
+        return pay._replace(ridge=0.0, scarce=0.0, few=0.0)
 
     @abstractmethod
     def total(self, X: Array, mask: Any) -> float:

@@ -141,9 +141,9 @@ class MissingCells(Squares):
         wide = Leaf(meta.dtype, (k, meta.n_features))
         return MaskedSums, {"G": Leaf(meta.dtype, (k, k)), "N": wide, "D": wide, "sse": Leaf("float64", ())}
 
-    def pays(self, alpha_U: float, n_private: int, ridge: float) -> bool:
+    def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
         """Tell whether U pays for anything; rows with missing cells pay the ridge."""
-        return alpha_U > 0 or n_private > 0 or ridge > 0
+        return alpha_U > 0 or n_private > 0 or ridge != 0
 
     def penalty(self, pay: Penalty, V: Array, mask: Any, *, own: bool = False) -> Penalty:
         """Let rows without missing cells pay as if they lay beside those of others."""

@@ -1,0 +1,244 @@
+"""The page of a federation that runs: the same that ``serve`` and ``join`` print, in a browser, and for Prometheus.
+
+One page without scripts, served from this machine. Elsewhere than on this machine's own address it takes TLS and a
+token in its path.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from fedfactor.cli.console import size
+from fedfactor.cli.words import STATUS
+from fedfactor.core.text import printable
+from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.federation import certificates
+from fedfactor.federation.outcome import client_status, server_status
+from fedfactor.federation.reach import moment
+from fedfactor.federation.server import Coordinator
+
+SHOWN = 20
+"""Lines of each table, newest first."""
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
+
+Pages = Mapping[str, tuple[str, Callable[[], str]]]
+
+
+def party_pages(folder: Path) -> Pages:
+    """Make a party's page, its figures for Prometheus, and everything as JSON."""
+    return {
+        "": ("text/html; charset=utf-8", lambda: _party(folder)),
+        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _party_metrics(folder)),
+        "status.json": ("application/json", lambda: json.dumps(client_status(folder))),
+    }
+
+
+def server_pages(place: Coordinator) -> Pages:
+    """Make the coordinator's page, its figures for Prometheus, and everything as JSON."""
+    return {
+        "": ("text/html; charset=utf-8", lambda: _server(place)),
+        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _server_metrics(place)),
+        "status.json": ("application/json", lambda: json.dumps(server_status(place))),
+    }
+
+
+def serve_pages(pages: Pages, host: str, port: int, folder: Path) -> tuple[ThreadingHTTPServer, str]:
+    """Serve pages until the server is shut down; return it and the address of the page.
+
+    On an address of this machine to itself nothing more is asked. On any other the page speaks TLS, with a certificate
+    made in ``page/`` of the folder, and its path begins with a token that is made anew each time.
+    """
+    here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    token = "" if here else secrets.token_urlsafe(24)
+    served = ThreadingHTTPServer((host, port), _handler(pages, token, here))
+    served.daemon_threads = True
+    if not here:
+        made = folder / "page"
+        certificates.make_authority(made, "page")
+        certificates.make_server_certificate(made, [host])
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(made / "server.pem", made / "server.key")
+        served.socket = context.wrap_socket(served.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    shown = f"[{host}]" if ":" in host else host
+    return served, f"{'http' if here else 'https'}://{shown}:{served.server_address[1]}/{token}{'/' if token else ''}"
+
+
+def _handler(pages: Pages, token: str, here: bool) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10
+
+        def do_GET(self) -> None:
+            """Hand out a page to who may have it."""
+            first, _, rest = self.path.partition("?")[0].strip("/").partition("/")
+            if token:
+                given = self.headers.get("Authorization", "").removeprefix("Bearer ") or first
+                right = hmac.compare_digest(given.encode(), token.encode())
+                name = rest if first == given else first
+            else:
+                right, name = self._asked_for_here(), first
+            if not right or name not in pages:
+                self.send_error(404 if right else 403)
+                return
+            kind, make = pages[name]
+            try:
+                body = make().encode("utf-8", "replace")
+            except Exception as error:  # a file that is just being replaced: the next look finds it
+                self.send_error(503, explain=type(error).__name__)
+                return
+            self.send_response(200)
+            heads = {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
+                     "Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer",
+                     "X-Content-Type-Options": "nosniff"}  # fmt: skip
+            for key, value in heads.items():
+                self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _asked_for_here(self) -> bool:
+            """Refuse other names than this machine's own: a page elsewhere may have its name lead here."""
+            name = self.headers.get("Host", "").rpartition(":")[0].strip("[]") if here else ""
+            return name in ("127.0.0.1", "localhost", "::1")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: a page that renews itself would fill a log."""
+
+    return Handler
+
+
+def _fill(title: str, lede: str, sections: Iterable[tuple[str, str]]) -> str:
+    template = Template((resources.files("fedfactor.cli") / "live.html").read_text(encoding="utf-8"))
+    body = "\n".join(f"<section><h2>{escape(head)}</h2>{text}</section>" for head, text in sections if text)
+    return template.substitute(title=_text(title), lede=lede, body=body, now=moment(time.time()))
+
+
+def _text(value: Any) -> str:
+    return escape(printable(str(value)))
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    body = "".join("<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>' if body else ""
+    )
+
+
+def _state(good: bool, words: str) -> str:
+    return f'<span class="{"good" if good else "bad"}">{_text(words)}</span>'
+
+
+def _bar(done: int, of: int) -> str:
+    said = f"{done} of {of} rounds"
+    return f'<progress max="{max(of, 1)}" value="{done}" aria-label="rounds">{said}</progress><p>{said}</p>'
+
+
+def _party(folder: Path) -> str:
+    about, store = client_status(folder), ClientFolder(folder)
+    sent = store.sent()
+    lede = _state(not about["connection"].startswith("NOT"), about["connection"])
+    newest = list(reversed(sent))[:SHOWN]
+    all_of_it = f"<p>{len(sent)} messages, {size(about['bytes_sent'])} in all; the bytes are in sent/.</p>"
+    refused = [line for line in reversed(sent) if line["kind"] == "refusal"][:SHOWN]
+    return _fill(f"{about['party']} in its federation", lede, [
+        ("The run", _bar(about["rounds"], store.agreement.rounds) + f"<p>{_text(about['state'])}</p>"
+         if about["run"] else "<p>Nothing was asked yet.</p>"),
+        ("What is left of what you agreed to", f"<p>{_text(about['left'])}</p>"),
+        ("What left this house", all_of_it + _table(("time", "run", "what", "round", "bytes"), (
+            (s["time"], s["run"][:8], s["kind"], s["index"] + (s["kind"] == "step"), s["bytes"]) for s in newest))),
+        ("What was refused, and why (the server is told only that)",
+         _table(("time", "why"), ((line["time"], line.get("reason", "")) for line in refused))),
+        ("Results here", f"<p>{_text(', '.join(about['results']))}</p>" if about["results"] else ""),
+        ("Terms", f"<p>fingerprint {_text(about['terms'])}</p>"),
+    ])  # fmt: skip
+
+
+def _server(place: Coordinator) -> str:
+    about, raw, there = server_status(place), place.status(), place.presence()
+    parties = "".join(
+        f"<tr><td>{_text(name)}</td><td>{_state(online, 'connected' if online else 'not connected')}</td>"
+        f"<td>{_text(since[:19])}</td><td>{_text(raw.get('reasons', {}).get(name, ''))}</td></tr>"
+        for name, (online, since) in there.items()
+    )
+    head = "<tr><th>party</th><th></th><th>last came (UTC)</th><th>last said</th></tr>"
+    shown = f'<div class="scroll"><table>{head}{parties}</table></div>'
+    why = STATUS.get(about.get("reason", ""), about.get("reason", ""))
+    going = not about["state"].startswith(("failed", "paused", "interrupted"))
+    error = raw.get("metrics", {}).get("relative_error")
+    figures = [("relative error", f"{error:.4f}" if isinstance(error, float) else ""),
+               ("seconds of the last round", about.get("seconds", "")),
+               ("came up", size(about.get("bytes_up", 0))), ("went down", size(about.get("bytes_down", 0))),
+               ("took part in the last round", ", ".join(about.get("took_part", []))),
+               ("waiting for", ", ".join(about.get("waiting_for", []))),
+               ("rejected", "; ".join(f"{k}: {n}" for k, n in about.get("rejected", {}).items())),
+               ("privacy", about.get("privacy", ""))]  # fmt: skip
+    lede = _state(place.served, f"served: {about['served']}")
+    return _fill(place.terms.content["federation"]["name"] or "A federation", lede, [
+        ("Parties", shown if parties else "<p>Nobody was seen yet.</p>"),
+        ("The run", f"<p>{_state(going, about['state'])} {_text(why)}</p>"
+         + (_bar(raw["round"], raw["rounds"]) if "round" in raw else "")
+         + _table(("", ""), ((name, value) for name, value in figures if value not in ("", 0)))),
+        ("Who did what here", _table(("time", "by", "what"), (
+            (line["time"], line["by"], _deed(line)) for line in list(reversed(place.journal.lines()))[:SHOWN]))),
+        ("Terms", f"<p>fingerprint {_text(place.terms.fingerprint)}</p>"),
+    ])  # fmt: skip
+
+
+def _deed(line: Mapping[str, Any]) -> str:
+    more = {key: value for key, value in line.items() if key not in ("time", "by", "deed", "terms", "parties")}
+    return " ".join([line["deed"], *(f"{key}: {value}" for key, value in more.items() if value)])
+
+
+def _metric(name: str, kind: str, said: str, values: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
+    lines = [f"# HELP fedfactor_{name} {said}", f"# TYPE fedfactor_{name} {kind}"]
+    for labels, value in values:
+        inner = ",".join(f"{key}={json.dumps(text, ensure_ascii=False)}" for key, text in labels.items())
+        lines.append(f"fedfactor_{name}{f'{{{inner}}}' if inner else ''} {value:g}")
+    return lines
+
+
+def _server_metrics(place: Coordinator) -> str:
+    raw, there = place.status(), place.presence()
+    days = (certificates.expires(place.folder / "server.pem") - certificates.now()).total_seconds() / 86400
+    error = raw.get("metrics", {}).get("relative_error")
+    lines = [
+        *_metric("party_connected", "gauge", "Whether a party is connected.",
+                 (({"party": name}, online) for name, (online, _) in there.items())),
+        *_metric("running", "gauge", "Whether a run goes on.", [({}, place.running)]),
+        *_metric("round", "gauge", "Rounds done in the present run.", [({}, raw.get("round", 0))]),
+        *_metric("rounds", "gauge", "Rounds that were agreed.", [({}, raw["rounds"])]),
+        *_metric("bytes_up_total", "counter", "Bytes that came from parties.", [({}, raw.get("bytes_up", 0))]),
+        *_metric("bytes_down_total", "counter", "Bytes that went to parties.", [({}, raw.get("bytes_down", 0))]),
+        *_metric("rejected_total", "counter", "Messages that were rejected, by kind.",
+                 (({"kind": kind}, n) for kind, n in raw.get("rejected", {}).items() if " " not in kind)),
+        *_metric("certificate_days", "gauge", "Days that the server's certificate is good.", [({}, days)]),
+    ]  # fmt: skip
+    if isinstance(error, float):
+        lines += _metric("relative_error", "gauge", "Error of the last round.", [({}, error)])
+    return "\n".join(lines) + "\n"
+
+
+def _party_metrics(folder: Path) -> str:
+    about = client_status(folder)
+    return "\n".join([
+        *_metric("connected", "gauge", "Whether this party is connected.",
+                 [({}, not about["connection"].startswith("NOT"))]),
+        *_metric("round", "gauge", "Rounds answered in the last run.", [({}, about["rounds"])]),
+        *_metric("sent_bytes_total", "counter", "Bytes that left this house.", [({}, about["bytes_sent"])]),
+        *_metric("sent_total", "counter", "Messages that left this house.", [({}, about["letters"])]),
+        *_metric("refused_total", "counter", "Messages that were refused.", [({}, about["refused"])]),
+    ]) + "\n"  # fmt: skip

@@ -1,0 +1,1 @@
+"""A federation over the workers of a Dask cluster."""

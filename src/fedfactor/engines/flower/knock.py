@@ -1,0 +1,55 @@
+"""Ask a server, as a party, whether it knows this party's key, and under which terms and with what it serves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from fedfactor.engines.flower.superlink import KNOCK
+
+
+def knock(address: str, authority: str, key: bytes, timeout: float = 10.0) -> dict[str, Any]:
+    """Knock with a signed request that has no body and changes nothing; return what the server tells.
+
+    Parameters
+    ----------
+    address : str
+        Host and port.
+    authority : str
+        Certificate of the server's authority, as PEM.
+    key : bytes
+        The party's private key, in OpenSSH's format.
+
+    Raises
+    ------
+    httpx.HTTPError
+        The server is away, or turns the key away; its text says why.
+    """
+    import ssl
+    from base64 import b64encode
+
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.common.constant import TIMESTAMP_HEADER
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+    from flwr.supercore.date import now
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+
+    private: Any = load_ssh_private_key(key, None)
+    moment = now().isoformat()
+    head = {
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_key_to_bytes(private.public_key())).decode(),
+        TIMESTAMP_HEADER: moment,
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(sign_message(private, moment.encode("ascii"))).decode(),
+    }
+    context = ssl.create_default_context(cadata=authority)
+    with httpx.Client(verify=context, timeout=timeout) as client:
+        answer = client.post(f"https://{address}{KNOCK}", headers=head)
+    try:
+        told: dict[str, Any] = json.loads(answer.text)
+    except ValueError:
+        told = {}
+    if answer.status_code != 200:
+        raise httpx.HTTPError(str(told.get("detail", f"HTTP {answer.status_code}")))
+    return told

@@ -1,0 +1,88 @@
+"""Logs that operators can keep: every line with its time in UTC, files of bounded size, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+MOST, KEPT = 5 << 20, 4
+"""Bytes of one file, and how many older ones are kept beside it."""
+
+JSON = "FEDFACTOR_JSON_LOGS"
+"""Environment variable: one JSON object a line when it is set."""
+
+
+class _Owned(logging.handlers.RotatingFileHandler):
+    """Writes files that only their owner may read."""
+
+    def _open(self) -> Any:
+        return open(self.baseFilename, self.mode, encoding="utf-8", errors="replace", opener=_private)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class _Lines(logging.Formatter):
+    converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Put the time before the words, or both into an object."""
+        now = self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ")
+        text = record.getMessage()
+        return json.dumps({"time": now, "said": text}) if os.environ.get(JSON) else f"{now} {text}"
+
+
+class LogFile:
+    r"""One log with its older files ``NAME.1``, ``NAME.2``, ...
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = LogFile(Path(folder) / "events.log")
+    ...     log.write("north is connected.")
+    ...     log.close()
+    ...     (Path(folder) / "events.log").read_text().partition(" ")[2]
+    'north is connected.\n'
+    """
+
+    def __init__(self, path: Path, most: int = MOST, kept: int = KEPT) -> None:
+        self._handler = _Owned(path, maxBytes=most, backupCount=kept)
+        self._handler.setFormatter(_Lines())
+
+    def write(self, line: str) -> None:
+        """Add a line."""
+        self._handler.emit(logging.LogRecord("", logging.INFO, "", 0, "%s", (line,), None))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._handler.close()
+
+
+def pump(source: IO[bytes], path: Path) -> None:
+    """Carry what a process says into a log until it ends."""
+    log = LogFile(path)
+    try:
+        for line in source:
+            log.write(line.decode(errors="replace").rstrip("\n"))
+    finally:
+        log.close()
+        source.close()
+
+
+def both(shown: Callable[[str], Any], path: Path) -> Callable[[str], None]:
+    """Make a function that shows a line and keeps it in a log."""
+    log = LogFile(path)
+
+    def say(line: str) -> None:
+        log.write(line)
+        shown(line)
+
+    return say

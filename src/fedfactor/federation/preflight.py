@@ -1,0 +1,213 @@
+"""Look before a run, and during it, at everything that has gone wrong for others: one line for each thing.
+
+Each line says what was looked at, what was found, and what to do if that is wrong. Nothing of the rows is sent: the
+only request that carries anything is a knock at the server, signed with the party's key and without a body.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedfactor.core.errors import DataError, FedfactorError
+from fedfactor.core.files import read_json
+from fedfactor.data.content import Reading
+from fedfactor.engines.checkpoint import environment
+from fedfactor.federation import certificates, children
+from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation.member import Member
+from fedfactor.federation.reach import SOON, clock_words, explain, probe
+from fedfactor.federation.rows import prepare_rows
+from fedfactor.federation.server import Coordinator
+from fedfactor.federation.terms import Terms
+
+LEAST_DISK, LEAST_MEMORY = 1 << 30, 1 << 29
+"""Bytes below which a machine is said to be short of room: of the disk, and of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that was looked at."""
+
+    what: str
+    state: Literal["ok", "note", "wrong"]
+    found: str
+    remedy: str = ""
+
+
+def check_party(member: Member, data: Path | None = None, reading: Reading | None = None) -> list[Line]:
+    """Look at everything that a party needs; with a data file also at its columns and units."""
+    terms = member.terms
+    lines = [_terms(terms), _key_file(member.key), _signed(member)]
+    where, authority = terms.content["server"]["address"], terms.content["server"]["certificate"]
+    lines += _address(terms.address[0])
+    found = member.reach()
+    if found.problem:
+        lines.append(Line("server", "wrong", found.problem, found.remedy))
+    else:
+        lines.append(Line("server", "ok", f"{where} answers over TLS, with a certificate of the agreed authority"))
+        if found.days is not None:
+            lines.append(_days(found.days))
+        if (apart := clock_words(found.ahead)) or found.ahead is not None:
+            shown = f"{found.ahead:+.0f} s against the server's" if found.ahead is not None else ""
+            lines.append(Line("clock", "wrong" if apart else "ok", apart.partition(":")[0] or shown,
+                              "let both machines follow a time server (NTP)" if apart else ""))  # fmt: skip
+        lines += _knock(member, where, authority)
+    if data is not None:
+        lines.append(_rows(terms, member.name, data, reading))
+    return [*lines, *_machine(member.folder if member.folder.exists() else Path.cwd())]
+
+
+def check_coordinator(place: Coordinator) -> list[Line]:
+    """Look at everything that the coordinator needs, whether or not it serves."""
+    terms, lines = place.terms, [_terms(place.terms)]
+    try:
+        terms.agreement()
+        lines.append(Line("agreement", "ok", f"{len(terms.names)} parties, {len(terms.features)} columns"))
+    except FedfactorError as error:
+        lines.append(Line("agreement", "wrong", str(error), "complete federation.toml"))
+    try:
+        place.certificate_words()
+        end = certificates.expires(place.folder / "server.pem")
+        lines.append(_days((end - certificates.now()).total_seconds() / 86400))
+    except (FedfactorError, OSError) as error:
+        lines.append(Line("certificate", "wrong", str(error), "fedfactor federation certify federation.toml"))
+    lines += [_key_file(place.folder / name) for name in ("ca.key", "server.key") if (place.folder / name).exists()]
+    lines += _address(terms.address[0])
+    lines += _served(place)
+    try:
+        lines.append(Line("journal", "ok", f"{len(place.journal.lines())} deeds, unbroken"))
+    except FedfactorError as error:
+        lines.append(Line("journal", "wrong", str(error), "restore it from a copy"))
+    return [*lines, *_machine(place.folder)]
+
+
+def _terms(terms: Terms) -> Line:
+    return Line("terms", "ok", f"fingerprint {terms.fingerprint[:16]}, in words: {terms_words(terms.fingerprint)}")
+
+
+def _key_file(path: Path) -> Line:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        return Line("key file", "wrong", f"{path} can be read by others (mode {mode:04o})", f"chmod 600 {path}")
+    return Line("key file", "ok", f"{path} is yours alone")
+
+
+def _signed(member: Member) -> Line:
+    file = member.folder / "signed.json"
+    if not file.exists():
+        return Line("agreed to", "note", "nothing yet", "fedfactor join shows the terms and asks")
+    changes = member.terms.differences(Terms.of(read_json(file)["terms"]))
+    if changes:
+        return Line("agreed to", "wrong", f"other terms: {'; '.join(changes[:3])}",
+                    "compare, and if you agree join with --accept-changes")  # fmt: skip
+    return Line("agreed to", "ok", "these terms")
+
+
+def _address(host: str) -> list[Line]:
+    try:
+        found = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, None)})
+    except (OSError, UnicodeError) as error:
+        return [Line("address", "wrong", f"{host} is not known here ({error})", "check its spelling, and DNS")]
+    return [Line("address", "ok", f"{host} is {', '.join(found[:3])}")]
+
+
+def _days(days: float) -> Line:
+    renew = "at the coordinator: fedfactor federation certify federation.toml, then serve again"
+    return Line("certificate", "note" if days < SOON else "ok", f"{days:.0f} days left", renew if days < SOON else "")
+
+
+def _knock(member: Member, where: str, authority: str) -> list[Line]:
+    from fedfactor.engines.flower.knock import knock
+
+    try:
+        told = knock(where, authority, member.key.read_bytes())
+    except Exception as error:  # whatever it is, it is what stands between this party and the server
+        found = explain(str(error), where)
+        return [Line("key", "wrong", found.problem, found.remedy)]
+    lines = [Line("key", "ok", f"the server knows it as {member.name}'s")]
+    if told.get("terms") != member.terms.fingerprint:
+        served = str(told.get("terms"))[:16]
+        lines.append(Line("served terms", "wrong", f"the server serves others, fingerprint {served}",
+                          "ask the coordinator for its federation.toml, and compare"))  # fmt: skip
+    else:
+        lines.append(Line("served terms", "ok", "the server serves these very terms"))
+    return [*lines, _versions(told.get("versions", {}))]
+
+
+def _versions(server: dict[str, Any]) -> Line:
+    mine = environment(1)
+    other = [f"{name} {mine[name]} (the server has {server[name]})" for name in ("fedfactor", "numpy", "scipy")
+             if name in mine and name in server and mine[name] != server[name]]  # fmt: skip
+    if other:
+        return Line(
+            "versions", "note", "; ".join(other), "install the same at all; results may differ in their last bits"
+        )
+    return Line(
+        "versions", "ok", ", ".join(f"{n} {mine[n]}" for n in ("fedfactor", "numpy") if n in mine) + ", as there"
+    )
+
+
+def _rows(terms: Terms, name: str, data: Path, reading: Reading | None) -> Line:
+    try:
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            shard = prepare_rows(data, terms, name, reading)
+    except (DataError, ValueError, OSError) as error:
+        return Line("rows", "wrong", str(error), "mend the file, or agree on other terms")
+    units = terms.content.get("units", {})
+    undeclared = "" if units else "; no ranges are declared, so other units would not be seen"
+    found = f"{shard.n_rows} rows fit the columns{f' and {len(units)} declared ranges' if units else ''}{undeclared}"
+    if noted or not units:
+        advice = str(noted[0].message) if noted else "fedfactor federation units federation.toml units.csv"
+        return Line("rows", "note", found, advice)
+    return Line("rows", "ok", f"{found}; nothing of this is sent")
+
+
+def _served(place: Coordinator) -> list[Line]:
+    host, port = place.terms.address
+    if not place.served:
+        with socket.socket() as probe_socket:
+            busy = probe_socket.connect_ex(("127.0.0.1", port)) == 0
+        if busy:
+            return [
+                Line("port", "wrong", f"somebody else listens on {port}", "end that process, or choose another port")
+            ]
+        return [Line("port", "note", f"{port} is free; nothing is served yet", "fedfactor serve federation.toml")]
+    lines: list[Line] = []
+    if read_json(place.folder / "agreement.json")["terms"] != place.terms.fingerprint:
+        lines.append(Line("served terms", "wrong", "federation.toml changed since", "start fedfactor serve again"))
+    found = probe(host, port, place.terms.content["server"]["certificate"])
+    if found.problem:
+        remedy = f"{found.remedy}; or this machine is not reached under its own public name, which can be right"
+        lines.append(Line("port", "note", f"from here: {found.problem}", remedy))
+    else:
+        lines.append(Line("port", "ok", f"{host}:{port} answers"))
+    there = place.presence()
+    away = [name for name, (online, _) in there.items() if not online]
+    if away:
+        lines.append(Line("parties", "note", f"not connected: {', '.join(away)}", "fedfactor federation check there"))
+    else:
+        lines.append(Line("parties", "ok", f"connected: {', '.join(there) or 'nobody was seen yet'}"))
+    return lines
+
+
+def _machine(folder: Path) -> list[Line]:
+    children.need_flower()
+    free = shutil.disk_usage(folder).free
+    short = free < LEAST_DISK
+    lines = [Line("disk", "wrong" if short else "ok", f"{free >> 20} MB free at {folder}",
+                  "make room: every message is kept" if short else "")]  # fmt: skip
+    try:
+        memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # not told by this system
+        return lines
+    tight = memory < LEAST_MEMORY
+    return [*lines, Line("memory", "note" if tight else "ok", f"{memory >> 20} MB free",
+                         "close other programs: Flower and NumPy need some 400 MB" if tight else "")]  # fmt: skip

@@ -1,0 +1,136 @@
+"""What happens, as lines for people: the run as its party sees it, and as the coordinator does.
+
+Both read files that are written anyway, so that a terminal, a page in a browser and a log tell the same.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedfactor.core.text import printable
+from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.federation.reach import Connection
+
+if TYPE_CHECKING:
+    from fedfactor.federation.server import Coordinator
+
+ENDED = ("finished", "paused", "failed")
+"""States in which no round goes on."""
+
+
+class PartyWatch:
+    """Tells what is new at a party: whether it is connected, and what it answered.
+
+    Parameters
+    ----------
+    store : ClientFolder
+        The party's folder.
+    where : str
+        The server's address.
+    """
+
+    def __init__(self, store: ClientFolder, where: str) -> None:
+        self._store, self._where = store, where
+        self._file = store.folder / "sent.jsonl"
+        self._read = self._file.stat().st_size if self._file.exists() else 0
+        self._said = ""
+        self._begun = ""
+
+    def news(self) -> list[str]:
+        """Return one line for each thing that happened since the last call."""
+        said: list[str] = []
+        now = Connection.of(self._store.folder)
+        if now is not None and (state := now.words(self._where)) != self._said:
+            self._said = state
+            said.append(state[0].upper() + state[1:] + ".")
+        return [*said, *(line for sent in self._sent() if (line := self._words(sent)))]
+
+    def _sent(self) -> list[dict[str, Any]]:
+        if not self._file.exists() or self._file.stat().st_size <= self._read:
+            return []
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            whole, _, _ = file.read().rpartition(b"\n")
+        self._read += len(whole) + 1
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def _words(self, sent: dict[str, Any]) -> str:
+        kind, index, size = sent["kind"], sent["index"], sent["bytes"]
+        if kind == "refusal":
+            return f"REFUSED: {printable(sent.get('reason', ''))}. The server is told that you refuse, and not why."
+        if kind == "end":
+            return f"Run {sent['run']} has ended; your result is here. {self._store.left()}"
+        begun, self._begun = self._begun, sent["run"]
+        new = "" if begun == sent["run"] else f"Run {sent['run']} is going on. "
+        if sent["again"]:
+            return new + f"Asked for {kind} {index} again: the same {size} bytes." if kind != "sum" else ""
+        if kind == "step":
+            return f"{new}Round {index + 1} of {self._store.agreement.rounds}: {size} bytes sent."
+        return f"{new}{kind.capitalize()} {index}: {size} bytes sent." if kind == "survey" else new.strip()
+
+
+class ServerWatch:
+    """Tells what is new at the coordinator: who is connected, rounds, refusals, the end."""
+
+    def __init__(self, place: Coordinator) -> None:
+        self._place = place
+        self._there: set[str] | None = None
+        self._last: tuple[Any, ...] = ()
+        self._reasons: dict[str, str] = {}
+
+    def news(self) -> list[str]:
+        """Return one line for each thing that happened since the last call."""
+        return [*self._presence(), *self._run()]
+
+    def _presence(self) -> list[str]:
+        there = {name for name, (online, _) in self._place.presence().items() if online}
+        before, self._there = self._there or set(), there
+        said = [f"{name} is connected." for name in sorted(there - before)]
+        return said + [f"{name} is no longer connected." for name in sorted(before - there)]
+
+    def _run(self) -> list[str]:
+        status, said = self._place.status(), []
+        if "run" not in status:
+            return []
+        state = status["state"] if status["state"] in ENDED else "running"
+        key = (status["run"], status["round"], state)
+        for name, why in status["reasons"].items():
+            if self._reasons.get(name) != why:
+                said.append(f"{name}: {printable(why)}.")
+        self._reasons = dict(status["reasons"])
+        if key != self._last:
+            self._last = key
+            said.append(run_words(status))
+        return said
+
+
+def run_words(status: dict[str, Any]) -> str:
+    """Say in one line where a run stands."""
+    state = status["state"]
+    if state in ENDED:
+        why = f": {status['reason']}" if status.get("reason") else ""
+        return f"Run {status['run']} {state} after {status['round']} rounds{printable(why)}."
+    error = status["metrics"].get("relative_error")
+    shown = f", error {error:.4f}" if isinstance(error, float) else ""
+    took = f", {status['seconds']:.1f} s" if status.get("seconds") else ""
+    who = f", with {', '.join(status['participants'])}" if status["participants"] else ""
+    return f"Round {status['round']} of {status['rounds']}{who}{shown}{took}."
+
+
+def is_locked(file: Path) -> bool:
+    """Tell whether a process holds a lock on a file."""
+    import fcntl
+    import os
+
+    if not file.exists():
+        return False
+    handle = os.open(file, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -1,0 +1,85 @@
+"""One page for an ethics board, from terms, books and an audit."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fedfactor.cli import app
+from fedfactor.federation import document, keys, vouching
+from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation.terms import DEFAULTS, features_hash
+from fedfactor.privacy.ledger import Entry, Ledger
+
+pytest.importorskip("cryptography")
+pytest.importorskip("dp_accounting")
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def terms(tmp_path):
+    made = copy.deepcopy(DEFAULTS)
+    made["federation"] |= {"name": "Three <hospitals>", "purpose": "patterns of \x1b[31mlaboratory values"}
+    made["privacy"]["protect"] = "secure-sum"
+    made["features"] |= {"names": ["a", "b", "c", "d", "e", "f"]}
+    made["features"]["sha256"] = features_hash(made["features"]["names"])
+    made["parties"] = {}
+    for name in ("north", "south", "west"):
+        keys.make_key(tmp_path / f"{name}.key", name)
+        made["parties"][name] = vouching.read_public(tmp_path / f"{name}.key.pub")
+    return document.save(tmp_path / "federation.toml", made)
+
+
+def audited(folder, verdict="consistent", algorithm="PooledNMF", privacy="secure-sum"):
+    about = {"algorithm": algorithm, "privacy": [privacy]}
+    folder.mkdir()
+    findings = [{"attack": "rows from the sums", "verdict": verdict, "figures": {}}]
+    (folder / "audit.json").write_text(json.dumps({"verdict": verdict, "about": about, "findings": findings}))
+    return folder
+
+
+def test_it_says_who_learns_what_and_that_nothing_was_examined(tmp_path, terms):
+    result = call("federation", "dossier", tmp_path / "federation.toml", "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "page.html").read_text()
+    assert "Audit: not examined" in page
+    assert "ε is infinite" in page
+    assert "A lying coordinator" in page
+    assert terms_words(terms.fingerprint) in page
+    assert "<hospitals>" not in page
+    assert "\x1b" not in page
+
+
+def test_it_has_the_books_and_the_audit(tmp_path, terms):
+    ledger = Ledger(tmp_path / "north.jsonl", epsilon=2.0, delta=1e-5, unit="row")
+    ledger.debit(Entry("run", 0, 10.0, "row"))
+    call("federation", "dossier", tmp_path / "federation.toml", "-o", tmp_path / "page.html", "--ledger",
+         tmp_path / "north.jsonl", "--audit", audited(tmp_path / "audit"))  # fmt: skip
+    page = (tmp_path / "page.html").read_text()
+    assert f"ε = {ledger.epsilon():.4g} of 2" in page
+    assert "Audit: consistent" in page
+    assert "rows from the sums" in page
+
+
+@pytest.mark.parametrize(
+    "other", [{"algorithm": "FNMF"}, {"privacy": "none"}, {"privacy": "DP(...)"}], ids=lambda other: next(iter(other))
+)
+def test_an_audit_of_something_else_is_told(tmp_path, terms, other):
+    call("federation", "dossier", tmp_path / "federation.toml", "-o", tmp_path / "page.html", "--audit",
+         audited(tmp_path / "audit", **other))  # fmt: skip
+    page = (tmp_path / "page.html").read_text()
+    assert "these terms: the audit is of" in page
+    assert "Audit: not examined" in page
+
+
+def test_what_is_not_there_is_told(tmp_path, terms):
+    for option in ("--ledger", "--audit"):
+        result = call("federation", "dossier", tmp_path / "federation.toml", option, tmp_path / "none.json")
+        assert result.exit_code == 2
+        assert "none.json" in result.output

@@ -1,0 +1,163 @@
+"""The page of a federation that runs: what it says, to whom, and that a browser opens it without complaint."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+pytest.importorskip("cryptography")
+
+from fedfactor.cli.live import party_pages, serve_pages, server_pages
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.server import Server
+from fedfactor.federation import document
+from fedfactor.federation.logs import JSON, LogFile
+from fedfactor.federation.member import Member
+from fedfactor.federation.server import PRESENCE, Coordinator
+from fedfactor.federation.trial import Trial
+from fedfactor.federation.watch import PartyWatch, ServerWatch
+from prove import _flower as real
+from tests.engines.in_process import InProcessTransport
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """A federation after a run, with a name that is no markup, and its coordinator's folder as if it were served."""
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 3))
+    content = {**trial.terms.content, "federation": {**trial.terms.content["federation"], "name": "<b>trial</b>"}}
+    document.save(trial.toml, content)
+    place = Coordinator(trial.toml)
+    place.prepare()
+    place._alone()
+    parties = {name: Member(trial.toml, trial.root / f"{name}.key", trial.folder(name)) for name in trial.files}
+    stores = {name: parties[name].sign_up(file) for name, file in trial.files.items()}
+    watches = {name: PartyWatch(store, "fed.example.org:8000") for name, store in stores.items()}
+    post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})
+    Server(place.folder, place.terms.agreement(), place.terms.policy(), post).run()
+    stores["north"].log(_refusal(), b"", "step 9 was asked for, but 3 were agreed")
+    since = "2030-01-01T10:00:00"
+    (place.folder / PRESENCE).write_text(
+        json.dumps({"north": [True, since], "south": [True, since], "west": [False, ""]})
+    )
+    place.journal.write("started", again=False)
+    yield trial, place, watches
+    place.close()
+
+
+def _refusal():
+    from fedfactor.engines.remote.message import Head
+
+    return Head("refusal", "r", 9, "north", "f" * 64)
+
+
+@pytest.mark.slow
+def test_what_happens_is_told_as_it_goes(ran):
+    _, place, watches = ran
+    said = watches["north"].news()
+    assert re.match(r"Run \w+ is going on. Round 1 of 3: \d+ bytes sent.", said[0])
+    assert said[2].startswith("Round 3 of 3")
+    assert "Run" in said[3]
+    assert "has ended" in said[3]
+    assert said[4].startswith("REFUSED: step 9 was asked for")
+    assert watches["north"].news() == []
+    watch = ServerWatch(place)
+    said = watch.news()
+    assert said[:2] == ["north is connected.", "south is connected."]
+    assert "finished after 3 rounds" in said[-1]
+    (place.folder / PRESENCE).write_text(json.dumps({"north": [True, ""], "south": [False, ""], "west": [False, ""]}))
+    assert watch.news() == ["south is no longer connected."]
+
+
+def get(where, **heads):
+    request = urllib.request.Request(where, headers=heads)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with urllib.request.urlopen(request, timeout=30, context=context if where.startswith("https") else None) as page:
+        return page.read().decode(), dict(page.headers)
+
+
+@pytest.mark.slow
+def test_the_pages_say_what_each_end_may_know(ran):
+    trial, place, _ = ran
+    served, where = serve_pages(server_pages(place), "127.0.0.1", 0, place.folder)
+    text, heads = get(where)
+    assert "default-src 'none'" in heads["Content-Security-Policy"]
+    assert "&lt;b&gt;trial&lt;/b&gt;" in text
+    assert "<b>" not in text
+    assert text.count("not connected") == 1
+    assert "3 of 3 rounds" in text
+    assert "step 9" not in text  # why a party refused stays with it
+    assert 'fedfactor_party_connected{party="west"} 0' in get(where + "metrics")[0]
+    assert json.loads(get(where + "status.json")[0])["round"] == "3 of 3"
+    for path, host in (("", "evil.example:80"), ("etc/passwd", None)):
+        with pytest.raises(urllib.error.HTTPError, match=r"403|404"):
+            get(where + path, **({"Host": host} if host else {}))
+    served.shutdown()
+    served, where = serve_pages(party_pages(trial.folder("north")), "127.0.0.1", 0, trial.folder("north"))
+    text, _ = get(where)
+    assert "step 9 was asked for" in text
+    assert "NOT connected: no fedfactor join runs here" in text
+    assert re.search(r"fedfactor_refused_total 1\b", get(where + "metrics")[0])
+    served.shutdown()
+
+
+@pytest.mark.slow
+def test_elsewhere_a_page_takes_tls_and_its_token(ran, tmp_path):
+    trial, _, _ = ran
+    served, where = serve_pages(party_pages(trial.folder("north")), "0.0.0.0", 0, tmp_path)
+    here = where.replace("0.0.0.0", "127.0.0.1")
+    assert here.startswith("https://")
+    assert "What left this house" in get(here)[0]
+    bare, token = here.rstrip("/").rsplit("/", 1)
+    assert "fedfactor_connected" in get(f"{bare}/metrics", Authorization=f"Bearer {token}")[0]
+    for wrong in (f"{bare}/", f"{bare}/{token[:-1]}x/", f"{bare}/metrics"):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            get(wrong)
+    served.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, to open the page as a reader would")
+def test_a_browser_opens_both_pages_without_complaint(ran, tmp_path):
+    trial, place, _ = ran
+    for pages, word in (
+        (server_pages(place), "Who did what here"),
+        (party_pages(trial.folder("north")), "What left this house"),
+    ):
+        served, where = serve_pages(pages, "127.0.0.1", 0, tmp_path)
+        done = subprocess.run(
+            [
+                CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+                "--enable-logging=stderr", "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}",
+                "--window-size=390,900",
+                "--dump-dom", where,
+            ],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        served.shutdown()
+        assert word in done.stdout
+        assert not re.findall(r".*CONSOLE.*", done.stderr)
+
+
+def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch):
+    log = LogFile(tmp_path / "a.log", most=200, kept=2)
+    for number in range(30):
+        log.write(f"line {number}")
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["a.log", "a.log.1", "a.log.2"]
+    assert all(path.stat().st_size <= 200 and path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ line 29", (tmp_path / "a.log").read_text().splitlines()[-1])
+    monkeypatch.setenv(JSON, "1")
+    log.write("as an object")
+    assert json.loads((tmp_path / "a.log").read_text().splitlines()[-1])["said"] == "as an object"
+    log.close()

@@ -1,0 +1,187 @@
+"""Faults of the table in the docs that need no processes: each happens for real, in folders and virtual time."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("cryptography")
+
+from fedfactor import algorithms
+from fedfactor.cli import app
+from fedfactor.core.chain import ChainError
+from fedfactor.core.errors import DataError
+from fedfactor.engines.remote.exchange import Arrival, NotEnough
+from fedfactor.engines.remote.message import read_head
+from fedfactor.federation.member import Member
+from fedfactor.federation.reach import moment
+from fedfactor.federation.server import REMOVED, Coordinator
+from fedfactor.federation.trial import Trial
+from prove import _flower as real
+from tests.engines.in_process import Office
+
+run = CliRunner().invoke
+rng = np.random.default_rng(0)
+X = rng.gamma(0.5, 1.0, (70, 4)) @ rng.gamma(0.6, 1.0, (4, 12))
+OWNERS = {"north": X[:20], "south": X[20:40], "west": X[40:]}
+
+
+@pytest.fixture
+def trial(tmp_path):
+    return Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 3))
+
+
+def office(folder, rounds=4):
+    return Office(folder, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=rounds)
+
+
+def undisturbed(folder):
+    made = office(folder)
+    made.server().run()
+    return made.factors("north").V
+
+
+def dies(made, name, index):
+    """Let a party's answer to a step be the moment of a fault; returns a list that is filled when it has come."""
+    happened = []
+
+    def tamper(who, answer):
+        if who == name and read_head(answer).kind == "step" and read_head(answer).index == index and not happened:
+            happened.append(1)
+            made.post.here.clear()
+            return []
+        return [Arrival(who, answer)] if made.post.here else []
+
+    made.post.tamper = tamper
+    return happened
+
+
+def test_a_network_that_is_cut_for_an_hour_costs_time_and_no_bit(tmp_path):
+    made = office(tmp_path / "a")
+    happened = dies(made, "south", 2)
+    with pytest.raises(NotEnough, match="no answer"):
+        made.server(deadline=600.0, dropouts="wait").run()
+    assert happened
+    made.clock.sleep(3600.0)
+    made.post.here = dict.fromkeys(OWNERS, "2")
+    outcome = made.server(deadline=600.0, dropouts="wait").run()
+    assert [len(record.participants) for record in outcome.history] == [3] * 4
+    np.testing.assert_array_equal(made.factors("north").V, undisturbed(tmp_path / "b"))
+
+
+def test_a_server_that_moves_takes_its_run_along(tmp_path):
+    made = office(tmp_path / "a")
+    dies(made, "west", 1)
+    with pytest.raises(NotEnough):
+        made.server(dropouts="wait").run()
+    shutil.move(tmp_path / "a" / "server", tmp_path / "elsewhere")
+    made.post.here = dict.fromkeys(OWNERS, "2")
+    shutil.move(tmp_path / "elsewhere", tmp_path / "a" / "server")
+    made.server(dropouts="wait").run()
+    np.testing.assert_array_equal(made.factors("north").V, undisturbed(tmp_path / "b"))
+
+
+def test_a_disk_that_takes_no_more_at_the_coordinator_loses_nothing(tmp_path):
+    made = office(tmp_path / "a")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    full = []
+
+    def tamper(who, answer):
+        if who == "west" and read_head(answer).kind == "step" and read_head(answer).index == 2 and not full:
+            full.append(1)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))  # every larger file fails, as on a full disk
+        return [Arrival(who, answer)]
+
+    made.post.tamper = tamper
+    try:
+        with pytest.raises(OSError, match="too large"):
+            made.server().run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert full
+    outcome = made.server().run()
+    assert len(outcome.history) == 4
+    np.testing.assert_array_equal(made.factors("north").V, undisturbed(tmp_path / "b"))
+
+
+def test_a_party_restored_from_a_backup_of_rounds_ago_goes_on_and_nothing_is_counted_twice(tmp_path):
+    made = office(tmp_path)
+    kept = []
+
+    def tamper(who, answer):
+        head = read_head(answer)
+        if who == "north" and head.kind == "step" and head.index == 0:
+            shutil.copytree(tmp_path / "north", tmp_path / "backup")
+        if who == "north" and head.kind == "step" and head.index == 2 and not kept:
+            kept.append(1)
+            for name in ("state.safetensors", "asked.jsonl", "asked.jsonl.head", "sent.jsonl"):
+                shutil.copy(tmp_path / "backup" / name, tmp_path / "north" / name)
+        return [Arrival(who, answer)]
+
+    made.post.tamper = tamper
+    outcome = made.server().run()
+    assert kept
+    assert outcome.finished == ("north", "south", "west")
+    runs, rounds = made.clerks["north"].store.asked.so_far()
+    assert len(runs) == 1
+    assert len(rounds) <= 4
+
+
+def test_two_parties_that_swapped_keys_are_told_under_which_name_they_speak(trial):
+    shutil.move(trial.root / "north.key", trial.root / "other.key")
+    shutil.move(trial.root / "south.key", trial.root / "north.key")
+    shutil.move(trial.root / "other.key", trial.root / "south.key")
+    assert Member(trial.toml, trial.root / "north.key").name == "south"  # join asks: take part as south?
+    said = run(app, ["join", str(trial.toml), "--data", str(trial.files["north"]), "--key",
+                     str(trial.root / "north.key")], input="n\n")  # fmt: skip
+    assert "Take part as south on these terms?" in said.output
+
+
+def test_a_second_server_in_the_same_folder_is_refused(trial):
+    trial.coordinator.prepare()
+    trial.coordinator._alone()
+    with pytest.raises(DataError, match="is served already"):
+        Coordinator(trial.toml)._alone()
+    trial.coordinator.close()
+    assert not trial.coordinator.served
+
+
+def test_a_journal_that_somebody_changed_is_noticed(trial):
+    place = trial.coordinator
+    place.journal.write("started", again=False)
+    place.journal.write("stopped")
+    file = place.folder / "journal.jsonl"
+    file.write_text(file.read_text().replace("started", "stopped", 1))
+    with pytest.raises(ChainError, match="was changed by somebody"):
+        place.journal.lines()
+
+
+def test_summer_time_changes_nothing_that_is_said_or_kept(monkeypatch):
+    said = []
+    for zone in ("Europe/Berlin", "America/New_York", "UTC"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        said.append([moment(seconds) for seconds in (1_774_745_999, 1_774_746_001)])  # around a change in Berlin
+    monkeypatch.undo()
+    time.tzset()
+    assert said[0] == said[1] == said[2]
+    assert said[0][0].endswith("UTC")
+
+
+def test_several_parties_are_let_in_at_once_and_one_that_was_removed_comes_back(trial, tmp_path):
+    server = trial.coordinator.folder
+    (server / REMOVED).write_text(json.dumps(["south", "west"]))
+    keys = [str(trial.root / f"{name}.key.pub") for name in ("north", "west")]
+    said = run(app, ["federation", "add", str(trial.toml), *keys])
+    assert said.exit_code == 0, said.output
+    assert said.output.count("in words") == 2
+    assert trial.coordinator.removed() == ["south"]
+    assert [line["deed"] for line in trial.coordinator.journal.lines()] == ["added", "added"]
+    odd = run(app, ["federation", "add", str(trial.toml), "a.pub", "b.pub", "c"])
+    assert "NAME.key.pub" in odd.output
