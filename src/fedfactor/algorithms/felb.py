@@ -86,6 +86,7 @@ class ProximalAveraging(Algorithm):
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 100
+    handles_tensors: ClassVar[bool] = True
 
     n_components: int = setting("Number of components k.", at_least=1)
     local_steps: int = setting("Alternating steps between two exchanges.", default=10, at_least=1)

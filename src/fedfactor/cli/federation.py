@@ -324,13 +324,14 @@ def attempt(
     rank: Annotated[int, typer.Option("--rank", "-k")] = 4,
     rounds: Annotated[int, typer.Option()] = 5,
     minutes: Annotated[float, typer.Option(help="Give up after so long.")] = 10.0,
+    parties: Annotated[int, typer.Option(min=2, help="How many, with invented rows; many share processes.")] = 3,
     debug: Debug = False,
 ) -> None:
-    """Run a whole federation on this machine: real processes, TLS, keys, three parties."""
+    """Run a whole federation on this machine: real processes, TLS, keys, three parties or more."""
     from fedfactor.federation.setup import try_out
 
     with polite(debug):
-        try_out(folder, data or [], algorithm, rank, rounds, minutes * 60, typer.echo)
+        try_out(folder, data or [], algorithm, rank, rounds, minutes * 60, typer.echo, parties)
 
 
 def keygen(
@@ -495,6 +496,10 @@ def join(
     ] = 0.0,
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
+    light: Annotated[
+        bool,
+        typer.Option("--light", help="Speak to the server without Flower's SuperNode beside: half the memory."),
+    ] = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
     json_logs: JsonLogs = False,
@@ -539,7 +544,7 @@ def join(
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
         say = both(told, member.folder / "events.log")
-        member.join(seat, poll=poll, stop=stop, patience=patience, say=say)
+        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, light=light)
 
 
 def start(

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -216,10 +217,12 @@ class Member:
         stop: threading.Event | None = None,
         patience: float = 60.0,
         say: Callable[[str], Any] = lambda line: None,
+        light: bool = False,
     ) -> None:
         """Serve messages until stopped; raises with a plain reason when the server turns this party away.
 
-        ``say`` is told what happens: connected or not and why, rounds, refusals, the end of a run.
+        With ``light`` this process speaks to the server itself, without a SuperNode beside it. ``say`` is told what
+        happens: connected or not and why, rounds, refusals, the end of a run.
         """
         children.need_flower()
         try:
@@ -231,6 +234,9 @@ class Member:
         with self._alone():
             self._greet(say)
             watch = PartyWatch(store, self.terms.content["server"]["address"])
+            if light:
+                self._join_light(store, poll, _while(None, stop, watch, say))
+                return
             try:
                 while not stop.is_set():
                     port, secret = children.free_port(), secrets.token_hex(32).encode()
@@ -251,6 +257,17 @@ class Member:
             finally:
                 self.close()
 
+    def _join_light(self, store: ClientFolder, poll: float, alive: Callable[[], bool]) -> None:
+        from fedfactor.engines.flower.light_node import LightNode, TurnedAway
+
+        (host, port), content = self.terms.address, self.terms.content["server"]
+        place = self.folder.resolve() / "node"
+        node = LightNode(RemoteClient(store), f"{host}:{port}", content["certificate"].encode(), self.key, place, poll)
+        try:
+            node.serve(alive)
+        except TurnedAway as error:
+            raise ChildError(f"The server turned {self.name!r} away: {error}") from None
+
     def _greet(self, say: Callable[[str], Any]) -> None:
         """Look before the first message: refuse a server that may be somebody else, and say what will go wrong."""
         (self.folder / CONNECTION).unlink(missing_ok=True)
@@ -259,6 +276,8 @@ class Member:
             raise ChildError(f"The server turned out to be another one: {found.problem}; {found.remedy}.")
         for warning in found.warnings():
             say(f"Warning: {warning}.")
+        if (mode := stat.S_IMODE(self.key.stat().st_mode)) & 0o077:
+            say(f"Warning: {self.key} can be read by others (mode {mode:04o}): chmod 600 {self.key}")
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -336,12 +355,12 @@ class Member:
 
 
 def _while(
-    node: subprocess.Popen[bytes], stop: threading.Event, watch: PartyWatch, say: Callable[[str], Any]
+    node: subprocess.Popen[bytes] | None, stop: threading.Event, watch: PartyWatch, say: Callable[[str], Any]
 ) -> Callable[[], bool]:
     def alive() -> bool:
         for line in watch.news():
             say(line)
-        return not stop.is_set() and node.poll() is None
+        return not stop.is_set() and (node is None or node.poll() is None)
 
     return alive
 

@@ -259,6 +259,10 @@ def invent(folder: Path, parties: Sequence[str] = ("north", "south", "west"), se
     return files
 
 
+SHARED = 20
+"""Parties of a trial in one process, when there are many."""
+
+
 def try_out(
     folder: Path,
     data: Sequence[Path],
@@ -267,13 +271,18 @@ def try_out(
     rounds: int,
     patience: float,
     say: Callable[[str], Any],
+    parties: int = 3,
 ) -> None:
-    """Run a federation of three (or as many as there are files) on this machine, saying what happens."""
+    """Run a federation of three (or more, or as many as there are files) on this machine, saying what happens.
+
+    More than three share processes, twenty to one.
+    """
     if folder.exists() and any(folder.iterdir()):
         raise DataError(f"{folder} is not empty. Choose a new folder.")
     began = time.monotonic()
     private_folder(folder)
-    files = {path.name.split(".")[0]: path for path in data} or invent(folder)
+    invented = (f"party-{i:03d}" for i in range(parties)) if parties > 3 else ("north", "south", "west")[:parties]
+    files = {path.name.split(".")[0]: path for path in data} or invent(folder, tuple(invented))
     changes = {
         "algorithm": {"name": algorithm, "n_components": rank},
         "run": {"rounds": rounds},
@@ -283,8 +292,12 @@ def try_out(
     say(f"Terms in {trial.toml}; keys and certificates made.")
     with trial:
         say(f"[{time.monotonic() - began:3.0f} s] Server at {trial.terms.content['server']['address']}, keys known.")
-        for name in files:
-            trial.join(name)
+        names = list(files)
+        if len(names) <= 3:
+            for name in names:
+                trial.join(name)
+        for start in range(0, len(names), SHARED) if len(names) > 3 else ():
+            trial.join_together(names[start : start + SHARED])
         trial.coordinator.start()
         say(f"[{time.monotonic() - began:3.0f} s] {len(files)} parties join; the run begins.")
         ended = trial.coordinator.wait(patience)
