@@ -51,11 +51,9 @@ def agree_on_noise(
     check_bears(asked, algorithm, meta)
     if asked.unit == "client":
         algorithm = alike_for_noise(algorithm, meta)
-    elif asked.row_bound is None or asked.rows is None:
-        raise IncompatibleError(
-            f"unit = {asked.unit!r} needs row_bound and rows: public numbers, not measured on the parties' rows."
-        )
     else:
+        if asked.row_bound is None or asked.rows is None:
+            raise IncompatibleError("Noise for rows needs row_bound and rows, as public numbers.")
         algorithm, _ = bound_rows(algorithm, meta, asked.row_bound, asked.rows)
     exact = asked.noise_multiplier or calibrate(asked.epsilon, asked.delta, rounds, accountant=asked.accountant)
     noise = {**given, "noise_multiplier": _rounded_up(exact)}
