@@ -66,7 +66,7 @@ PAPERS: dict[str, Paper] = {
         {
             "toy": ("Fig. 1",), "noise": ("Fig. 2", "Fig. 7", "Fig. 8"), "scarcity": ("Fig. 3", "Fig. 9", "Fig. 10"),
             "abundance": ("Fig. 4", "Fig. 11", "Fig. 12"), "real": ("Fig. 6", "Fig. 15", "Fig. 16", "Table 1"),
-            "drawn": (), "components": ("Fig. 17",), "size": (),
+            "drawn": ("Fig. 6", "Fig. 15", "Fig. 16"), "components": ("Fig. 17",), "size": ("Fig. 3", "Fig. 9"),
         },
         (
             "movielens_small", "newsgroups", "mouse_bladder", "hapmap3", "pbmc68k", "mushroom", "chess", "roles",
@@ -80,7 +80,7 @@ PAPERS: dict[str, Paper] = {
         "FNMF: coherence in federated NMF",
         {
             "barycenters": ("Fig. 1",), "drift": ("Fig. 3",), "trace": ("Fig. 3",), "convergence": (),
-            "clients": ("Fig. 2",), "noise": (), "personal": ("Fig. 2",), "real": ("Table 1",), "letter": (),
+            "letter": (), "clients": ("Fig. 2",), "noise": (), "personal": ("Fig. 2",), "real": ("Table 1",),
         },
         ("fashion_mnist", "orl_faces", "newsgroups", "mouse_bladder", "pbmc68k", "golub", "movielens_small"),
         elsewhere={"Fig. 4": ("privacy", "fnmf")},
