@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.fit import Algorithm, Files, Quiet, Rounds, Seed, Set
+from fedfactor.cli.fit import Algorithm, Device, Files, Quiet, Rounds, Seed, Set
 from fedfactor.cli.progress import bar
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files
@@ -35,6 +35,7 @@ def rank(
     rounds: Rounds = None,
     seed: Seed = None,
     settings: Set = None,
+    device: Device = None,
     out: Out = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -61,7 +62,9 @@ def rank(
         federation.prepare(method.domain)
         warn_of_scales(federation)
 
-        options: dict[str, Any] = {"share": share, "repeats": repeats, "rounds": rounds, "seed": seed}
+        options: dict[str, Any] = {
+            "share": share, "repeats": repeats, "rounds": rounds, "seed": seed, "device": device,
+        }  # fmt: skip
         with bar("rank", quiet) as told:
 
             def progress(done: int, of: int, error: float) -> None:

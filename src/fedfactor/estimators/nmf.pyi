@@ -47,6 +47,8 @@ class PooledNMF(Restarts, OwnComponents):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -70,6 +72,8 @@ class FedAvgNMF(FederatedTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -107,6 +111,8 @@ class FedProxNMF(FederatedTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -136,6 +142,8 @@ class OneShotNMF(FederatedTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -187,6 +195,8 @@ class FNMF(OwnComponents):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...

@@ -254,7 +254,7 @@ class Coordinator:
         return {
             "FEDFACTOR_SERVER": folder,
             "FLWR_HOME": str(Path(folder) / "flower"),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "2",
         }
 
     def _await(self, end: float) -> None:
