@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedfactor.cli.console import Debug, console, polite, size
+from fedfactor.cli.privacy import LedgerFile
 from fedfactor.cli.reading import reads
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import write_atomic
@@ -481,6 +482,15 @@ def join(
     ] = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    ledger: LedgerFile = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            help="With noise: ε that your rows may cost in all runs together; by default that of the first one.",
+            show_default=False,
+        ),
+    ] = None,
     keep_out: Annotated[
         float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")
     ] = 0.0,
@@ -520,9 +530,10 @@ def join(
         )
         seat = member.sign_up(
             data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
-            keep_out=keep_out,
+            keep_out=keep_out, ledger=ledger, budget=budget,
         )  # fmt: skip
-        typer.echo(printable(seat.left()))
+        for line in filter(None, (seat.left(), seat.spent())):
+            typer.echo(printable(line))
         stop = threading.Event()
         stop_on_signals(stop)
         address = member.terms.content["server"]["address"]
