@@ -44,7 +44,10 @@ def dossier(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write one page for an ethics board: who learns what, what was spent, what was tried, and what is not covered."""
+    """Write one page for an ethics board: who learns what, what was spent, what was tried, and what is not covered.
+
+    Example: fedfactor federation dossier federation.toml -o dossier.html
+    """
     from fedfactor.federation.terms import Terms
 
     with polite(debug):
