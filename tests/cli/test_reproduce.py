@@ -33,7 +33,7 @@ def test_experiments_are_listed_with_figures_and_missing_sets(tmp_path, monkeypa
         (["nope"], "No experiments are called 'nope'"),
         (["fnmf", "--only", "magic"], "no study 'magic'"),
         (["fnmf", "--only", "fig9"], "no study 'fig9'"),
-        (["dsanls", "--seeds", "2"], "choose their seeds themselves"),
+        (["privacy", "--seeds", "2"], "choose their seeds themselves"),
         (["--quick", "--full"], "Give one of them"),
         (["--quick", "--only", "fig5"], "Give a name"),
     ],

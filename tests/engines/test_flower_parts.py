@@ -238,10 +238,13 @@ def test_nodes_wait_at_the_gate_until_something_is_handed_in():
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await asyncio.wait_for(look(b"b"), 5)  # nor is that of another node
-        bell.ring()
+        bell.announced(2)
+        bell.piece()
+        await asyncio.sleep(0.05)
+        assert not waiting.done()  # not before the last piece has come
+        bell.piece()
         await asyncio.wait_for(waiting, 5)
-        bell.ring()
-        await asyncio.sleep(0.2)
+        bell.announced(0)
         await asyncio.wait_for(look(b"a", b"x" * 200), 5)  # rung while nobody waited: not held
         await asyncio.wait_for(look(b"a"), 5)  # got something, so there may be more
         assert len(said) == 5

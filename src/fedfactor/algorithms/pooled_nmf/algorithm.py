@@ -218,7 +218,9 @@ class PooledNMF(Algorithm):
         default=None,
     )
 
-    misfit: float | None = set_by_run('The :math:`e^2` that a run with ``ridge="auto"`` ended with, for new rows.')
+    misfit: float | None = set_by_run(
+        'The :math:`e^2` that a run with ``ridge="auto"`` ended with, for new rows.', default=None
+    )
 
     handles_missing: ClassVar[bool] = True
     handles_tensors: ClassVar[bool] = True
