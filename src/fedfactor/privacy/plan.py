@@ -260,7 +260,8 @@ def _bounded(
     if meta.masked:
         raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
     # Settings that do not go together are refused here, before anything is released.
-    replace(algorithm, row_clip=1.0, row_count=1.0).check(meta)  # type: ignore[type-var]
+    stated: dict[str, Any] = {"row_clip": 1.0, "row_count": 1.0} | ({"row_noise": 1.0} if "row_noise" in names else {})
+    replace(algorithm, **stated).check(meta)  # type: ignore[type-var]
     bound, rows = asked.row_bound, asked.rows
     if share:
         # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.
@@ -288,6 +289,9 @@ def _bounded(
     changes: dict[str, Any] = {"row_clip": float(bound or 1), "row_count": float(rows or 1)}
     if "tol" in names:
         changes["tol"] = 0.0
+    if "row_noise" in names:
+        parts = meta.n_clients / (honest if asked.noise == "distributed" else 1)
+        changes["row_noise"] = z * math.sqrt(parts) * asked.cap * asked.known_to
     algorithm = replace(algorithm, **changes)  # type: ignore[type-var]
     found = algorithm.sensitivity(meta)
     if found is None or found[0] != "row":
