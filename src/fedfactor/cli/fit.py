@@ -32,9 +32,21 @@ from fedfactor.cli.reading import ENDINGS, reads
 from fedfactor.cli.report import write_report
 from fedfactor.cli.settings import build, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
+from fedfactor.core.card import check_device
 from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.scales import warn_of_scales
+
+GAIN_CELLS = 300_000
+"""Cells of all owners up to which a fit is run twice more, to say what each owner gains over going alone."""
+
+
+class Storage(StrEnum):
+    """How a card keeps rows."""
+
+    float64 = "float64"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
 
 
 class Network(StrEnum):
@@ -117,8 +129,20 @@ Parts = Annotated[
         show_default=False,
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Where to work: cpu, cuda, or cuda:1. By default on the processor.", show_default=False),
+]
+Stored = Annotated[
+    Storage | None,
+    typer.Option("--storage", help="With --device cuda: how the card keeps dense rows. By default float32."),
+]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
+NoGain = Annotated[
+    bool,
+    typer.Option("--no-gain", help="Do not measure what owners gain over going alone (done where data are small)."),
+]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html beside the results.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but mistakes.")]
 
@@ -141,6 +165,8 @@ def fit(
     reduction: Adding = Reduction.allreduce,
     scheduler: Scheduler = None,
     parts: Parts = None,
+    device: Device = None,
+    storage: Stored = None,
     checkpoint_every: Every = 10,
     privacy: Privacy = "none",
     epsilon: Epsilon = None,
@@ -155,6 +181,7 @@ def fit(
     budget: Budget = None,
     allow: Allow = None,
     overwrite: Overwrite = False,
+    no_gain: NoGain = False,
     no_report: NoReport = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -176,6 +203,7 @@ def fit(
     """
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
+        check_device(device, None if storage is None else storage.value)
         place = Place(out, checkpoint_every)
         if engine is not Network.mpi:
             place.check(overwrite)
@@ -196,6 +224,8 @@ def fit(
             how = replace(how, id=subject if how.id is None else how.id, repeated_ids=True)
         asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
+            if device not in (None, "cpu"):
+                raise ValueError(f"--device {device} belongs to a local run. Leave it out, or use --engine local.")
             if workers is not None or backend is not Backend.threads:
                 raise ValueError("--workers and --backend belong to a local run; ranks are workers enough.")
             from fedfactor.cli.cluster import fit_on_ranks
@@ -226,9 +256,13 @@ def fit(
             participation=participation,
             privacy=words,
             engine=chosen,
+            device=device,
+            storage=None if storage is None else storage.value,
             quiet=quiet,
         )
-        place.write(run, federation, asked, unfinished=until is not None)
+        unmeasured = no_gain or no_report or until is not None or words is not None
+        gain = {} if unmeasured else _gain(method, federation, rounds)
+        place.write(run, federation, asked, unfinished=until is not None, gain=gain)
         page = _report(out, no_report)
         if until is not None:
             typer.echo(
@@ -240,6 +274,22 @@ def fit(
     screen = console(quiet)
     screen.print(summary_table(run, federation, out, page))
     screen.print(told(run, federation))
+
+
+def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[float, float]]:
+    """Measure each owner's gain over going alone on rows kept aside, where that takes next to nothing."""
+    from fedfactor.core.errors import FedfactorError
+    from fedfactor.selection.comparison import gain_over_alone
+
+    shards = [federation.shard(name) for name in federation.names]
+    ratings = any(isinstance(shard.mask, str) for shard in shards)
+    few = len(shards) < 2 or min(shard.n_rows for shard in shards) < 5
+    if ratings or few or sum(shard.n_rows for shard in shards) * federation.n_features > GAIN_CELLS:
+        return {}
+    try:
+        return gain_over_alone(federation, method, rounds=rounds)
+    except (FedfactorError, ValueError, KeyboardInterrupt):  # an owner too small for the rank: the run itself stands
+        return {}
 
 
 def _report(out: Path, unwanted: bool) -> Path | None:

@@ -65,17 +65,28 @@ class Place:
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{file} is damaged ({error}). Start anew with --overwrite.") from None
 
-    def write(self, run: Run, federation: Federation, asked: Mapping[str, Any], *, unfinished: bool = False) -> None:
+    def write(
+        self,
+        run: Run,
+        federation: Federation,
+        asked: Mapping[str, Any],
+        *,
+        unfinished: bool = False,
+        gain: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
         """Write all results, then drop the checkpoint: at every moment a killed command can go on or has finished.
 
-        The checkpoint of an unfinished run stays, so that it can go on.
+        The checkpoint of an unfinished run stays, so that it can go on. `gain`: each owner's error on rows kept aside,
+        alone and together.
         """
         from fedfactor.estimators.saved import model_file, owners_of, private_parts, recommender_of, write_models
 
         private = private_parts(run)
-        owners = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}
+        owners: dict[str, dict[str, Any]] = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}
         for name, about in owners_of(run).items():
             owners[name] |= about
+        for name, (alone, together) in (gain or {}).items():
+            owners[name] |= {"kept_aside": {"alone": alone, "together": together}}
         record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": federation.preprocess}
         ids = {name: federation.shard(name).row_ids for name in private}
         write_factors(self.out, run.V, features=run.feature_names, private=private, run=record, row_ids=ids)

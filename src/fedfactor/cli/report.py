@@ -244,22 +244,52 @@ def _good(told: Told) -> str:
     elif len(told.owners) > 1:
         worst = _worst(told)
         rows = _rows(told)
-        body = ""
+        body, gain = "", _kept_aside(told)
         for name in sorted(told.run.scores, key=lambda each: -_finite(told.run.scores[each].relative_error)):
             error = told.run.scores[name].relative_error
             chosen = ' class="chosen"' if worst and name == worst[0] else ""
             count = f"{rows[name]:,}" if name in rows else "–"
             cells = f"<td>{count}</td><td>{error:.4f}</td><td>{_explained(error)}</td>"
+            if gain:
+                cells += "".join(f"<td>{each:.4f}</td>" for each in gain[name]) if name in gain else "<td>–</td>" * 2
             body += f'<tr{chosen}><th scope="row">{_text(name)}</th>{cells}</tr>'
         parts.append(
             "<p>A good total can hide an owner for whom the components fit badly. Worst first:</p>"
-            + _table(("owner", "rows", "relative error", "of its squares"), body)
+            + _table(("owner", "rows", "relative error", "of its squares", *(_ASIDE if gain else ())), body)
         )
-        parts.append(
+        parts.append(_gain(gain))
+    return "\n".join(parts)
+
+
+_ASIDE = ("alone, on rows kept aside", "together")
+
+
+def _kept_aside(told: Told) -> dict[str, tuple[float, float]]:
+    """Return each owner's error on rows that it kept aside, alone and together, where it was measured."""
+    found = {}
+    for name, about in (told.record.get("owners") or {}).items():
+        both = about.get("kept_aside") if isinstance(about, dict) else None
+        if isinstance(both, dict) and all(isinstance(both.get(key), float) for key in ("alone", "together")):
+            found[name] = (both["alone"], both["together"])
+    return found
+
+
+def _gain(gain: dict[str, tuple[float, float]]) -> str:
+    """Say who gains over going alone, and who does not."""
+    if not gain:
+        return (
             '<p class="note">Whether an owner gains over going alone is measured by <code>fedfactor compare</code> on '
             "rows kept aside.</p>"
         )
-    return "\n".join(parts)
+    losers = [name for name, (alone, together) in gain.items() if together > alone]
+    most = max(gain, key=lambda name: gain[name][0] / max(gain[name][1], 1e-12))
+    alone, together = gain[most]
+    told = (
+        f"<p>A fifth of each owner’s rows was kept aside, and described by components from the rest: its own alone, or "
+        f"all owners’. {len(gain) - len(losers)} of {len(gain)} owners gain; most of all {_text(most)} "
+        f"({alone:.4f} alone, {together:.4f} together)."
+    )
+    return told + (f" Better off alone: {_text(', '.join(losers))}.</p>" if losers else "</p>")
 
 
 def _finite(value: float) -> float:

@@ -57,6 +57,8 @@ class FELB(AsPrinted):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -112,6 +114,8 @@ class FALB(AsPrinted):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -175,6 +179,8 @@ class PooledBMF(BooleanTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
@@ -206,6 +212,8 @@ class BooleanVotes(BooleanTransformer):
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
     ) -> None: ...
