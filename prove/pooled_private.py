@@ -1,9 +1,9 @@
 """Components of each owner's own are found by PooledNMF with ``n_private`` and its defaults, at any strength.
 
-Five owners of 200 rows, 60 columns, 5 % noise, four shared components and two of each owner, which are a third as
-strong as the shared ones or three times as strong; U sparse or dense; five seeds of each, twenty sets in all. In every one of
-them the least cosine of any matched component, shared or private, is above 0.9. Then the 8 × 8 digits of three owners
-with a pattern of each owner over its images, as bright as they and three times as bright, fifteen sets: the pattern is
+Five owners of 200 rows, 60 columns, 5 % noise, four shared components and two of each owner, a third as strong as the
+shared ones or three times as strong; U sparse or dense; five seeds of each, twenty sets in all. In every one of them
+the least cosine of any matched component, shared or private, is above 0.9. Then the 8 × 8 digits of three owners with
+a pattern of each owner over its images, as bright as they and three times as bright, fifteen sets: the pattern is
 found (cosine above 0.9) in all. Without private components rank 4 finds the shared ones in some of the sets only; its
 figures stand beside. Settings were settled on other seeds.
 """

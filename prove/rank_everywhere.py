@@ -1,8 +1,8 @@
-"""``select_rank`` finds the planted rank on raw hospital units, counts, yes/no and gaps, in at least 8 of 10 seeds each.
+"""``select_rank`` finds the planted rank on raw hospital units, counts, yes/no and gaps, in 8 of 10 seeds at least.
 
-Five patterns in 24 named columns whose units span four powers of ten; five in counts, with the squared error and with the
-Kullback-Leibler divergence; unions of four and of eight Boolean patterns with 3 % of the cells flipped; six in rows of
-which 30 % of the cells are missing. Three owners, three repeats, default settings.
+Five patterns in 24 named columns whose units span four powers of ten; five in counts, with the squared error and with
+the Kullback-Leibler divergence; unions of four and of eight Boolean patterns with 3 % of the cells flipped; six in
+rows of which 30 % of the cells are missing. Three owners, three repeats, default settings.
 """
 
 from __future__ import annotations

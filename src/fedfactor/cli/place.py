@@ -82,7 +82,7 @@ class Place:
         from fedfactor.estimators.saved import model_file, owners_of, private_parts, recommender_of, write_models
 
         private = private_parts(run)
-        owners = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}
+        owners: dict[str, dict[str, Any]] = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}
         for name, about in owners_of(run).items():
             owners[name] |= about
         for name, (alone, together) in (gain or {}).items():

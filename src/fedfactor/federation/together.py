@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.member import Member
 
@@ -29,22 +26,13 @@ def serve_together(seats: Sequence[tuple[Member, ClientFolder]], stop: threading
     poll : float
         Most seconds between two looks for messages.
     """
-    children.need_flower()
-    from fedfactor.engines.flower.light_node import LightNode, TurnedAway
-
-    os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
-    wrong: dict[str, str] = {}
+    wrong: list[ChildError] = []
 
     def serve(member: Member, store: ClientFolder) -> None:
-        host, port = member.terms.address
-        authority = member.terms.content["server"]["certificate"].encode()
-        node = LightNode(
-            RemoteClient(store), f"{host}:{port}", authority, member.key, member.folder.resolve() / "node", poll
-        )
         try:
-            node.serve(lambda: not stop.is_set())
-        except TurnedAway as error:
-            wrong[member.name] = str(error)
+            member.join(store, poll=poll, stop=stop, light=True)
+        except ChildError as error:
+            wrong.append(error)
             stop.set()
 
     threads = [threading.Thread(target=serve, args=seat, daemon=True) for seat in seats]
@@ -53,8 +41,8 @@ def serve_together(seats: Sequence[tuple[Member, ClientFolder]], stop: threading
     while any(thread.is_alive() for thread in threads):
         for thread in threads:
             thread.join(0.5)
-    for name, why in wrong.items():
-        raise ChildError(f"The server turned {name!r} away: {why}")
+    for error in wrong:
+        raise error
 
 
 def main(file: Path) -> None:

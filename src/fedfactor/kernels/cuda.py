@@ -131,7 +131,7 @@ def sums_each(Ut: Array, Xs: Sequence[Array]) -> Array:
     found = []
     for a, b in _pieces(k, run.MOST):
         KP = _padded(b - a)
-        BN, BM, warps, stages, by_columns = run.sums_tile(KP, half)
+        BN, BM, warps, stages, by_columns = run.sums_tile(KP, half, m)
         columns = -(-m // BM)
         parts = max(1, min(-(-most // (4 * BN)), -(-1024 // (columns * len(Xs)))))
         table, aligned = _table(_places(Xs), X.stride(0), X.element_size(), X.device, BN, parts)

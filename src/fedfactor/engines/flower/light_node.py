@@ -48,10 +48,9 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedfactor.core.files import write_atomic
 from fedfactor.engines.flower.apps import answer
 from fedfactor.engines.flower.objects import wait_for_pieces
-from fedfactor.engines.flower.supernode import HEARTBEAT, PIECES, RETRY
+from fedfactor.engines.flower.supernode import CONNECTION, HEARTBEAT, PIECES, RETRY, Watched, come_back
 from fedfactor.engines.remote.backoff import Backoff
 from fedfactor.engines.remote.client import RemoteClient
 
@@ -79,7 +78,7 @@ class LightNode:
     key : path
         The party's private key.
     file : path
-        Keeps the number under which the server knows this node.
+        Keeps the number under which the server knows this node; beside it lies how requests to the server go.
     poll : float
         Most seconds between two looks; a look waits at the server until there is something.
     """
@@ -88,13 +87,19 @@ class LightNode:
         self, remote: RemoteClient, address: str, authority: bytes, key: Path, file: Path, poll: float = 0.5
     ) -> None:
         private: Any = load_ssh_private_key(key.read_bytes(), None)
-        self._remote, self._poll, self._file = remote, poll, file
+        self._remote, self._poll = remote, poll
         self._ended = threading.Event()
         self._public = public_key_to_bytes(private.public_key())
         self._node: Any = None  # under which the server knows it
         wait_for_pieces(PIECES)
         signs = NodeAuthHttpInterceptor(private, private.public_key())
-        self._client: Any = FleetHttpClient.from_server_address(
+
+        class Client(FleetHttpClient):
+            """The connection of one node: what is changed about it is changed for no other."""
+
+        come_back(Client, file)
+        Watched(file.with_name(CONNECTION)).watch(Client)
+        self._client: Any = Client.from_server_address(
             address, False, authority, interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperNode"), signs]
         )
 
@@ -128,22 +133,12 @@ class LightNode:
             self._client.close()
 
     def _activate(self) -> int:
-        """Come in; where the last process of this node was killed, end its presence first, in its own name."""
         request = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
-        try:
-            found = self._client.ActivateNode(request)
-        except httpx.HTTPStatusError:
-            if not self._file.exists():
-                raise
-            with suppress(httpx.HTTPStatusError):
-                self._client.DeactivateNode(DeactivateNodeRequest(node_id=int(self._file.read_text())))
-            found = self._client.ActivateNode(request)
-        write_atomic(self._file, str(found.node_id).encode())
-        return int(found.node_id)
+        return int(self._client.ActivateNode(request).node_id)
 
     def _beat(self) -> None:
-        """Give signs of life, twice as often as promised."""
-        while not self._ended.wait(HEARTBEAT / 2):
+        """Give signs of life; the server gives a node up that is silent for twice as long as it promised."""
+        while not self._ended.wait(HEARTBEAT):
             request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT)
             with suppress(httpx.HTTPError, RuntimeError):
                 if not self._client.SendNodeHeartbeat(request).success:

@@ -43,8 +43,8 @@ HEAD = 16 << 10
 """Most bytes of the head of a request."""
 
 
-PULL, PUSH = "/pull-messages", ("/push-messages", "/push-object")
-"""How paths end on which messages are asked for, and handed in, by nodes and by the server app."""
+PULL, PUSH, PIECE = "/pull-messages", "/push-messages", "/push-object"
+"""How paths end on which messages are asked for, and handed in with their pieces, by nodes and by the server app."""
 
 APP_HOLD = 1.0
 """Most seconds that the server app's question waits: it also looks at the clock, and whether it is to stop."""
@@ -105,25 +105,39 @@ class Gate:
                 await _refuse(send, 200, self._about())
                 return
             send = await self._waited(scope, send, True)
+            if send is None:
+                return
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
-            self._ring(scope, True)
         else:
             send = await self._waited(scope, send, False)
+            if send is None:
+                return
             async with self._room.of(size if size >= 0 else BODY):
                 with contextlib.suppress(TooLong):
                     await self._app(scope, _counted(receive, size), self._watched(scope, send))
-            self._ring(scope, False)
 
     async def _waited(self, scope: dict[str, Any], send: Any, node: bool) -> Any:
-        """Let who asks for messages wait until the other side has handed in some."""
-        if not scope["path"].endswith(PULL):
+        """Let who asks for messages wait until the other side has handed in some; notice what is handed in."""
+        if scope["path"].endswith(PULL):
+            held = await self._bells[node].held(_key_of(scope["headers"]) if node else b"", send)
+            if held is None:
+                await _answer_nothing(send)
+            return held
+        if not scope["path"].endswith((PUSH, PIECE)):
             return send
-        return await self._bells[node].held(_key_of(scope["headers"]) if node else b"", send)
+        bell, body = self._bells[not node], bytearray()
 
-    def _ring(self, scope: dict[str, Any], node: bool) -> None:
-        if scope["path"].endswith(PUSH):
-            self._bells[not node].ring()
+        async def told(part: dict[str, Any]) -> None:
+            body.extend(part.get("body", b""))
+            await send(part)
+            if part["type"] == "http.response.body" and not part.get("more_body"):
+                if scope["path"].endswith(PIECE):
+                    bell.piece()
+                else:
+                    bell.announced(_pieces(bytes(body), node))
+
+        return told
 
     def _watched(self, scope: dict[str, Any], send: Any) -> Any:
         """Let connections of this machine stay once something was done for them."""
@@ -201,6 +215,26 @@ def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -
     if age >= TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE - 0.5:
         return f"{CLOCK} {age:.0f} s behind the server's"
     return None
+
+
+async def _answer_nothing(send: Any) -> None:
+    """Say that there are no messages, as Flower does: no bytes are a message without entries."""
+    head = [(b"content-type", b"application/protobuf"), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _pieces(answer: bytes, node: bool) -> int:
+    """Read from the answer to messages that were handed in how many pieces the server still wants."""
+    from flwr.proto.fleet_pb2 import PushMessagesResponse
+    from flwr.proto.runtime_pb2 import PushAppMessagesResponse
+    from google.protobuf.message import DecodeError
+
+    kind: Any = PushMessagesResponse if node else PushAppMessagesResponse
+    try:
+        return len(set(kind.FromString(answer).objects_to_push))
+    except DecodeError:
+        return 0
 
 
 def _key_of(headers: Collection[tuple[bytes, bytes]]) -> bytes:

@@ -12,15 +12,17 @@ MOST = 64
 def cross_tile(KP: int, half: bool) -> tuple[int, int, int, int]:
     """Return rows and columns of a block, warps, and stages of reading ahead: the fastest of some on an H200."""
     if half and KP > 32:
-        return 256, 64, 8, 3
+        return 256, 64, 8, 4
     return (128, 64, 4, 3) if half or KP <= 32 else (128, 32, 4, 3)
 
 
-def sums_tile(KP: int, half: bool) -> tuple[int, int, int, int, bool]:
+def sums_tile(KP: int, half: bool, m: int) -> tuple[int, int, int, int, bool]:
     """Return rows and columns of a block, warps, stages, and whether columns, not components, come first."""
-    if half:
-        return (64, 128, 8, 3, True) if KP <= 32 else (64, 128, 4, 3, False)
-    return (32, 128, 4, 3, KP > 32)
+    if m <= 128:
+        return 32, 128, 4, 3, KP > 32
+    if KP <= 32:
+        return 32, 256, 4, 3, False
+    return (64, 256, 8, 3, True) if half else (32, 256, 8, 4, True)
 
 
 @triton.jit
