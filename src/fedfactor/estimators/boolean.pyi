@@ -59,6 +59,8 @@ class FELB(AsPrinted):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FALB(AsPrinted):
@@ -114,6 +116,8 @@ class FALB(AsPrinted):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class PooledBMF(BooleanTransformer):
@@ -177,6 +181,8 @@ class PooledBMF(BooleanTransformer):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class BooleanVotes(BooleanTransformer):
@@ -208,6 +214,8 @@ class BooleanVotes(BooleanTransformer):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
     @classmethod
     def paper(cls, n_components: int = 2, **changes: Any) -> Self: ...

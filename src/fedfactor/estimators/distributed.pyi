@@ -40,6 +40,8 @@ class DSANLS(GridFace):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class DistributedNMF(FederatedTransformer):
@@ -59,6 +61,8 @@ class DistributedNMF(FederatedTransformer):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class SynSD(SecureFace):
@@ -89,6 +93,8 @@ class SynSD(SecureFace):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class SynSSD(SecureFace):
@@ -125,6 +131,8 @@ class SynSSD(SecureFace):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class AsynSD(SecureFace):
@@ -161,6 +169,8 @@ class AsynSD(SecureFace):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class AsynSSD(SecureFace):
@@ -201,4 +211,6 @@ class AsynSSD(SecureFace):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...

@@ -49,6 +49,8 @@ class PooledNMF(Restarts, OwnComponents):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FedAvgNMF(FederatedTransformer):
@@ -72,6 +74,8 @@ class FedAvgNMF(FederatedTransformer):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FedProxNMF(FederatedTransformer):
@@ -109,6 +113,8 @@ class FedProxNMF(FederatedTransformer):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class OneShotNMF(FederatedTransformer):
@@ -138,6 +144,8 @@ class OneShotNMF(FederatedTransformer):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FNMF(OwnComponents):
@@ -189,4 +197,6 @@ class FNMF(OwnComponents):
         random_state: Any = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
