@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,12 @@ def case(name: str, folder: Path) -> tuple[dict[str, Path], dict[str, Any]]:
     return files, changes
 
 
-def everybody_joins(trial: Trial, files: Mapping[str, Path], changes: Mapping[str, Mapping[str, Any]]) -> None:
+def everybody_joins(
+    trial: Trial,
+    files: Mapping[str, Path],
+    changes: Mapping[str, Mapping[str, Any]],
+    more: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Bring a served federation to other terms and rows: every party joins anew, the SuperLink stays."""
     for child in trial.members.values():
         if child.poll() is None:
@@ -117,7 +122,7 @@ def everybody_joins(trial: Trial, files: Mapping[str, Path], changes: Mapping[st
     trial.coordinator.terms = trial.terms
     trial.coordinator.prepare()
     for name in files:
-        trial.join(name, "--accept-changes", "--replace-data")
+        trial.join(name, "--accept-changes", "--replace-data", *(more or {}).get(name, ()))
 
 
 def compare(trial: Trial, name: str, folder: Path, patience: float = 400.0) -> dict[str, Any]:

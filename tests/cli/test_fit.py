@@ -209,3 +209,12 @@ def test_an_owner_whose_results_could_not_be_filed_is_refused_before_any_work(tm
     assert done.exit_code == 2
     assert "owner's name must have 1 to 200 characters" in done.stderr
     assert "round" not in done.stderr
+
+
+def test_a_device_that_is_not_there_is_refused(files, tmp_path):
+    for words in (["fit", "-k", 2, "-o", tmp_path / "out"], ["rank", "-k", "2-3"], ["compare", "-k", 2]):
+        said = call(*words, files, "--device", "gpu")
+        assert said.exit_code == 2
+        assert "device='gpu' is not known" in " ".join(said.output.split())
+    said = call("fit", "-k", 2, "-o", tmp_path / "out", files, "--storage", "bfloat16")
+    assert "says how a card keeps rows" in " ".join(said.output.split())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 import ssl
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -15,10 +17,12 @@ import pytest
 pytest.importorskip("cryptography")
 
 from fedfactor.cli.live import party_pages, serve_pages, server_pages
+from fedfactor.engines.flower.supernode import CONNECTION
 from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation import document
-from fedfactor.federation.logs import JSON, LogFile
+from fedfactor.federation.logs import JSON, LogFile, both
 from fedfactor.federation.member import Member
 from fedfactor.federation.server import PRESENCE, Coordinator
 from fedfactor.federation.trial import Trial
@@ -59,6 +63,7 @@ def _refusal():
     return Head("refusal", "r", 9, "north", "f" * 64)
 
 
+@pytest.mark.slow
 def test_what_happens_is_told_as_it_goes(ran):
     _, place, watches = ran
     said = watches["north"].news()
@@ -84,6 +89,7 @@ def get(where, **heads):
         return page.read().decode(), dict(page.headers)
 
 
+@pytest.mark.slow
 def test_the_pages_say_what_each_end_may_know(ran):
     trial, place, _ = ran
     served, where = serve_pages(server_pages(place), "127.0.0.1", 0, place.folder)
@@ -108,6 +114,7 @@ def test_the_pages_say_what_each_end_may_know(ran):
     served.shutdown()
 
 
+@pytest.mark.slow
 def test_elsewhere_a_page_takes_tls_and_its_token(ran, tmp_path):
     trial, _, _ = ran
     served, where = serve_pages(party_pages(trial.folder("north")), "0.0.0.0", 0, tmp_path)
@@ -158,3 +165,40 @@ def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch):
     log.write("as an object")
     assert json.loads((tmp_path / "a.log").read_text().splitlines()[-1])["said"] == "as an object"
     log.close()
+
+
+def test_complaints_of_the_library_go_to_the_log_and_not_to_the_terminal(tmp_path, capfd, monkeypatch):
+    own, shown = logging.getLogger("fedfactor"), []
+    monkeypatch.setattr(own, "handlers", [])
+    monkeypatch.setattr(own, "propagate", True)
+    say = both(shown.append, tmp_path / "events.log")
+    say("Round 1 of 3.")
+    try:
+        raise ValueError("a reason")
+    except ValueError:
+        own.exception("A message could not be answered.")
+    assert shown == ["Round 1 of 3."]
+    assert capfd.readouterr().err == ""
+    lines = (tmp_path / "events.log").read_text().splitlines()
+    assert lines[0].endswith("Z Round 1 of 3.")
+    assert lines[-1].endswith("Z ValueError: a reason")
+
+
+@pytest.mark.slow
+def test_a_single_lost_request_is_no_news(ran):
+    trial, _, _ = ran
+    folder = trial.folder("north")
+    watch = PartyWatch(ClientFolder(folder), "a:1")
+
+    def wrote(error, time, since):
+        about = {"connected": not error, "time": time, "since": since, "error": error, "status": 0}
+        (folder / CONNECTION).write_text(json.dumps(about))
+        return watch.news()
+
+    now = time.time()
+    assert "nothing listens" in wrote("Connection refused", now, now)[0]
+    assert wrote("", now + 1, now + 1)[0].startswith("Connected to a:1")
+    assert wrote("timed out", now + 5, now + 5) == []
+    assert wrote("", now + 6, now + 6) == []
+    assert wrote("timed out", now + 25, now + 8)[0].startswith("NOT connected")
+    assert "certificate has expired" in wrote("certificate has expired", now + 40, now + 40)[0]

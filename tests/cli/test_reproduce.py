@@ -33,7 +33,7 @@ def test_experiments_are_listed_with_figures_and_missing_sets(tmp_path, monkeypa
         (["nope"], "No experiments are called 'nope'"),
         (["fnmf", "--only", "magic"], "no study 'magic'"),
         (["fnmf", "--only", "fig9"], "no study 'fig9'"),
-        (["felb", "--seeds", "2"], "choose their seeds themselves"),
+        (["privacy", "--seeds", "2"], "choose their seeds themselves"),
         (["--quick", "--full"], "Give one of them"),
         (["--quick", "--only", "fig5"], "Give a name"),
     ],
@@ -49,7 +49,7 @@ def test_the_catalogue_has_every_folder_and_every_study():
     assert set(PAPERS) == folders
     for name, paper in PAPERS.items():
         work = import_module(f"fedfactor.experiments.{name}.run")
-        extra = {"feddmf": {"attributes"}, "dsanls": {"secure"}}.get(name, set())
+        extra = {"feddmf": {"attributes"}, "dsanls": {"secure", "parties"}}.get(name, set())
         assert set(paper.studies) == set(work.STUDIES) | extra
         assert set(paper.named_only) <= set(paper.studies)
         for other, study in paper.elsewhere.values():

@@ -164,6 +164,40 @@ def test_noise_of_laplace_is_added_by_the_parties_and_counted_by_the_server(tria
     assert real.largest_difference(real.factors(trial), real.local(files, trial).factors) > 1e-3
 
 
+def test_noise_under_the_secure_sum_is_paid_once_by_each_party_whoever_is_killed(trial, tmp_path):
+    files, rounds = real.write_rows(tmp_path), 4
+    changes = real.terms("PooledNMF", rounds, {"deadline": PATIENCE, "gather": PATIENCE})
+    changes["privacy"] |= {"protect": "dp", "epsilon": 1.0, "row_bound": 5.0, "rows": 135.0, "report_error": False}
+    books = {name: tmp_path / f"{name}.jsonl" for name in files}
+    real.everybody_joins(trial, files, changes, {name: ("--ledger", str(path)) for name, path in books.items()})
+    try:
+        trial.coordinator.start(again=True)
+        real.wait_for_round(trial, 1, PATIENCE)
+        reached = real.hold(trial, "south")
+        assert 1 <= reached < rounds
+        real.kill_member(trial, "south")
+        trial.join("south")
+        real.wait_for_round(trial, reached + 1, PATIENCE)
+        real.kill_server(trial)
+        trial.coordinator.serve(PATIENCE)
+        trial.coordinator.start()
+        assert trial.coordinator.wait(PATIENCE)["state"] == "finished"
+        for path in books.values():
+            assert [entry.round for entry in Ledger(path).entries()] == list(range(rounds))
+            assert 0.99 < Ledger(path).epsilon() <= 1.0 == Ledger(path).budget
+        said = json.loads((trial.coordinator.folder / "result" / "run.json").read_bytes())["privacy"]
+        assert (said["mode"], said["unit"]) == ("dp", "row")
+        trial.coordinator.start(again=True)
+        status = trial.coordinator.wait(PATIENCE)
+        assert status["state"] == "paused"
+        assert REFUSAL in status["reason"]
+        assert "beyond their budget" in ClientFolder(trial.folder("north")).sent()[-1]["reason"]
+        assert all(len(Ledger(path).entries()) == rounds for path in books.values())
+    finally:
+        for name in files:  # the books of these rows end with them
+            (trial.folder(name) / "ledger.path").unlink()
+
+
 def test_bad_uploads_are_left_out_and_named_as_on_the_local_engine(trial, tmp_path, monkeypatch):
     """Two parties whose software sends NaN, or sums that no ratings can give: same record, same bits."""
     files = real.write_ratings(tmp_path)

@@ -21,9 +21,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.flower.apps import answer
+from fedfactor.engines.flower.bell import VAIN, Bell
 from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.objects import wait_for_pieces
-from fedfactor.engines.flower.records import from_record, to_record
+from fedfactor.engines.flower.records import SHORT, from_record, to_record
 from fedfactor.engines.flower.superlink import BODY, Gate, gated, refusal
 from fedfactor.engines.flower.supernode import come_back
 from fedfactor.engines.remote.client import RemoteClient
@@ -215,12 +216,56 @@ def test_long_requests_are_cut_off():
     assert asyncio.run(ask([], [piece] * 2)) == ([200], 16 << 20)
 
 
+def test_a_short_message_is_one_object_beside_its_record():
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    assert len(get_all_nested_objects(to_record(b"abc"))) == 2
+
+
+def test_nodes_wait_at_the_gate_until_something_is_handed_in():
+    async def scene():
+        bell, said = Bell(hold=30.0), []
+
+        async def send(part):
+            said.append(part)
+
+        async def look(node, body=b""):
+            told = await bell.held(node, send)
+            await told({"type": "http.response.body", "body": body})
+
+        await asyncio.wait_for(look(b"a"), 5)  # the first look is never held
+        waiting = asyncio.create_task(look(b"a"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await asyncio.wait_for(look(b"b"), 5)  # nor is that of another node
+        bell.announced(2)
+        bell.piece()
+        await asyncio.sleep(0.05)
+        assert not waiting.done()  # not before the last piece has come
+        bell.piece()
+        await asyncio.wait_for(waiting, 5)
+        bell.announced(0)
+        await asyncio.wait_for(look(b"a", b"x" * 200), 5)  # rung while nobody waited: not held
+        await asyncio.wait_for(look(b"a"), 5)  # got something, so there may be more
+        assert len(said) == 5
+        short = Bell(hold=0.02)
+        passed = [await asyncio.wait_for(short.held(b"a", send), 5) is not None for _ in range(VAIN + 2)]
+        assert passed == [True, *[False] * (VAIN - 1), True, False]  # nothing comes: now and then one is let through
+        short.announced(1)
+        assert await short.held(b"b", send) is not None  # a node that never looked is not kept for ever
+
+    asyncio.run(scene())
+
+
 def test_records_that_are_no_message_are_rejected():
     assert from_record(to_record(b"abc")) == b"abc"
+    assert from_record(to_record(bytes(SHORT + 1))) == bytes(SHORT + 1)  # long ones are cut into pieces
     array = Array(dtype="uint8", shape=(3,), stype="safetensors", data=b"abc")
     for content in (
         RecordDict(),
-        RecordDict({"letter": ConfigRecord({"letter": b"abc"})}),
+        RecordDict({"letter": ConfigRecord({"letter": "abc"})}),
+        RecordDict({"letter": ConfigRecord({"letter": b"abc", "more": b"abc"})}),
+        RecordDict({"other": ConfigRecord({"letter": b"abc"})}),
         RecordDict({"letter": ArrayRecord()}),
         RecordDict({"letter": ArrayRecord({"letter": Array(np.zeros(3))})}),
         RecordDict({"letter": ArrayRecord({"letter": array, "more": array})}),

@@ -68,7 +68,7 @@ def test_reproduce_writes_tables_and_figures(tmp_path, monkeypatch):
     monkeypatch.setitem(studies.STUDIES, "noise", tiny)
     found = CliRunner().invoke(app, ["reproduce", "felb", "-o", str(tmp_path), "--only", "noise"])
     assert found.exit_code == 0, found.output
-    assert {path.name for path in tmp_path.iterdir()} == {"cells", "noise.csv", "noise.md", "noise.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"cells", "noise.csv", "noise.md", "noise.png", "summary.md"}
     table = (tmp_path / "noise.md").read_text()
     assert "| asso majority | 1.000* |" in table
     assert "| *size* | 60 × 20, k = 2 | |" in table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import time
 
@@ -83,6 +84,29 @@ def test_a_server_that_moves_takes_its_run_along(tmp_path):
     made.post.here = dict.fromkeys(OWNERS, "2")
     shutil.move(tmp_path / "elsewhere", tmp_path / "a" / "server")
     made.server(dropouts="wait").run()
+    np.testing.assert_array_equal(made.factors("north").V, undisturbed(tmp_path / "b"))
+
+
+def test_a_disk_that_takes_no_more_at_the_coordinator_loses_nothing(tmp_path):
+    made = office(tmp_path / "a")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    full = []
+
+    def tamper(who, answer):
+        if who == "west" and read_head(answer).kind == "step" and read_head(answer).index == 2 and not full:
+            full.append(1)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))  # every larger file fails, as on a full disk
+        return [Arrival(who, answer)]
+
+    made.post.tamper = tamper
+    try:
+        with pytest.raises(OSError, match="too large"):
+            made.server().run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert full
+    outcome = made.server().run()
+    assert len(outcome.history) == 4
     np.testing.assert_array_equal(made.factors("north").V, undisturbed(tmp_path / "b"))
 
 

@@ -27,6 +27,7 @@ from prove import _flower as real
 from tests.engines.in_process import InProcessTransport
 
 run = CliRunner().invoke
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

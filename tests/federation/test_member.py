@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.member import Member
-from fedfactor.federation.reach import explain
+from fedfactor.federation.reach import Connection, explain
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import TermsError
 from fedfactor.federation.trial import Trial
@@ -216,3 +217,9 @@ def test_who_leaves_is_removed_at_once_or_by_a_new_agreement(trial, tmp_path):
     other.coordinator.prepare()
     assert set(json.loads((other.coordinator.folder / "server.json").read_bytes())["keys"]) == {"north", "south"}
     assert run(app, ["federation", "remove", str(other.toml), "east"]).exit_code == 2
+
+
+def test_a_connection_that_nobody_wrote_about_for_long_is_none():
+    now = time.time()
+    assert Connection(True, now, now - 500).words("a:1").startswith("connected to a:1 since")
+    assert Connection(True, now - 500, now - 500).words("a:1").startswith("NOT connected: no request went through")

@@ -18,6 +18,8 @@ from prove import _flower as real
 
 pytest.importorskip("flwr")
 run = CliRunner().invoke
+NOWHERE = "a" * 64 + ".invalid"
+"""A name that no DNS can hold, so that none is asked."""
 
 
 @pytest.fixture
@@ -52,11 +54,11 @@ def test_the_coordinator_reads_about_its_certificate_and_port(trial):
     assert (found["certificate"].state, found["port"].state) == ("ok", "note")
     certificates.make_server_certificate(trial.coordinator.folder, ["127.0.0.1"], days=3.5)
     assert "fedfactor federation certify" in by_name(check_coordinator(trial.coordinator))["certificate"].remedy
-    server = {**trial.terms.content["server"], "address": "no-such-host.invalid:8000"}
+    server = {**trial.terms.content["server"], "address": f"{NOWHERE}:8000"}
     document.save(trial.toml, {**trial.terms.content, "server": server})
     found = by_name(check_coordinator(Coordinator(trial.toml)))
     assert found["address"].state == "wrong"
-    assert "not made out for no-such-host.invalid" in found["certificate"].found
+    assert f"not made out for {NOWHERE}" in found["certificate"].found
     (trial.coordinator.folder / "server.key").chmod(0o640)
     assert "chmod 600" in by_name(check_coordinator(trial.coordinator))["key file"].remedy
 

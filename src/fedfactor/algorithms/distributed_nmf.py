@@ -108,6 +108,7 @@ class DistributedNMF(Algorithm):
     )
 
     default_rounds: ClassVar[int] = 100
+    handles_tensors: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""

@@ -85,6 +85,7 @@ class Averaging(Algorithm):
     tol: float
 
     default_rounds: ClassVar[int] = 50
+    handles_tensors: ClassVar[bool] = True
 
     @property
     def hold(self) -> Hold:

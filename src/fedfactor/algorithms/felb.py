@@ -86,6 +86,7 @@ class ProximalAveraging(Algorithm):
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 100
+    handles_tensors: ClassVar[bool] = True
 
     n_components: int = setting("Number of components k.", at_least=1)
     local_steps: int = setting("Alternating steps between two exchanges.", default=10, at_least=1)
@@ -328,8 +329,8 @@ class FALB(ProximalAveraging):
 def pull_at(a: Any, t: int, gamma: float = 0.0, eps: float = 1e-2) -> Pull:
     """Return the pull of an algorithm's settings in step t; λ stops growing before it overflows."""
     lam = min(a.lam * float(np.exp(min(t * np.log(a.rate), 60.0))), MOST) if a.lam else 0.0
-    falls = a.step == "falling" and a.lam > 0
-    bound, slow = ("safe", lam / a.lam) if falls else (a.step, 1.0)
+    slow = lam / a.lam if a.step == "falling" and a.lam > 0 else 1.0
+    bound: Any = "safe" if a.step == "falling" else a.step
     return Pull(a.kappa, lam, a.beta, gamma, eps, a.scale_prox, bound, a.norm, a.prox == "printed", slow)
 
 

@@ -113,6 +113,7 @@ class OneShotNMF(Algorithm):
     weights: Literal["equal", "rows"] = setting("Owners count alike, or by their number of rows.", default="equal")
 
     default_rounds: ClassVar[int] = 1
+    handles_tensors: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""

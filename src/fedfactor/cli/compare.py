@@ -11,7 +11,7 @@ import typer
 
 from fedfactor.algorithms.names import algorithm_names
 from fedfactor.cli.console import Debug, console, polite, size
-from fedfactor.cli.fit import Files, Quiet, Rank, Rounds, Set
+from fedfactor.cli.fit import Device, Files, Quiet, Rank, Rounds, Set, Stored
 from fedfactor.cli.progress import bar
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files
@@ -35,6 +35,8 @@ def compare(
     seeds: Annotated[int, typer.Option(help="How often, each time with another split and start.", min=1)] = 3,
     rounds: Rounds = None,
     settings: Set = None,
+    device: Device = None,
+    storage: Stored = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for compare.json and compare.svg.", show_default=False)
     ] = None,
@@ -70,7 +72,10 @@ def compare(
             def progress(done: int, of: int, name: str, error: float) -> None:
                 told(done, of, f"{name}: {error:.4f}")
 
-            found = run_all(federation, methods, share=share, seeds=range(seeds), rounds=rounds, progress=progress)
+            found = run_all(
+                federation, methods, share=share, seeds=range(seeds), rounds=rounds, progress=progress, device=device,
+                storage=None if storage is None else storage.value,
+            )  # fmt: skip
         if out is not None:
             _write(out, found)
     screen = console(quiet)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedfactor.cli.console import Debug, console, polite, size
+from fedfactor.cli.privacy import LedgerFile
 from fedfactor.cli.reading import reads
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import write_atomic
@@ -101,7 +102,7 @@ def init(
         )  # fmt: skip
     typer.echo(f"Wrote {file}, and certificates to {folder / 'server'} (keep that folder to yourself).")
     typer.echo(f"Next: every party makes a key (fedfactor keygen) and a list of columns (fedfactor features); then\n"
-               f"  fedfactor federation add {file} NAME NAME.key.pub\n"
+               f"  fedfactor federation add {file} NAME.key.pub ...\n"
                f"  fedfactor federation agree {file} NAME.features.json ...")  # fmt: skip
 
 
@@ -354,16 +355,17 @@ def attempt(
     rank: Annotated[int, typer.Option("--rank", "-k")] = 4,
     rounds: Annotated[int, typer.Option()] = 5,
     minutes: Annotated[float, typer.Option(help="Give up after so long.")] = 10.0,
+    parties: Annotated[int, typer.Option(min=2, help="How many, with invented rows; many share processes.")] = 3,
     debug: Debug = False,
 ) -> None:
-    """Run a whole federation on this machine: real processes, TLS, keys, three parties.
+    """Run a whole federation on this machine: real processes, TLS, keys, three parties or more.
 
     Example: fedfactor federation try trial
     """
     from fedfactor.federation.setup import try_out
 
     with polite(debug):
-        try_out(folder, data or [], algorithm, rank, rounds, minutes * 60, typer.echo)
+        try_out(folder, data or [], algorithm, rank, rounds, minutes * 60, typer.echo, parties)
 
 
 def keygen(
@@ -526,11 +528,24 @@ def join(
     ] = "",
     accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    ledger: LedgerFile = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            help="With noise: ε that your rows may cost in all runs together; by default that of the first one.",
+            show_default=False,
+        ),
+    ] = None,
     keep_out: Annotated[
         float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")
     ] = 0.0,
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
+    light: Annotated[
+        bool,
+        typer.Option("--light", help="Speak to the server without Flower's SuperNode beside: half the memory."),
+    ] = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
     json_logs: JsonLogs = False,
@@ -564,9 +579,10 @@ def join(
         )
         seat = member.sign_up(
             data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
-            keep_out=keep_out,
+            keep_out=keep_out, ledger=ledger, budget=budget,
         )  # fmt: skip
-        typer.echo(printable(seat.left()))
+        for line in filter(None, (seat.left(), seat.spent())):
+            typer.echo(printable(line))
         stop = threading.Event()
         stop_on_signals(stop)
         address = member.terms.content["server"]["address"]
@@ -577,7 +593,7 @@ def join(
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
         say = both(told, member.folder / "events.log")
-        member.join(seat, poll=poll, stop=stop, patience=patience, say=say)
+        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, light=light)
 
 
 def start(

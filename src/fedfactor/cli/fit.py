@@ -32,12 +32,21 @@ from fedfactor.cli.reading import ENDINGS, reads
 from fedfactor.cli.report import write_report
 from fedfactor.cli.settings import build, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
+from fedfactor.core.card import check_device
 from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.scales import warn_of_scales
 
 GAIN_CELLS = 300_000
 """Cells of all owners up to which a fit is run twice more, to say what each owner gains over going alone."""
+
+
+class Storage(StrEnum):
+    """How a card keeps rows."""
+
+    float64 = "float64"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
 
 
 class Network(StrEnum):
@@ -120,6 +129,14 @@ Parts = Annotated[
         show_default=False,
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Where to work: cpu, cuda, or cuda:1. By default on the processor.", show_default=False),
+]
+Stored = Annotated[
+    Storage | None,
+    typer.Option("--storage", help="With --device cuda: how the card keeps dense rows. By default float32."),
+]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
 NoGain = Annotated[
@@ -148,6 +165,8 @@ def fit(
     reduction: Adding = Reduction.allreduce,
     scheduler: Scheduler = None,
     parts: Parts = None,
+    device: Device = None,
+    storage: Stored = None,
     checkpoint_every: Every = 10,
     privacy: Privacy = "none",
     epsilon: Epsilon = None,
@@ -184,6 +203,7 @@ def fit(
     """
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
+        check_device(device, None if storage is None else storage.value)
         place = Place(out, checkpoint_every)
         if engine is not Network.mpi:
             place.check(overwrite)
@@ -204,6 +224,8 @@ def fit(
             how = replace(how, id=subject if how.id is None else how.id, repeated_ids=True)
         asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
+            if device not in (None, "cpu"):
+                raise ValueError(f"--device {device} belongs to a local run. Leave it out, or use --engine local.")
             if workers is not None or backend is not Backend.threads:
                 raise ValueError("--workers and --backend belong to a local run; ranks are workers enough.")
             from fedfactor.cli.cluster import fit_on_ranks
@@ -234,6 +256,8 @@ def fit(
             participation=participation,
             privacy=words,
             engine=chosen,
+            device=device,
+            storage=None if storage is None else storage.value,
             quiet=quiet,
         )
         unmeasured = no_gain or no_report or until is not None or words is not None

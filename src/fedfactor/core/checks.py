@@ -24,7 +24,7 @@ def is_sparse(X: Any) -> bool:
 
 def library(X: Any) -> str:
     """Name the library whose arrays a matrix multiplies with: SciPy's sparse matrices go with NumPy."""
-    name = type(X).__module__.split(".")[0]
+    name = getattr(X, "library", None) or type(X).__module__.split(".")[0]
     return "numpy" if name == "scipy" else name
 
 
@@ -284,6 +284,7 @@ def check_values(
 
     Names of columns and rows, where they are known, tell the owner where to look.
     """
+    X = getattr(X, "rows", X)  # those that a card sees block by block are looked at where they lie
     values = X.data if is_sparse(X) else X.values() if "sparse_csr" in str(getattr(X, "layout", "")) else X
     if math.prod(values.shape) == 0:
         return 0.0

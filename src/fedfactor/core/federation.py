@@ -55,6 +55,9 @@ class Shard:
         What the owner calls its rows. They stay with the owner, as the rows do.
     id_name : str, optional
         The column that the ids came from.
+    lost : float, default=0
+        ``‖stored − X‖²`` where the rows are stored in half precision, rounded by chance: what an error of the stored
+        rows has too much.
     """
 
     X: Array
@@ -63,6 +66,7 @@ class Shard:
     holdout: Array | None = None
     row_ids: tuple[str, ...] | None = None
     id_name: str | None = None
+    lost: float = 0.0
 
     @classmethod
     def of(cls, data: Any, missing_values: Missing = None) -> Shard:

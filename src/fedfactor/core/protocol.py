@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -159,6 +159,7 @@ class Algorithm(ABC):
 
     domain: ClassVar[Domain] = "nonnegative"
     handles_missing: ClassVar[bool] = False
+    handles_tensors: ClassVar[bool] = False
     default_rounds: ClassVar[int] = 100
 
     @abstractmethod
@@ -176,6 +177,12 @@ class Algorithm(ABC):
     @abstractmethod
     def client_step(self, shard: Shard, state: Tree, down: Tree, at: Round) -> tuple[Tree, Tree]:
         """Work on one's own rows; return the new state and the upload."""
+
+    def client_steps(
+        self, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
+    ) -> list[tuple[Tree, Tree]] | None:
+        """Take the steps of several clients on one card in one go, where that is faster; None: one after the other."""
+        return None
 
     @abstractmethod
     def server_step(self, state: Tree, up: Tree, at: Round) -> tuple[Tree, Tree]:
@@ -205,7 +212,7 @@ class Algorithm(ABC):
 
     @property
     def handles_half(self) -> bool:
-        """Tell whether rows may be tensors of half precision: where only products touch them."""
+        """Tell whether rows may be of half precision, or come block by block: where only products touch them."""
         return False
 
     @property
@@ -233,6 +240,10 @@ class Algorithm(ABC):
     def rejected(self, state: Tree) -> tuple[str, ...]:
         """Name the clients whose uploads the server itself left out so far, where it sees single uploads."""
         return ()
+
+    def steady(self, state: Tree, down: Tree) -> bool:
+        """Tell whether all rounds from here on do the same on a card: nothing that is decided here can change them."""
+        return False
 
     def settle(self, state: Tree, down: Tree) -> Tree:
         """Return the download that clients finish with; by default the one that was to go out next."""

@@ -6,7 +6,7 @@ import json
 import platform
 import zlib
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import CheckpointError, ProtocolError
-from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.federation import HALVES, Federation, Shard
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Algorithm, Meta, Scatter, settings_of
 from fedfactor.core.run import RoundRecord
@@ -213,11 +213,16 @@ def _checksum(text: str, tree: Tree) -> str:
 
 def _digest(shard: Shard) -> str:
     # Enough to notice the wrong file, or rows in another order; it is not meant to withstand an attacker.
-    X, mask = shard.X, shard.mask
-    parts = [X.data, X.indices, X.indptr] if is_sparse(X) else [X]
+    rows, mask = getattr(shard.X, "rows", shard.X), shard.mask
+    if shard.dtype in HALVES:
+        rows = rows.view(import_module("torch").int16)  # NumPy has no type for some halves
+    if "sparse_csr" in str(getattr(rows, "layout", "")):
+        parts = [rows.values(), rows.col_indices(), rows.crow_indices()]
+    else:
+        parts = [rows.data, rows.indices, rows.indptr] if is_sparse(rows) else [rows]
     if mask is not None:
         parts.append(np.asarray(mask == "stored") if isinstance(mask, str) else mask)
     crc = 0
     for part in parts:
         crc = zlib.crc32(to_numpy(part).data, crc)
-    return f"{tuple(X.shape)} {crc:08x}"
+    return f"{tuple(rows.shape)} {crc:08x}"

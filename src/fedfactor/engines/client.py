@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, download_for
 from fedfactor.core.tree import Tree, freeze
 
 
@@ -23,6 +25,19 @@ def step(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree, at: Round)
         error.add_note(f"This happened at client {at.client!r} in round {at.index}.")
         raise
     return freeze(new_state), freeze(up)
+
+
+def steps(
+    algorithm: Algorithm, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
+) -> Iterator[tuple[Tree, Tree]]:
+    """Take the steps of several clients, in order: in one go where the algorithm has a way to, else in turn."""
+    if len(shards) > 1 and not isinstance(down, Scatter) and getattr(shards[0].X, "is_cuda", False):
+        together = algorithm.client_steps(shards, states, down, ats)
+        if together is not None:
+            yield from ((freeze(state), freeze(up)) for state, up in together)
+            return
+    for shard, state, at in zip(shards, states, ats, strict=True):
+        yield step(algorithm, shard, state, download_for(down, str(at.client)), at)
 
 
 def end(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree) -> tuple[LocalFactors, Score]:

@@ -7,17 +7,19 @@ processes, a virtual clock, MPI and a real federation.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from fedfactor.core.card import Glance
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
 from fedfactor.core.run import RoundRecord, Run, Status
-from fedfactor.core.tree import Tree, freeze, kind_of, nbytes, tree_sum
-from fedfactor.core.wire import Spec, check_message, receive
+from fedfactor.core.tree import Tree, freeze, kind_of, leaves, nbytes, tree_sum
+from fedfactor.core.wire import Spec, check_message, checksum, receive
 from fedfactor.engines.base import Participation, check_fit, downloads, participants, rule_name
 from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Snapshot, environment
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel, ChannelReceiver
 
 logger = logging.getLogger("fedfactor")
+
+MOST_UNSURE = 64
+"""Uploads on a card that are held, at most, before anybody asks whether their numbers are finite."""
 
 
 class Receiver:
@@ -45,12 +50,15 @@ class Receiver:
         self.bytes_up = 0
         self._kind: type | None = None
         self._sum: Tree = None
+        self._sure: Tree = None
+        self._unsure: dict[str, Tree] = {}
         self._gathered: dict[str, Tree] = {}
 
     def add(self, name: str, up: Tree) -> None:
         """Check one upload and take it in, or leave it out and say so."""
+        later = getattr(up, "uplink", "") == "sum" and _on_card(up)
         try:
-            check_message(up, self._expected)
+            check_message(up, self._expected, ask_card=not later)
             wrong = self._doubt(up)
         except NotFiniteError as error:
             wrong = str(error)
@@ -66,8 +74,36 @@ class Receiver:
         self.bytes_up += nbytes(up)
         if up.uplink == "gather":
             self._gathered[name] = up
-        else:
+            return
+        if later:
+            self._unsure[name] = up
+        self._sum = up if self._sum is None else tree_sum((self._sum, up))
+        if len(self._unsure) == MOST_UNSURE:
+            self.settle()
+
+    def settle(self) -> bool:
+        """Look at uploads on a card whose numbers nobody has asked for; leave out bad ones, and tell if there were any.
+
+        They are held until then, as nothing can be taken out of a sum again.
+        """
+        held, self._unsure = self._unsure, {}
+        if not held or _finite(checksum(self._sum)):
+            self._sure = self._sum
+            return False
+        self._sum = self._sure
+        self.present = [name for name in self.present if name not in held]
+        before = len(self.rejected)
+        for name, up in held.items():
+            try:
+                check_message(up, self._expected)
+            except NotFiniteError as error:
+                self.bytes_up -= nbytes(up)
+                self.reject(name, str(error))
+                continue
+            self.present.append(name)
             self._sum = up if self._sum is None else tree_sum((self._sum, up))
+        self._sure = self._sum
+        return len(self.rejected) > before
 
     def reject(self, name: str, why: str) -> None:
         """Leave out what a client sent, and say why."""
@@ -84,6 +120,14 @@ class Receiver:
         if self.rejected and not self.present:
             raise ProtocolError("No upload could be used. " + " ".join(f"{n}: {w}" for n, w in self.rejected.items()))
         return self._gathered or self._sum
+
+
+def _on_card(message: Tree) -> bool:
+    return any(getattr(leaf, "is_cuda", False) for _, leaf in leaves(message))
+
+
+def _finite(number: Any) -> bool:
+    return number is None or math.isfinite(float(number))
 
 
 Receiving: TypeAlias = "Receiver | ChannelReceiver"
@@ -131,6 +175,13 @@ class Clients(ABC):
     @abstractmethod
     def end(self, down: Tree) -> Iterator[tuple[str, LocalFactors | None, Score]]:
         """Let every client finish; the factors are None where they are not in this process."""
+
+    def play(self, server: Tree, down: Tree, at: Round, *, ahead: bool) -> tuple[Tree, Tree, Tree] | None:
+        """Play a whole round that was recorded: the server's state, the download, and that state with numbers at hand.
+
+        None where rounds are not recorded; with `ahead` the next one may be begun before this one is looked at.
+        """
+        return None
 
     def traffic(self, down: Tree, at: Round, receiver: Receiving) -> tuple[int, int]:
         """Count the bytes that went up and down in a round."""
@@ -236,6 +287,7 @@ class Rounds:
             self.mark |= {"participation": rule_name(participation), **(channel.fingerprint() if channel else {})}
         self.server_threads = server_threads
         self.snapshot: Snapshot | None = None
+        self._seen: tuple[Tree, Tree] = (None, None)
 
     # ------------------------------------------------------------------------------------------------ a whole run
     def run(self) -> Status:
@@ -297,7 +349,9 @@ class Rounds:
         stop = self.callbacks.round(snapshot.history[-1])  # they hear of the last round too
         ended = ""
         if self.clients.holds_server:
-            ended = "converged" if self.algorithm.converged(snapshot.server) else "stopped" if stop else ""
+            known, seen = self._seen
+            server = seen if known is snapshot.server else snapshot.server
+            ended = "converged" if self.algorithm.converged(server) else "stopped" if stop else ""
         snapshot = replace(snapshot, ended=self.clients.decide(ended))
         if self.kept and (snapshot.next_round % self.kept.every == 0 or snapshot.ended):
             snapshot = replace(snapshot, clients=self.clients.states() or snapshot.clients)
@@ -334,6 +388,9 @@ class Rounds:
         """Ask, receive, and let the server take its step."""
         began, at = time.perf_counter(), Round(self.seed, snapshot.next_round)
         at = replace(at, participants=participants(self.participation, at, self.meta.clients))
+        played = self._played(snapshot, at, began)
+        if played is not None:
+            return played
         receiver = self.receiver(at, snapshot.down)
         self.clients.exchange(snapshot.down, at, receiver)
         if receiver.rejected and not receiver.present and self.clients.holds_server:
@@ -373,15 +430,11 @@ class Rounds:
         """Take the server's step with what was received, and write the record; nothing received changes nothing."""
         server, down, told = snapshot.server, snapshot.down, None
         if self.clients.holds_server:
-            present = tuple(receiver.present)
-            if present:
-                combined = freeze(receiver.combined)
-                with limit_threads(self.server_threads):
-                    server, sent = self.algorithm.server_step(server, combined, replace(at, participants=present))
-                server, down = freeze(server), self.checked(sent)
-            rejected = tuple(sorted({*receiver.rejected, *self.algorithm.rejected(server)}))
+            server, down, seen = self._served(snapshot, receiver, at)
+            self._seen = server, seen
+            rejected = tuple(sorted({*receiver.rejected, *self.algorithm.rejected(seen)}))
             traffic = self.clients.traffic(snapshot.down, at, receiver)
-            told = Told(present, rejected, *traffic, self.algorithm.report(server))
+            told = Told(tuple(receiver.present), rejected, *traffic, self.algorithm.report(seen))
         told, down = self.clients.publish(told, down)
         seconds = time.perf_counter() - began
         record = RoundRecord(
@@ -389,6 +442,42 @@ class Rounds:
         )
         record = self.clients.note(record, server, down)
         self._warn(record, snapshot)
+        history = (*snapshot.history, record)
+        return replace(snapshot, next_round=at.index + 1, server=server, down=down, history=history)
+
+    def _served(self, snapshot: Snapshot, receiver: Receiving, at: Round) -> tuple[Tree, Tree, Tree]:
+        """Take the server's step; return its state, the download, and the state with its numbers at hand.
+
+        Where uploads lie on a card, it is asked once, at the end, for all that must be known of the round.
+        """
+        if not receiver.present:
+            return snapshot.server, snapshot.down, snapshot.server
+        later = isinstance(receiver, Receiver)
+        combined, present = freeze(receiver.combined), tuple(receiver.present)
+        with limit_threads(self.server_threads):
+            server, sent = self.algorithm.server_step(snapshot.server, combined, replace(at, participants=present))
+        later = later and not isinstance(sent, Scatter)
+        server, down = freeze(server), self.checked(sent, ask_card=not later)
+        totals = {"up": checksum(combined), "down": checksum(down)} if later else {}
+        seen = Glance({"server": server, "totals": totals}).read()
+        if all(map(_finite, seen["totals"].values())):
+            return server, down, seen["server"]
+        assert isinstance(receiver, Receiver)
+        if receiver.settle():
+            return self._served(snapshot, receiver, at)
+        return server, self.checked(down), seen["server"]
+
+    def _played(self, snapshot: Snapshot, at: Round, began: float) -> Snapshot | None:
+        """Take a round as the one before, where clients have recorded it: who sends what is then as it was there."""
+        if self.channel is not None or not snapshot.history or snapshot.history[-1].participants != at.participants:
+            return None
+        done = self.clients.play(snapshot.server, snapshot.down, at, ahead=at.index + 1 < self.rounds)
+        if done is None:
+            return None
+        server, down, seen = done
+        self._seen = server, seen
+        last, metrics = snapshot.history[-1], self.algorithm.report(seen)
+        record = replace(last, index=at.index, seconds=time.perf_counter() - began, metrics=metrics)
         history = (*snapshot.history, record)
         return replace(snapshot, next_round=at.index + 1, server=server, down=down, history=history)
 
@@ -400,14 +489,14 @@ class Rounds:
                 logger.warning("An upload of client %r was left out: it is not finite, or cannot be true.", name)
 
     # ------------------------------------------------------------------------------------------------- downloads
-    def checked(self, down: Tree) -> Tree:
+    def checked(self, down: Tree, *, ask_card: bool = True) -> Tree:
         """Freeze a download, and refuse one that was not announced."""
         if isinstance(down, Scatter):
             down = Scatter({name: freeze(part) for name, part in down.items.items()})
         else:
             down = freeze(down)
         for part in down.items.values() if isinstance(down, Scatter) else (down,):
-            check_message(part, self.expected)
+            check_message(part, self.expected, ask_card=ask_card)
         return down
 
     def settled(self, server: Tree, down: Tree) -> Tree:

@@ -9,6 +9,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from fedfactor.core.card import Storage, check_device, home, move
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Score
@@ -53,6 +54,8 @@ def run(
     participation: Participation = 1.0,
     checkpoint: Any = None,
     callbacks: Sequence[AnyCallback] = (),
+    device: str | None = None,
+    storage: Storage | None = None,
 ) -> Run:
     """Run a federated algorithm.
 
@@ -78,6 +81,14 @@ def run(
         Folder in which the run is kept, and from which an interrupted run goes on.
     callbacks : sequence
         Objects of :class:`~fedfactor.engines.base.Callback`, or functions of a round record that return True to stop.
+    device : {"cpu", "cuda"}, optional
+        Where rows are worked on (``"cuda:1"``: the second card); by default where they are. They go to the card in
+        blocks, and stay there for the run; what does not fit is sent again in every round. Factors come back to where
+        the rows are.
+    storage : {"float32", "bfloat16", "float64"}, optional
+        How a card keeps dense rows; by default in single precision. ``"bfloat16"`` halves memory and traffic: rows are
+        rounded up or down by chance, by half a per cent of a cell at most, and errors are told without what that adds.
+        Double precision has none of the fast kernels.
 
     Returns
     -------
@@ -96,6 +107,16 @@ def run(
     if not isinstance(federation, Federation):
         federation = Federation(federation)
     chosen = engine_of(engine)
+    check_device(device, storage)
+    if device not in (None, "cpu"):
+        _check_local(chosen, device, privacy)
+        moved = move(federation, algorithm, device, storage)
+        found = run(
+            algorithm, moved, engine=chosen, rounds=rounds, seed=seed, participation=participation,
+            checkpoint=checkpoint, callbacks=callbacks,
+        )  # fmt: skip
+        return home(found, federation)
+    federation = move(federation, algorithm, device)
     settings: dict[str, Any] = {
         "seed": secrets.randbits(63) if seed is None else int(seed),
         "participation": participation,
@@ -126,6 +147,19 @@ def run(
     plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
     result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
     return result if plan.federation is federation else _at_home(result, plan.original)
+
+
+def _check_local(engine: Any, device: str | None, privacy: Any) -> None:
+    """Refuse what cannot work on tensors of a card: processes of their own, and what protects uploads."""
+    if not getattr(engine, "simulation", False) or getattr(engine, "backend", "threads") != "threads":
+        raise IncompatibleError(
+            f"device={device!r} is for runs in one process. Use engine='local', or give each owner tensors on its card."
+        )
+    if privacy is not None:
+        raise IncompatibleError(
+            f"privacy={privacy!r} protects uploads that lie in main memory, not those on a card. Leave out privacy, or "
+            f"device={device!r}."
+        )
 
 
 def _check_words(algorithm: Any, rounds: Any, seed: Any) -> None:

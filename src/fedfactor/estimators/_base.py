@@ -23,12 +23,14 @@ from fedfactor.data.partition import row_positions
 from fedfactor.data.record import Preprocessed
 from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
-from fedfactor.estimators._face import EveryRun, Face, MissingCells, Progress
+from fedfactor.estimators._face import EveryRun, Face, MissingCells, OnCard, Progress
 from fedfactor.kernels.factors import reconstruction
 from fedfactor.kernels.products import as_like
 
 
-class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, EveryRun, MissingCells, Progress, Face):
+class FederatedTransformer(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, EveryRun, OnCard, MissingCells, Progress, Face
+):
     """An estimator over rows: its parameters are the settings of one algorithm, and those of every run.
 
     Attributes

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from fedfactor.core.card import Storage, check_device
 from fedfactor.core.docstrings import join_sections, split_entries, split_sections
 from fedfactor.core.federation import Federation, Missing
 from fedfactor.core.protocol import Algorithm
@@ -69,6 +70,10 @@ class Face(BaseEstimator):
         """
         return super().set_params(**renamed(type(self).__name__, params, list(self._declared), values=False))
 
+    def _place(self) -> dict[str, Any]:
+        """Say where rows are worked on, where that can be chosen."""
+        return {}
+
     def _algorithm(self) -> Algorithm:
         """Make the algorithm; refuse settings, of it and of this estimator, that their declarations do not allow."""
         algorithm = self._method(**{each.name: getattr(self, each.name) for each in settings_of_class(self._method)})
@@ -102,6 +107,7 @@ class EveryRun:
     verbose: int | bool
     callbacks: Any
     checkpoint: Any
+    _place: Callable[[], dict[str, Any]]
 
     def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
         watch = (*watcher(int(self.verbose), type(self).__name__), *self.callbacks)
@@ -116,10 +122,33 @@ class EveryRun:
             privacy=self.privacy,
             callbacks=watch,
             checkpoint=folder,
+            **self._place(),
         )
 
     def _exchanges(self) -> int | None:
         return self.rounds
+
+
+@offers_settings
+class OnCard:
+    """Where rows are worked on."""
+
+    device: str | None = setting(
+        'Where rows are worked on: ``"cpu"``, ``"cuda"`` (``"cuda:1"``: the second card); None: where they are. They '
+        "go to the card in blocks; what does not fit is sent again in every round. Results come back to where X is.",
+        default=None,
+        check=False,
+        shown='"cpu" or "cuda"',
+    )
+    storage: Storage | None = setting(
+        'How a card keeps dense rows; None: in single precision. ``"bfloat16"`` halves memory and traffic and rounds '
+        "every cell by half a per cent at most (see the page on cards).",
+        default=None,
+    )
+
+    def _place(self) -> dict[str, Any]:
+        check_device(self.device, self.storage)
+        return {"device": self.device, "storage": self.storage}
 
 
 @offers_settings
@@ -274,6 +303,9 @@ def _in_context(each: Setting, cls: type, method: type[Algorithm] | None, rank: 
             words += " No rule can choose it without a look at the data: 2 is the smallest that tells rows apart."
     if each.name == "missing_values" and method is not None and not method.handles_missing:
         words = "For the sake of one signature: this method refuses rows with missing cells."
+    if each.name in ("device", "storage") and method is not None and not method.handles_tensors:
+        if each.name not in {one.name for one in settings_of_class(method)}:
+            words = "For the sake of one signature: this method works on the processor."
     if method is not None:
         most = method.default_rounds
         ratings = not hasattr(cls, "transform")

@@ -42,7 +42,7 @@ class Paper:
 PAPERS: dict[str, Paper] = {
     "dsanls": Paper(
         "Fast and secure distributed NMF (DSANLS, Syn and Asyn methods)",
-        {"errors": (), "scaling": (), "components": (), "solvers": (), "secure": ()},
+        {"errors": (), "scaling": (), "components": (), "solvers": (), "secure": (), "parties": ()},
         ("cbcl_faces", "fashion_mnist", "newsgroups", "ca_grqc"),
     ),
     "feddmf": Paper(
@@ -64,13 +64,14 @@ PAPERS: dict[str, Paper] = {
     "felb": Paper(
         "FELB and FALB: federated binary matrix factorization",
         {
-            "noise": ("Fig. 2", "Fig. 7", "Fig. 8"), "scarcity": ("Fig. 3", "Fig. 9", "Fig. 10"),
+            "toy": ("Fig. 1",), "noise": ("Fig. 2", "Fig. 7", "Fig. 8"), "scarcity": ("Fig. 3", "Fig. 9", "Fig. 10"),
             "abundance": ("Fig. 4", "Fig. 11", "Fig. 12"), "real": ("Fig. 6", "Fig. 15", "Fig. 16", "Table 1"),
-            "components": ("Fig. 17",),
+            "drawn": ("Fig. 6", "Fig. 15", "Fig. 16"), "components": ("Fig. 17",), "size": ("Fig. 3", "Fig. 9"),
         },
         (
             "movielens_small", "newsgroups", "mouse_bladder", "hapmap3", "pbmc68k", "mushroom", "chess", "roles",
         ),
+        ("size",),
         elsewhere={
             "Fig. 5": ("privacy", "felb"), "Fig. 13": ("privacy", "felb"), "Fig. 14": ("privacy", "xor"),
         },
@@ -79,7 +80,7 @@ PAPERS: dict[str, Paper] = {
         "FNMF: coherence in federated NMF",
         {
             "barycenters": ("Fig. 1",), "drift": ("Fig. 3",), "trace": ("Fig. 3",), "convergence": (),
-            "clients": ("Fig. 2",), "noise": (), "personal": ("Fig. 2",), "real": ("Table 1",),
+            "letter": (), "clients": ("Fig. 2",), "noise": (), "personal": ("Fig. 2",), "real": ("Table 1",),
         },
         ("fashion_mnist", "orl_faces", "newsgroups", "mouse_bladder", "pbmc68k", "golub", "movielens_small"),
         elsewhere={"Fig. 4": ("privacy", "fnmf")},

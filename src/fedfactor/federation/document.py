@@ -23,8 +23,9 @@ NOTES = {
         "gone."
     ),
     "privacy": (
-        "protect = none: the server sees each party's sums; secure-sum: only their total. minimum_rows: who has fewer "
-        "may not take part (0: ten for each component, and at least 100).\n"
+        "protect = none: the server sees each party's sums; secure-sum: only their total; dp: their total with noise "
+        "(then also epsilon, delta, unit = row, subject or client, row_bound and rows, or clip, and colluding).\n"
+        "# minimum_rows: who has fewer may not take part (0: ten for each component, and at least 100).\n"
         "# With secure-sum, a column that fewer rows or parties fill is left out."
         "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
     ),

@@ -25,7 +25,7 @@ def column_names(path: str | os.PathLike[str], reading: Reading | None = None) -
     reading = reading or Reading()
     if reading.missing_values is None:  # a name is a name, whether or not cells are missing
         reading = replace(reading, missing_values=float("nan"))
-    return names_of(load(path, reading))
+    return names_of(load(path, replace(reading, repeated_ids=True)))
 
 
 def names_of(table: Any) -> tuple[str, ...]:

@@ -66,6 +66,19 @@ class LogFile:
         self._handler.close()
 
 
+class _Complaints(logging.Handler):
+    """Writes what a logger gets to a log, each line of a traceback with its time."""
+
+    def __init__(self, log: LogFile) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a record."""
+        for line in self.format(record).splitlines():
+            self._log.write(line)
+
+
 def pump(source: IO[bytes], path: Path) -> None:
     """Carry what a process says into a log until it ends."""
     log = LogFile(path)
@@ -78,8 +91,13 @@ def pump(source: IO[bytes], path: Path) -> None:
 
 
 def both(shown: Callable[[str], Any], path: Path) -> Callable[[str], None]:
-    """Make a function that shows a line and keeps it in a log."""
+    """Make a function that shows a line and keeps it in a log, where this library's own complaints go from now on, too.
+
+    What they are about is told in plain words as well: a terminal need not show how the program came to a refusal.
+    """
     log = LogFile(path)
+    own = logging.getLogger("fedfactor")
+    own.handlers, own.propagate = [_Complaints(log)], False
 
     def say(line: str) -> None:
         log.write(line)

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -30,7 +31,7 @@ from fedfactor.federation.children import ChildError
 from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.keys import identity_secret, line_of_private
 from fedfactor.federation.reach import Connection, Reached, explain, probe
-from fedfactor.federation.rows import prepare_rows
+from fedfactor.federation.rows import count_subjects, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.vouching import registry, strangers
 from fedfactor.federation.watch import PartyWatch
@@ -108,6 +109,8 @@ class Member:
         confirmed: bool = False,
         reading: Reading | None = None,
         keep_out: float = 0.0,
+        ledger: str | Path | None = None,
+        budget: float | None = None,
     ) -> ClientFolder:
         """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused.
 
@@ -123,6 +126,10 @@ class Member:
             How the file is read.
         keep_out : float
             Share of the rows that take no part, to see afterwards on them whether joining was worth it.
+        ledger : path, optional
+            The books of these rows, where other federations use them too; by default in this folder.
+        budget : float, optional
+            ε that these rows may cost in all runs together; by default that of the first one.
         """
         unknown = [] if confirmed else self.unknown()
         if unknown:
@@ -153,8 +160,9 @@ class Member:
             if not changes and kept["source"] == source:
                 if kept.get("known") != known:
                     write_atomic(signed, json.dumps({**kept, "known": known}).encode())
-                return ClientFolder(self.folder)
+                return self._with_books(ClientFolder(self.folder), ledger, budget)
         shard = prepare_rows(data, self.terms, self.name, reading)
+        before = ClientFolder(self.folder).rows if kept is not None else ""
         private_folder(self.folder)
         shutil.rmtree(self.folder / KEPT_OUT, ignore_errors=True)
         if keep_out:
@@ -162,6 +170,7 @@ class Member:
             if shard.n_rows < self.terms.least_rows:
                 raise DataError(f"Only {shard.n_rows} rows would take part; {self.terms.least_rows} are needed.")
             ClientFolder.make(self.folder / KEPT_OUT, self.terms.agreement(self.name), out)
+        shard, counted = count_subjects(shard, self.terms, self.name)
         for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
             (self.folder / old).unlink(missing_ok=True)
         agreement = self.terms.agreement(self.name)
@@ -170,9 +179,27 @@ class Member:
             if Identity(secret).public.hex() != agreement.registry[self.name]:
                 raise TermsError(f"[parties.{self.name}] sign is not the signing key of {self.key}.")
             write_atomic(self.folder / "identity.key", secret)
-        store = ClientFolder.make(self.folder, agreement, shard)
+        store = ClientFolder.make(self.folder, agreement, shard, counted)
         write_atomic(self.folder / ROW_IDS, json.dumps(shard.row_ids).encode())
         write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source, "known": known}).encode())
+        return self._with_books(store, ledger, budget, before)
+
+    def _with_books(
+        self, store: ClientFolder, ledger: str | Path | None, budget: float | None, before: str = ""
+    ) -> ClientFolder:
+        """Bind the books of these rows to them; what was spent on rows that this party replaced stays spent."""
+        if ledger is not None:
+            write_atomic(store.folder / "ledger.path", str(Path(ledger).resolve()).encode())
+        books = store.ledger
+        if books is None:
+            if ledger is not None or budget is not None:
+                raise TermsError("A ledger and a budget are for terms with noise, and these have none.")
+            return store
+        if books.rows == before:
+            books.take_over(store.rows)
+        books.belong(store.rows)
+        if budget is not None and budget != books.budget:
+            books.raise_budget(budget)
         return store
 
     def reach(self) -> Reached:
@@ -190,10 +217,12 @@ class Member:
         stop: threading.Event | None = None,
         patience: float = 60.0,
         say: Callable[[str], Any] = lambda line: None,
+        light: bool = False,
     ) -> None:
         """Serve messages until stopped; raises with a plain reason when the server turns this party away.
 
-        ``say`` is told what happens: connected or not and why, rounds, refusals, the end of a run.
+        With ``light`` this process speaks to the server itself, without a SuperNode beside it. ``say`` is told what
+        happens: connected or not and why, rounds, refusals, the end of a run.
         """
         children.need_flower()
         try:
@@ -205,6 +234,9 @@ class Member:
         with self._alone():
             self._greet(say)
             watch = PartyWatch(store, self.terms.content["server"]["address"])
+            if light:
+                self._join_light(store, poll, _while(None, stop, watch, say))
+                return
             try:
                 while not stop.is_set():
                     port, secret = children.free_port(), secrets.token_hex(32).encode()
@@ -225,6 +257,17 @@ class Member:
             finally:
                 self.close()
 
+    def _join_light(self, store: ClientFolder, poll: float, alive: Callable[[], bool]) -> None:
+        from fedfactor.engines.flower.light_node import LightNode, TurnedAway
+
+        (host, port), content = self.terms.address, self.terms.content["server"]
+        place = self.folder.resolve() / "node"
+        node = LightNode(RemoteClient(store), f"{host}:{port}", content["certificate"].encode(), self.key, place, poll)
+        try:
+            node.serve(alive)
+        except TurnedAway as error:
+            raise ChildError(f"The server turned {self.name!r} away: {error}") from None
+
     def _greet(self, say: Callable[[str], Any]) -> None:
         """Look before the first message: refuse a server that may be somebody else, and say what will go wrong."""
         (self.folder / CONNECTION).unlink(missing_ok=True)
@@ -233,6 +276,8 @@ class Member:
             raise ChildError(f"The server turned out to be another one: {found.problem}; {found.remedy}.")
         for warning in found.warnings():
             say(f"Warning: {warning}.")
+        if (mode := stat.S_IMODE(self.key.stat().st_mode)) & 0o077:
+            say(f"Warning: {self.key} can be read by others (mode {mode:04o}): chmod 600 {self.key}")
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -310,12 +355,12 @@ class Member:
 
 
 def _while(
-    node: subprocess.Popen[bytes], stop: threading.Event, watch: PartyWatch, say: Callable[[str], Any]
+    node: subprocess.Popen[bytes] | None, stop: threading.Event, watch: PartyWatch, say: Callable[[str], Any]
 ) -> Callable[[], bool]:
     def alive() -> bool:
         for line in watch.news():
             say(line)
-        return not stop.is_set() and node.poll() is None
+        return not stop.is_set() and (node is None or node.poll() is None)
 
     return alive
 

@@ -74,6 +74,7 @@ def client_status(folder: Path) -> dict[str, Any]:
         "refused": len(refused),
         "last_refusal": refused[-1].get("reason", "") if refused else "",
         "left": store.left().removeprefix("Left").strip(),
+        "budget": store.spent().removeprefix("Budget").strip(),
         "results": list(store.results()),
     }
 
@@ -126,6 +127,9 @@ def server_status(place: Coordinator) -> dict[str, Any]:
 def _privacy(folder: Path) -> str:
     """Say what protects uploads, and what was spent."""
     agreement = Agreement.of((folder / "agreement.json").read_bytes())
+    if noise := agreement.noise:
+        run = f"ε = {noise['epsilon']:g}, δ = {noise['delta']:g} for one {noise['unit']} in a whole run"
+        return f"dp: the server sees only noisy sums of all parties; {run}. Each party keeps its own ledger"
     whose = "only sums of all parties" if agreement.secure else "each party's sums"
     if agreement.links:
         return f"{agreement.protect}: the server sees {whose}, after {len(agreement.links)} links; see run.json"
@@ -199,6 +203,8 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
         "bytes_sent": sum(line["bytes"] for line in sent),
         "letters": len(sent),
     }
+    if agreement.noise:
+        record["privacy"] = _paid(agreement, store, about.get("run", ""), record["rounds"])
     plan = terms.preprocess()
     columns = beside / COLUMNS
     weights = from_bytes(read_checked(columns)).get("weights") if plan.survey and columns.exists() else None
@@ -208,6 +214,14 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     return write_factors(
         out, factors.V, features=terms.features, private={name: private}, run=record, row_ids={name: ids}
     )
+
+
+def _paid(agreement: Agreement, store: ClientFolder, run: str, rounds: int) -> dict[str, Any]:
+    """Say what a run with noise promises, and what it cost these rows by their own books."""
+    channel, ledger = agreement.channel(run), store.ledger
+    assert channel is not None
+    assert ledger is not None
+    return {**channel.report(rounds), "epsilon": ledger.epsilon(run=run), "data_set_epsilon": ledger.epsilon()}
 
 
 def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:

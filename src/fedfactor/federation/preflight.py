@@ -113,7 +113,7 @@ def _signed(member: Member) -> Line:
 def _address(host: str) -> list[Line]:
     try:
         found = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, None)})
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         return [Line("address", "wrong", f"{host} is not known here ({error})", "check its spelling, and DNS")]
     return [Line("address", "ok", f"{host} is {', '.join(found[:3])}")]
 

@@ -25,6 +25,9 @@ FAST, SLOW = 4.0, 60.0
 """Seconds by which a party's clock may be ahead of the server's, and behind it, before something is said: Flower takes
 5 and 305."""
 
+SILENT = 90.0
+"""Seconds after which a node that wrote nothing down is taken for stuck; it does so every few seconds."""
+
 CERTIFY = "fedfactor federation certify federation.toml, and start fedfactor serve again"
 
 
@@ -90,7 +93,7 @@ def probe(host: str, port: int, authority: str, timeout: float = 5.0) -> Reached
             context.wrap_socket(line, server_hostname=host) as secured,
         ):
             days = _days_left(secured.getpeercert() or {})
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name too long for DNS is the latter
         return explain(error, where)
     try:
         speaking = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
@@ -122,7 +125,7 @@ def explain(error: BaseException | str, where: str) -> Reached:
         )  # fmt: skip
     if isinstance(error, ssl.SSLError) or "ssl" in text or "wrong version" in text:
         return Reached(f"what answers at {where} does not speak TLS", "check [server] address")
-    if isinstance(error, socket.gaierror) or "name or service" in text or "name resolution" in text:
+    if isinstance(error, socket.gaierror | UnicodeError) or "name or service" in text or "name resolution" in text:
         return Reached(f"the name in {where} is not known here", "check the address, and this machine's DNS")
     if "refused" in text:
         return Reached(f"nothing listens at {where}", "ask the coordinator whether fedfactor serve is running")
@@ -155,6 +158,8 @@ class Connection:
 
     def words(self, where: str) -> str:
         """Say it in one line."""
+        if self.connected and time.time() - self.time > SILENT:
+            return f"NOT connected: no request went through since {moment(self.time)}. What to do: join again"
         if self.connected:
             return f"connected to {where} since {moment(self.since)}"
         found = explain(self.error, where)

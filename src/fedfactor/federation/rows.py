@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from dataclasses import replace
@@ -18,12 +19,16 @@ from fedfactor.data.scales import ScaleWarning, uneven
 from fedfactor.federation.features import arrange, names_of
 from fedfactor.federation.terms import Terms
 from fedfactor.federation.units import strange_columns
+from fedfactor.privacy.subjects import keep_only, subject_rows
 
 
 def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading: Reading | None = None) -> Shard:
     """Open, arrange, preprocess and check one owner's rows; nothing leaves this machine."""
     plan, features = terms.preprocess(), terms.content["features"]
-    table = load(path, replace(reading or Reading(), missing_values=plan.missing_values))
+    reading, subject = reading or Reading(), terms.noise.get("subject")
+    if subject is not None:  # its name stands in each of its rows
+        reading = replace(reading, id=subject if reading.id is None else reading.id, repeated_ids=True)
+    table = load(path, replace(reading, missing_values=plan.missing_values))
     X, mask = split_missing(table.X, table.missing_values if terms.meta().masked else plan.missing_values)
     try:
         X, there = arrange(X, names_of(table), terms.features, how=features["how"], absent=features["absent"])
@@ -56,6 +61,20 @@ def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading:
             "be read from what is sent. ([privacy] minimum_rows, and never fewer than components + 1.)"
         )
     return Shard(X, mask, terms.features, row_ids=table.row_ids, id_name=table.id_name)
+
+
+def count_subjects(shard: Shard, terms: Terms, name: str) -> tuple[Shard, np.ndarray | None]:
+    """Tell, where the agreed noise protects subjects, which rows count; what names a subject is no measurement."""
+    assumed = terms.noise.get("rows", math.inf)
+    if shard.n_rows > 2 * assumed:
+        raise DataError(
+            f"{name!r} has {shard.n_rows} rows, but the terms assume {assumed:g} of all parties together: the noise is "
+            "set for the rounding of sums of so many. Agree on a larger number ([privacy] rows)."
+        )
+    if terms.noise.get("unit") != "subject":
+        return shard, None
+    rows, columns = subject_rows(name, shard, terms.noise["subject"], terms.noise["cap"])
+    return keep_only(shard, np.ones(shard.n_rows), columns), rows > 0
 
 
 def _order(names: tuple[str, ...], agreed: tuple[str, ...]) -> np.ndarray:

@@ -201,6 +201,9 @@ class Coordinator:
 
     def _alone(self) -> None:
         """Hold the folder while it is served: whoever looks can tell, and a second one is refused."""
+        if self._serving >= 0:  # of a SuperLink that died
+            os.close(self._serving)
+            self._serving = -1
         handle = os.open(self.folder / SERVING, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -251,7 +254,7 @@ class Coordinator:
         return {
             "FEDFACTOR_SERVER": folder,
             "FLWR_HOME": str(Path(folder) / "flower"),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "2",
         }
 
     def _await(self, end: float) -> None:

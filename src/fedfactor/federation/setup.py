@@ -66,6 +66,7 @@ def found(
         write_atomic(server / "server.key", own[2].read_bytes(), mode=0o600)
     content["server"]["certificate"] = authority.read_text()
     document.save(file, content)
+    Journal(server).write("founded", address=address)
     return file
 
 
@@ -137,13 +138,14 @@ def _sent(terms: Terms) -> list[str]:
     """Say what leaves a party, in the words of each kind of upload."""
     if not (terms.names and terms.features):
         return ["what the algorithm sends; told here once parties and columns are agreed on"]
-    kinds = [kind for kind in terms.algorithm().messages(terms.meta()) if hasattr(kind, "uplink")]
+    algorithm = terms.agreement().make() if terms.noise else terms.algorithm()
+    kinds = [kind for kind in algorithm.messages(terms.meta()) if hasattr(kind, "uplink")]
     texts = (" ".join((kind.__doc__ or kind.__name__).split()).split(". ``")[0] for kind in kinds)
     said = [re.sub(r"^Up[^:]*: ", "", text).replace("``", "").rstrip(".") for text in texts]
     if terms.preprocess().survey:
         sizes = " and how many of their cells have which size" if needs_bins(terms.preprocess().survey) else ""
         said.append(f"before the first round, the sums of your columns{sizes}")
-    if terms.secure:
+    if terms.secure and not terms.noise:
         said.append("before the first round, how many of your rows fill each column")
     return said
 
@@ -157,6 +159,7 @@ def words(terms: Terms) -> str:
     error = "; your error at the end" if privacy["report_error"] else ""
     after = " after " + " and ".join(repr(link_of(entry)) for entry in terms.links) if terms.links else ""
     seen = "The server sees only what all parties' add up to" if terms.secure else "The server sees yours"
+    seen += ", with noise" if terms.noise else ""
     seen += f"{after}{'' if terms.secure else error}"
     settings = ", ".join(f"{k} = {v}" for k, v in c["algorithm"].items() if k != "name")
     run = f"{c['run']['rounds']} rounds, {c['run']['payload']}, {c['run']['dtype']}"
@@ -179,6 +182,7 @@ def words(terms: Terms) -> str:
         ),
         f"Before it    {steps}; missing cells: {c['preprocess']['missing_values']}",
         *(f"{'' if i else 'Leaves you':12} {what}" for i, what in enumerate((*_sent(terms), f"Never a row. {seen}"))),
+        *_noise(terms),
         *_rare(terms),
         f"Refused      who has fewer than {terms.least_rows} rows{below}",
         f"Limits       you answer at most {runs} runs{most} of this algorithm with these settings, and count them "
@@ -200,9 +204,30 @@ def _columns(features: Any) -> str:
     return f"union; absent ones are {features['absent']}" if features["how"] == "union" else str(features["how"])
 
 
+def _noise(terms: Terms) -> list[str]:
+    """Say what the noise promises, to whom, and what it rests on."""
+    noise = terms.noise
+    if not noise:
+        return []
+    unit, cap, known = noise["unit"], noise["cap"], noise["known_to"]
+    whom = "your part as a whole" if unit == "client" else f"each {unit}"
+    if unit == "subject":
+        whom += f" named by {noise['subject']} (at most {cap} of its rows, at {known} of the parties)"
+    if unit == "client":
+        bound = f"your upload is cut to a norm of {noise['clip']:g}"
+    else:
+        bound = f"rows are cut to a norm of {noise['row_bound']:g}; {noise['rows']:g} rows in all are assumed"
+    return [
+        f"Noise        ε = {noise['epsilon']:g}, δ = {noise['delta']:g} for {whom}, in one run of all its rounds",
+        f"{'':12} {bound}",
+        f"{'':12} holds unless more than {noise['colluding']} parties tell the server their noise; all must be there",
+        f"{'':12} your own ledger counts what your rows have cost, and refuses what is beyond their budget",
+    ]
+
+
 def _rare(terms: Terms) -> list[str]:
     """Say which columns are left out of secure sums, and what it means when none is."""
-    if not terms.secure:
+    if not terms.secure or terms.noise:
         return []
     rows, parties = (terms.content["privacy"][entry] for entry in ("column_rows", "column_parties"))
     if rows < 2:
@@ -234,6 +259,10 @@ def invent(folder: Path, parties: Sequence[str] = ("north", "south", "west"), se
     return files
 
 
+SHARED = 20
+"""Parties of a trial in one process, when there are many."""
+
+
 def try_out(
     folder: Path,
     data: Sequence[Path],
@@ -242,13 +271,18 @@ def try_out(
     rounds: int,
     patience: float,
     say: Callable[[str], Any],
+    parties: int = 3,
 ) -> None:
-    """Run a federation of three (or as many as there are files) on this machine, saying what happens."""
+    """Run a federation of three (or more, or as many as there are files) on this machine, saying what happens.
+
+    More than three share processes, twenty to one.
+    """
     if folder.exists() and any(folder.iterdir()):
         raise DataError(f"{folder} is not empty. Choose a new folder.")
     began = time.monotonic()
     private_folder(folder)
-    files = {path.name.split(".")[0]: path for path in data} or invent(folder)
+    invented = (f"party-{i:03d}" for i in range(parties)) if parties > 3 else ("north", "south", "west")[:parties]
+    files = {path.name.split(".")[0]: path for path in data} or invent(folder, tuple(invented))
     changes = {
         "algorithm": {"name": algorithm, "n_components": rank},
         "run": {"rounds": rounds},
@@ -258,8 +292,12 @@ def try_out(
     say(f"Terms in {trial.toml}; keys and certificates made.")
     with trial:
         say(f"[{time.monotonic() - began:3.0f} s] Server at {trial.terms.content['server']['address']}, keys known.")
-        for name in files:
-            trial.join(name)
+        names = list(files)
+        if len(names) <= 3:
+            for name in names:
+                trial.join(name)
+        for start in range(0, len(names), SHARED) if len(names) > 3 else ():
+            trial.join_together(names[start : start + SHARED])
         trial.coordinator.start()
         say(f"[{time.monotonic() - began:3.0f} s] {len(files)} parties join; the run begins.")
         ended = trial.coordinator.wait(patience)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.algorithms.names import algorithm_class
-from fedfactor.core.errors import DataError, FedfactorError
+from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
 from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.core.tree import type_tag
@@ -47,6 +47,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "units": {},
     "preprocess": {"missing_values": "none", "steps": []},
 }
+
+NOISE: dict[str, Any] = {
+    "epsilon": 0.0, "delta": 1e-5, "unit": "row", "row_bound": 0.0, "rows": 0.0, "clip": 0.0, "subject": "", "cap": 1,
+    "known_to": 1, "colluding": 1,
+}  # fmt: skip
+"""Further entries of [privacy] with protect = "dp", as :func:`fedfactor.dp` explains them; 0 and "" are not given."""
 
 FREE = ("algorithm", "units")
 """Sections whose entries are not known beforehand."""
@@ -110,6 +116,8 @@ class Terms:
         content: dict[str, Any] = {}
         for section, known in DEFAULTS.items():
             given = dict(raw.get(section, {}))
+            if section == "privacy" and given.get("protect") == "dp":
+                known = {**known, **NOISE}
             if section not in FREE and set(given) - set(known):
                 strange = sorted(set(given) - set(known))[0]
                 raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
@@ -137,8 +145,8 @@ class Terms:
                 raise TermsError(f"[run] {entry} = {c['run'][entry]!r} must be a whole number of at least 1.")
         if c["policy"]["dropouts"] not in ("continue", "wait"):
             raise TermsError("[policy] dropouts must be 'continue' or 'wait'.")
-        if c["privacy"]["protect"] not in ("none", "secure-sum"):
-            raise TermsError("[privacy] protect must be 'none' or 'secure-sum'.")
+        if c["privacy"]["protect"] not in ("none", "secure-sum", "dp"):
+            raise TermsError("[privacy] protect must be 'none', 'secure-sum' or 'dp'.")
         if c["features"]["how"] not in ("same", "union", "intersection"):
             raise TermsError("[features] how must be 'same', 'union' or 'intersection'.")
         names = c["features"]["names"]
@@ -156,6 +164,8 @@ class Terms:
         _ = self.address
         self.preprocess()
         self.algorithm()
+        if self.noise:
+            self._check_noise()
 
     def _check_numbers(self) -> None:
         run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
@@ -276,7 +286,37 @@ class Terms:
     @property
     def secure(self) -> bool:
         """Whether the server sees only sums."""
-        return self.content["privacy"]["protect"] == "secure-sum"
+        return self.content["privacy"]["protect"] != "none"
+
+    @property
+    def noise(self) -> dict[str, Any]:
+        """Budget, unit and bounds in the words of :func:`fedfactor.dp`; empty when no noise was agreed on."""
+        privacy = self.content["privacy"]
+        if privacy["protect"] != "dp":
+            return {}
+        absent = {name for name in ("row_bound", "rows", "clip", "subject") if privacy[name] == NOISE[name]}
+        return {name: privacy[name] for name in NOISE if name not in absent}
+
+    def _check_noise(self) -> None:
+        """Refuse noise that could not protect, whoever takes part."""
+        from fedfactor.privacy.dp import dp
+
+        privacy = self.content["privacy"]
+        for entry, usual in NOISE.items():
+            kinds = (int, float) if isinstance(usual, float) else (type(usual),)
+            if type(privacy[entry]) not in kinds:
+                raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be like {usual!r}.")
+        if privacy.get("links"):
+            raise TermsError("[privacy] protect = 'dp' brings its own bound and noise: leave links out.")
+        if self.preprocess().survey:
+            raise TermsError(f"{self.preprocess().survey} needs sums of columns, which no noise covers. Leave it out.")
+        algorithm, against = self.algorithm(), self.algorithm().against_noise
+        if against:
+            raise TermsError(f"{type(algorithm).__name__} does not bear noise: {against}")
+        try:
+            dp(**self.noise)
+        except ValueError as error:
+            raise TermsError(f"[privacy] {error}") from None
 
     @property
     def guarded(self) -> bool:
@@ -333,7 +373,7 @@ class Terms:
     def _check_secure(self, algorithm: Algorithm, meta: Meta) -> None:
         """Refuse what a secure sum cannot be made of."""
         rule = Minimums().rows_for(getattr(algorithm, "n_components", 0))
-        if self.least_rows < rule and "small-client" not in self.content["privacy"]["allow"]:
+        if not self.noise and self.least_rows < rule and "small-client" not in self.content["privacy"]["allow"]:
             raise TermsError(
                 f"[privacy] minimum_rows = {self.least_rows} is below {rule}, the rule for a secure sum at this rank: "
                 'sums of few rows say much about each. Raise it, or write allow = ["small-client"].'
@@ -351,6 +391,17 @@ class Terms:
             raise TermsError(f"{type(algorithm).__name__} merges single uploads; a secure sum hides them.")
         uploads(algorithm.messages(meta))
 
+    def _with_noise(self, algorithm: Algorithm, meta: Meta) -> tuple[Algorithm, dict[str, Any]]:
+        """Set the algorithm for the agreed noise, and find how much of it there must be; every party does this."""
+        if not self.noise:
+            return algorithm, {}
+        from fedfactor.privacy.agreed_noise import agree_on_noise
+
+        try:
+            return agree_on_noise(self.noise, algorithm, meta, self.content["run"]["rounds"])
+        except (ValueError, IncompatibleError) as error:
+            raise TermsError(f"[privacy] protect = 'dp': {error}") from None
+
     def agreement(self, name: str = "") -> Agreement:
         """Say the same in the words of engines, once there are parties and features."""
         if not self.names:
@@ -365,13 +416,13 @@ class Terms:
         if self.secure:
             self._check_secure(algorithm, meta)
         registry = {n: self.content["parties"][n]["sign"] for n in self.names} if self.secure else {}
+        algorithm, noise = self._with_noise(algorithm, meta)
         made = Agreement(
             name=name, terms=self.fingerprint, algorithm=type_tag(type(algorithm)), settings=settings_of(algorithm),
             meta=meta, seed=run["seed"], rounds=run["rounds"], payload=run["payload"], threads=run["threads"],
             survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
             protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
-            limits=self.limits,
-            links=self.links,
+            limits=self.limits, links=self.links, noise=noise,
         )  # fmt: skip
         return self._check_links(made)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedfactor.core.files import private_folder
+from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.federation import certificates, children, document, keys
 from fedfactor.federation.features import agree, column_names
 from fedfactor.federation.fingerprint import terms_words
@@ -73,6 +74,22 @@ class Trial:
         private_folder(self.folder(name))
         child = children.start(command, self.folder(name) / "join.log", {"PYTHONPATH": os.pathsep.join(_path())})
         self.members[name] = child
+        return child
+
+    def join_together(self, names: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start several parties in one process of theirs, each with its own key and folder."""
+        seats = [
+            {"terms": str(self.toml), "key": str(self.root / f"{name}.key"), "folder": str(self.folder(name)),
+             "data": str(self.files[name])}
+            for name in names
+        ]  # fmt: skip
+        for name in names:
+            private_folder(self.folder(name))
+        listed = self.root / f"{names[0]}.seats.json"
+        write_atomic(listed, json.dumps({"seats": seats}).encode())
+        command = [sys.executable, "-m", "fedfactor.federation.together", str(listed)]
+        log = self.root / f"{names[0]}.seats.log"
+        child = self.members[names[0]] = children.start(command, log, {"PYTHONPATH": os.pathsep.join(_path())})
         return child
 
     def __enter__(self) -> Trial:

@@ -16,6 +16,9 @@ from fedfactor.federation.reach import Connection
 if TYPE_CHECKING:
     from fedfactor.federation.server import Coordinator
 
+PASSING = 10.0
+"""Seconds for which requests may be lost before that is spoken of: a busy network loses some."""
+
 ENDED = ("finished", "paused", "failed")
 """States in which no round goes on."""
 
@@ -40,12 +43,20 @@ class PartyWatch:
 
     def news(self) -> list[str]:
         """Return one line for each thing that happened since the last call."""
-        said: list[str] = []
+        return [*self._state(), *(line for sent in self._sent() if (line := self._words(sent)))]
+
+    def _state(self) -> list[str]:
+        """Say whether the party is connected when that changed; a single request that was lost is no change."""
         now = Connection.of(self._store.folder)
-        if now is not None and (state := now.words(self._where)) != self._said:
-            self._said = state
-            said.append(state[0].upper() + state[1:] + ".")
-        return [*said, *(line for sent in self._sent() if (line := self._words(sent)))]
+        if now is None:
+            return []
+        state, before = now.words(self._where), self._said
+        good, was_good = not state.startswith("NOT"), before.startswith("connected")
+        passing = was_good and not good and now.time - now.since < PASSING
+        if passing or (good and was_good) or state == before:
+            return []
+        self._said = state
+        return [state[0].upper() + state[1:] + "."]
 
     def _sent(self) -> list[dict[str, Any]]:
         if not self._file.exists() or self._file.stat().st_size <= self._read:

@@ -19,7 +19,7 @@ from fedfactor.kernels.nmf.missing_cells import (
 )
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
 from fedfactor.kernels.nmf.steps import squared_error
-from fedfactor.kernels.products import as_like, squared_norm
+from fedfactor.kernels.products import as_like, squared_norm, zeros
 
 __all__ = [
     "balance",
@@ -302,7 +302,7 @@ def refit_rows(
     array([[2.]])
     """
     if U is None:
-        U = as_like(np.zeros((X.shape[0], V.shape[0])), X)
+        U = zeros((X.shape[0], V.shape[0]), X)
         return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL, penalty=penalty)
     single = array_namespace(U).finfo(U.dtype).bits <= 32
     tol = _REFIT_TOL_SINGLE if single else _REFIT_TOL

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from array_api_compat import array_namespace, is_torch_array
+from array_api_compat import array_namespace, device, is_torch_array
 
 from fedfactor.kernels import cuda
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.once import once
 from fedfactor.threads import for_blocks
 
-__all__ = ["as_like", "cross", "gram", "gram_rows", "is_sparse", "squared_norm", "sums", "total", "values"]
+__all__ = ["as_like", "cross", "gram", "gram_rows", "is_sparse", "squared_norm", "sums", "total", "values", "zeros"]
 
 Array = Any
 
@@ -45,6 +45,17 @@ def is_sparse(X: Array) -> bool:
     return scipy.sparse.issparse(X) or (is_torch_array(X) and X.layout != _strided())
 
 
+def streamed(X: Array) -> bool:
+    """Tell rows that a card sees block by block, through ``X.blocks()``.
+
+    Examples
+    --------
+    >>> streamed(np.eye(2))
+    False
+    """
+    return getattr(X, "layout", None) == "streamed"
+
+
 def values(X: Array) -> Array:
     """Return the stored values of `X`: all entries of a dense array, the non-zeros of a sparse one."""
     if scipy.sparse.issparse(X):
@@ -65,13 +76,25 @@ def as_like(A: Array, X: Array) -> Array:
         if is_torch_array(A):
             A = A.detach().cpu().numpy()
         return np.asarray(A, dtype=X.dtype)
-    if is_torch_array(X):
+    if is_torch_array(X) or streamed(X):
         import torch
 
         # Rows in half precision are multiplied with factors in single.
         real = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
         return torch.as_tensor(_writable(A), dtype=real, device=X.device)
     return array_namespace(X).asarray(A, dtype=X.dtype, device=X.device)
+
+
+def zeros(shape: tuple[int, ...], X: Array) -> Array:
+    """Return zeros with the library, type and device of factors of `X`, made where they are needed.
+
+    Examples
+    --------
+    >>> zeros((1, 2), np.ones(2, np.float32))
+    array([[0., 0.]], dtype=float32)
+    """
+    like = as_like(np.zeros(0), X)
+    return array_namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
 
 
 def cross(X: Array, V: Array) -> Array:
@@ -103,6 +126,8 @@ def cross(X: Array, V: Array) -> Array:
         if X.format == "csc":
             return np.ascontiguousarray(_scatter(X.T, V.T).T)
         return _gather(X, once(_transposed, V))
+    if streamed(X):
+        return array_namespace(V).concat([cross(block, V) for _, _, block in X.blocks()])
     if cuda.ready(X, V.shape[0]):
         return cuda.cross(X, V).T.contiguous()
     return (X @ V.T).contiguous() if is_torch_array(X) else X @ V.T
@@ -143,6 +168,8 @@ def sums(U: Array, X: Array) -> Array:
         if X.format == "csc":
             return np.ascontiguousarray(_gather(X.T, U).T)
         return _scatter(X, U)
+    if streamed(X):
+        return as_like(sum(sums(U[a:b], block).double() for a, b, block in X.blocks()), U)
     if cuda.ready(X, U.shape[1]):
         return cuda.sums(U.T.contiguous(), X).to(U.dtype)
     if is_sparse(X):
@@ -196,6 +223,8 @@ def squared_norm(X: Array) -> float:
     >>> squared_norm(np.full((2, 2), 3.0, np.float32))
     36.0
     """
+    if streamed(X):
+        return sum(squared_norm(block) for _, _, block in X.blocks())
     stored = values(X)
     if is_torch_array(stored):
         import torch

@@ -229,12 +229,11 @@ class Ledger:
                 self._chain.append({"rows": rows, "date": _now()})
 
     def take_over(self, federation: Any) -> None:
-        """Go on with these books for rows that changed: what was spent stays spent."""
+        """Go on with these books for rows that changed (or for a fingerprint of them): what was spent stays spent."""
         if self._chain is not None:
             with self._alone():
                 self._open()
-                whole = federation if isinstance(federation, Federation) else Federation(federation)
-                self._chain.append({"rows": rows_fingerprint(whole), "date": _now()})
+                self._chain.append({"rows": _fingerprint(federation), "date": _now()})
 
     def raise_budget(self, epsilon: float) -> None:
         """Decide on a larger budget for the data set; the decision is a line of its own."""
@@ -342,6 +341,12 @@ def rows_fingerprint(federation: Federation) -> str:
             digest.update(repr((name, array.dtype.str, array.shape)).encode())
             digest.update(array.data)
     return digest.hexdigest()
+
+
+def _fingerprint(rows: Any) -> str:
+    if isinstance(rows, str):
+        return rows
+    return rows_fingerprint(rows if isinstance(rows, Federation) else Federation(rows))
 
 
 def _now() -> str:

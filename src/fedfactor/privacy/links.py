@@ -10,10 +10,10 @@ from typing import Any
 import fedfactor.privacy
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.privacy.agreed_noise import noisy_channel, whole_cohort
 from fedfactor.privacy.channel import Transform
 from fedfactor.privacy.ledger import Ledger
 from fedfactor.privacy.plan import for_links, plain_channel
-from fedfactor.privacy.secure_sum import SecureSum
 from fedfactor.privacy.session import Channel
 
 __all__ = ["agreed_channel", "agreed_links", "link_of"]
@@ -52,7 +52,7 @@ def agreed_links(named: Sequence[Mapping[str, Any]], *, secure: bool, n_clients:
     links = tuple(link_of(entry) for entry in named)
     if any(link.hides for link in links):
         raise ValueError("a secure sum is asked for with protect = 'secure-sum', not as a link.")
-    return (*links, SecureSum(min_clients=n_clients, threshold=1.0)) if secure else links
+    return (*links, whole_cohort(n_clients)) if secure else links
 
 
 def agreed_channel(
@@ -62,6 +62,7 @@ def agreed_channel(
     run: str,
     *,
     secure: bool,
+    noise: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> Channel | None:
     """Make the channel that parties agreed on, for a client or for the server; None when uploads travel in the clear.
@@ -76,9 +77,13 @@ def agreed_channel(
         Its name.
     secure : bool
         Whether the server sees sums only.
+    noise : mapping, optional
+        What :func:`~fedfactor.privacy.agreed_noise.agree_on_noise` made of the agreed budget.
     folder : Path, optional
         Where the server writes down what each round releases.
     """
+    if noise:
+        return noisy_channel(noise, algorithm, meta, run)
     links = agreed_links(named, secure=secure, n_clients=meta.n_clients)
     if not links:
         return None

@@ -159,8 +159,10 @@ def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable
     parts = parts_of(privacy)
     if parts.dp is not None or parts.ledger is not None or any(link.hides for link in parts.links):
         raise IncompatibleError(
-            f"privacy={privacy!r} is not offered where each process holds its own owners only: a budget and a secure "
-            "sum need to know all of them. Use the local engine to simulate it, links such as Clip, or None."
+            f"privacy={privacy!r} is not offered where each process holds its own owners only. Processes of one job "
+            "belong to one user, who can read them all: keys that they make for each other hide nothing from that "
+            "user, and noise that is shared under such keys protects nobody. Between organisations use a federation "
+            "(protect = 'dp' or 'secure-sum' in its terms); to simulate it, the local engine. Links such as Clip work."
         )
     algorithm, run = for_links(parts.links, algorithm), run_name(None)
     return algorithm, lambda meta: plain_channel(
@@ -184,8 +186,7 @@ def _private_plan(
     others = [link for link in parts.links if not link.hides]
     if any(link.place for link in others):
         raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
-    if algorithm.against_noise:
-        raise IncompatibleError(f"{type(algorithm).__name__} does not bear noise: {algorithm.against_noise}")
+    check_bears(asked, algorithm, meta)
     secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
     rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
@@ -210,27 +211,18 @@ def _private_plan(
         if ledger.path is not None:
             ledger.belong(rows_fingerprint(federation))
     books.check_first()
-    work, sensitivity, about = federation, 0.0, {"survey_share": share}
+    work, size, about = federation, 0.0, {"survey_share": share}
     if asked.unit == "client":
-        algorithm = _random_start(_equal_weights(algorithm, alone=True))
-        algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
-        bounds: list[Transform] = [Clip(float(asked.clip or 0))]
-        sensitivity = float(asked.clip or 0)
+        algorithm = alike_for_noise(algorithm, meta)
     else:
-        bounds = []
         if asked.unit == "subject":
             assert asked.subject is not None
             work = cap_subjects(federation, asked.subject, asked.cap)
             if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
                 federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
         algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
-        sensitivity = size * asked.cap * asked.known_to  # both 1, unless the unit is a subject
         about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
-    whole = asked.unit == "client"
-    gaussian = Gaussian(
-        z, sensitivity, whole, asked.noise, honest, asked.sampling, touched=min(asked.known_to, meta.n_clients)
-    )
-    links = (*others, *bounds, gaussian, *(() if secure is None else (secure,)))
+    links = (*others, *noise_links(asked, z, size, honest, meta), *(() if secure is None else (secure,)))
     check_links(links, algorithm, meta)
     channel = Channel(links, algorithm, meta, books, run, parts.minimums, asked, about, simulation, folder)
     return Plan(algorithm, work, rounds, channel, federation)
@@ -251,16 +243,6 @@ def _bounded(
     folder: Path | None,
 ) -> tuple[Algorithm, float]:
     """Give the algorithm its row bound, from the user or from a survey that the budget pays for."""
-    names = {f.name for f in fields(algorithm)}  # type: ignore[arg-type]
-    if "row_clip" not in names:
-        raise IncompatibleError(
-            f"{type(algorithm).__name__} has no bound on what one row can change, so no noise could protect a row. Use "
-            "PooledNMF, PooledBMF with solver='proximal', or unit='client'."
-        )
-    if meta.masked:
-        raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
-    # Settings that do not go together are refused here, before anything is released.
-    replace(algorithm, row_clip=1.0, row_count=1.0).check(meta)  # type: ignore[type-var]
     bound, rows = asked.row_bound, asked.rows
     if share:
         # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.
@@ -285,14 +267,54 @@ def _bounded(
             PrivacyWarning,
             stacklevel=2,
         )
-    changes: dict[str, Any] = {"row_clip": float(bound or 1), "row_count": float(rows or 1)}
-    if "tol" in names:
+    return bound_rows(algorithm, meta, float(bound or 1), float(rows or 1))
+
+
+def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
+    """Refuse, before anything is released, an algorithm that noise for this unit cannot protect."""
+    name = type(algorithm).__name__
+    if algorithm.against_noise:
+        raise IncompatibleError(f"{name} does not bear noise: {algorithm.against_noise}")
+    if asked.unit == "client":
+        return
+    if "row_clip" not in {f.name for f in fields(algorithm)}:  # type: ignore[arg-type]
+        raise IncompatibleError(
+            f"{name} has no bound on what one row can change, so no noise could protect a row. Use "
+            "PooledNMF, PooledBMF with solver='proximal', or unit='client'."
+        )
+    if meta.masked:
+        raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
+    # Settings that do not go together are refused here.
+    replace(algorithm, row_clip=1.0, row_count=1.0).check(meta)  # type: ignore[type-var]
+
+
+def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float) -> tuple[Algorithm, float]:
+    """Give the algorithm its row bound, a public number of rows and a fixed end; return what one row can change."""
+    changes: dict[str, Any] = {"row_clip": bound, "row_count": rows}
+    if hasattr(algorithm, "tol"):
         changes["tol"] = 0.0
     algorithm = replace(algorithm, **changes)  # type: ignore[type-var]
     found = algorithm.sensitivity(meta)
     if found is None or found[0] != "row":
         raise IncompatibleError(f"{type(algorithm).__name__} states no row-level sensitivity.")
     return algorithm, found[1]
+
+
+def alike_for_noise(algorithm: Algorithm, meta: Meta) -> Algorithm:
+    """Set an algorithm for noise that protects whole clients: equal weights, a public start, no exact numbers."""
+    algorithm = _random_start(_equal_weights(algorithm, alone=True))
+    algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
+    return algorithm
+
+
+def noise_links(asked: DP, z: float, size: float, honest: int, meta: Meta) -> tuple[Transform, ...]:
+    """Make the links that bound an upload and add this client's noise; `size` is what one row can change."""
+    whole = asked.unit == "client"
+    clip = float(asked.clip or 0)
+    sensitivity = clip if whole else size * asked.cap * asked.known_to  # both 1, unless the unit is a subject
+    touched = min(asked.known_to, meta.n_clients)
+    gaussian = Gaussian(z, sensitivity, whole, asked.noise, honest, asked.sampling, touched=touched)
+    return (Clip(clip), gaussian) if whole else (gaussian,)
 
 
 def _equal_weights(algorithm: Algorithm, *, alone: bool) -> Algorithm:

@@ -12,7 +12,7 @@ import scipy.sparse
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 
-__all__ = ["cap_subjects"]
+__all__ = ["cap_subjects", "keep_only", "subject_rows"]
 
 
 def cap_subjects(federation: Federation, subject: str | Mapping[str, Any], cap: int) -> Federation:
@@ -35,10 +35,12 @@ def cap_subjects(federation: Federation, subject: str | Mapping[str, Any], cap: 
     """
     if cap != int(cap) or cap < 1:
         raise ValueError(f"cap={cap} must be a whole number of at least 1.")
-    return Federation({name: _capped(name, federation.shard(name), subject, int(cap)) for name in federation.names})
+    shards = {name: federation.shard(name) for name in federation.names}
+    return Federation({n: keep_only(shard, *subject_rows(n, shard, subject, int(cap))) for n, shard in shards.items()})
 
 
-def _capped(name: str, shard: Shard, subject: str | Mapping[str, Any], cap: int) -> Shard:
+def subject_rows(name: str, shard: Shard, subject: str | Mapping[str, Any], cap: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tell which rows of an owner count, the first ones of each subject, and which columns are measurements."""
     X: Any = shard.X
     keep_columns = np.ones(shard.n_features)
     if isinstance(subject, str):
@@ -58,7 +60,12 @@ def _capped(name: str, shard: Shard, subject: str | Mapping[str, Any], cap: int)
         ids = np.asarray(subject[name])
     if ids.shape != (shard.n_rows,):
         raise DataError(f"Owner {name!r} has {shard.n_rows} rows but {ids.size} subject ids. Give one id per row.")
-    keep_rows = (_rank_within(ids) < cap).astype(np.float64)
+    return (_rank_within(ids) < cap).astype(np.float64), keep_columns
+
+
+def keep_only(shard: Shard, keep_rows: np.ndarray, keep_columns: np.ndarray) -> Shard:
+    """Set all other rows and columns to zero."""
+    X: Any = shard.X
     if scipy.sparse.issparse(X):
         kept: Any = scipy.sparse.diags_array(keep_rows) @ X @ scipy.sparse.diags_array(keep_columns)
         kept = scipy.sparse.csr_array(kept).astype(X.dtype)

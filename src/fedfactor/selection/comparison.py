@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.algorithms import PooledBMF, PooledNMF
+from fedfactor.core.card import Storage, check_device
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
@@ -86,6 +87,8 @@ def compare(
     share: float = 0.2,
     seeds: Sequence[int] = (0, 1, 2),
     rounds: int | None = None,
+    device: str | None = None,
+    storage: Storage | None = None,
     progress: Callable[[int, int, str, float], Any] | None = None,
 ) -> Comparison:
     """Run several methods on the same owners and measure each on what the owners kept aside.
@@ -105,6 +108,8 @@ def compare(
         One split and one start each.
     rounds : int, optional
         Rounds of each run at most.
+    device, storage
+        As in :func:`fedfactor.run`; rows kept aside are judged where they lie.
     progress : function (done, of, method, error), optional
         Called after each run.
 
@@ -124,6 +129,7 @@ def compare(
     >>> list(found.errors), found.kept_aside
     (['alone', 'sums', 'averages', 'pooled'], 'rows')
     """
+    check_device(device, storage)
     if not methods:
         raise ValueError("There is nothing to compare. Name at least one method.")
     if not 0 < share < 1:
@@ -142,10 +148,11 @@ def compare(
     traffic: dict[str, list[int]] = {name: [] for name, _ in plan}
     seconds: dict[str, list[float]] = {name: [] for name, _ in plan}
     done = 0
+    how = {"rounds": rounds, "device": device, "storage": storage}
     for seed in seeds:
         train, test = _cells(federation, share, seed) if cells else _rows(federation, share, seed)
         for name, method in plan:
-            scores, sent, took = _judge(name, method, train, test, rounds=rounds, seed=int(seed))
+            scores, sent, took = _judge(name, method, train, test, seed=int(seed), **how)
             for owner, score in scores.items():
                 errors[name].setdefault(owner, []).append(score.relative_error)
             totals[name].append(tree_sum(scores.values()).relative_error)

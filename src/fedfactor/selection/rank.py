@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.algorithms import PooledBMF, PooledNMF
+from fedfactor.core.card import check_device
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
@@ -112,6 +113,7 @@ def select_rank(
     seed: int | None = None,
     engine: Any = "local",
     privacy: Any = None,
+    device: str | None = None,
     progress: Callable[[int, int, float], Any] | None = None,
 ) -> RankSelection:
     """Choose the number of components by speckled cross-validation.
@@ -140,6 +142,8 @@ def select_rank(
     engine, privacy
         As in :func:`fedfactor.run`; but ``dp(...)`` is refused, as its budget is that of one run and scores carry no
         noise. A score is a message like any other: see what protects it there.
+    device : {"cpu", "cuda"}, optional
+        As in :func:`fedfactor.run`; a card takes dense rows only, as hidden cells are missing ones.
     progress : function (done, of, error), optional
         Called after each run.
 
@@ -174,6 +178,7 @@ def select_rank(
     if isinstance(algorithm, Algorithm) and algorithm.domain == "binary" and not algorithm.handles_missing:
         algorithm = PooledBMF(1)  # unions of the same kind of components, and it can do without the hidden cells
     candidates = _check(algorithm, ranks, share, repeats)
+    check_device(device)
     refuse_repeats(privacy, repeats * len(candidates), f"A search over {len(candidates)} ranks with repeats={repeats}")
     federation = federation if isinstance(federation, Federation) else Federation(federation)
     meta = federation.prepare(algorithm.domain)
@@ -187,7 +192,7 @@ def select_rank(
         speckled = hold_out_all(federation, share, seed + repeat)
         for place, rank in enumerate(candidates):
             settings: dict[str, Any] = {"rounds": rounds, "seed": seed + repeat, "engine": engine, "privacy": privacy}
-            result = run(_with_rank(algorithm, rank), speckled, **settings)
+            result = run(_with_rank(algorithm, rank), speckled, device=device, **settings)
             errors[repeat, place] = result.relative_error
             fitted[repeat, place] = _fitted(result)
             if progress is not None:

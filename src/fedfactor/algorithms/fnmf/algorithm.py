@@ -134,6 +134,7 @@ class FNMF(Algorithm):
     )
 
     default_rounds: ClassVar[int] = 50
+    handles_tensors: ClassVar[bool] = True
 
     @classmethod
     def paper(cls, n_components: int, **changes: Any) -> FNMF:

@@ -181,6 +181,7 @@ class PooledBMF(Algorithm):
 
     domain: ClassVar[Domain] = "binary"
     default_rounds: ClassVar[int] = 100
+    handles_tensors: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
 
     def check(self, meta: Meta) -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fedfactor.algorithms.pooled_nmf import start as pooled_start
-from fedfactor.algorithms.pooled_nmf.extrapolation import Extrapolation, cohort, stand_in
+from fedfactor.algorithms.pooled_nmf.extrapolation import (
+    Extrapolation,
+    as_leaf,
+    beside,
+    cohort,
+    is_zero,
+    margin,
+    stand_in,
+)
 from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
-from fedfactor.algorithms.pooled_nmf.losses.squared_error import MaskedSums
+from fedfactor.algorithms.pooled_nmf.losses.squared_error import MaskedSums, Sums
 from fedfactor.algorithms.pooled_nmf.penalties import (
     FIRST_MISFIT,
     column_lengths,
@@ -30,10 +38,12 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score,
 from fedfactor.core.settings import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.tree import Array, leaves, record, tree_map
 from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels import cuda
 from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, noisy_round, summation_error
 from fedfactor.kernels.factors import balance, odd_factor, row_norms, stacked, unit_rows
+from fedfactor.kernels.nmf.one_pass import Pass, passes
 from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
-from fedfactor.kernels.products import as_like
+from fedfactor.kernels.products import as_like, zeros
 
 PATIENCE = 3
 """Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
@@ -213,11 +223,12 @@ class PooledNMF(Algorithm):
     )
 
     handles_missing: ClassVar[bool] = True
+    handles_tensors: ClassVar[bool] = True
     weighs_means: ClassVar[bool] = True
 
     @property
     def handles_half(self) -> bool:
-        """Tell whether rows may be tensors of half precision: where only products touch them."""
+        """Tell whether rows may be of half precision, or come block by block: where only products touch them."""
         return find_loss(self.loss).squared and not self.n_private and self.row_clip is None
 
     def check(self, meta: Meta) -> None:
@@ -261,7 +272,7 @@ class PooledNMF(Algorithm):
             loss=np.float64(np.inf),
             sse=np.float64(np.nan),
             total=np.float64(np.nan),
-            flat=np.int64(0),
+            flat=np.float64(0),
             misfit=misfit,
         )
         return server, down
@@ -270,7 +281,7 @@ class PooledNMF(Algorithm):
         """Start U at zero: anything random per client would break the equality with pooled rows."""
         U, loss = self._zeros(shard), find_loss(self.loss, masked=meta.masked)
         loss.check(shard.X, shard.mask, at.client)
-        total = loss.total(shard.X, shard.mask)
+        total = loss.total(shard.X, shard.mask) - shard.lost
         weight = np.float64(weight_of(self.weights, at.client, shard.n_rows, meta))
         own = at.rng("private").exponential(size=(self.n_private, meta.n_features)) if self.n_private else None
         Q = None if own is None else as_like(unit_rows(own), shard.X)
@@ -278,11 +289,33 @@ class PooledNMF(Algorithm):
             U = U[:, :0]  # nothing yet: the first round after the start then sweeps from zero
         return Local(U, np.float64(total), np.bool_(meta.masked), weight, Q)
 
+    def client_steps(
+        self, shards: Sequence[Shard], states: Sequence[Local], down: Any, ats: Sequence[Round]
+    ) -> list[tuple[Local, Any]] | None:
+        """Sweep over the U of all owners on one card, and sum, in launches that serve all of them."""
+        Xs, fresh = [shard.X for shard in shards], {self._fresh(*pair) for pair in zip(states, ats, strict=True)}
+        plain = isinstance(down, Factor) and not (self.n_private or any(state.masked for state in states))
+        if not (plain and self.handles_half and len(fresh) == 1 and cuda.alike(Xs, self.n_components)):
+            return None
+        new, V = fresh.pop(), as_like(down.V, Xs[0])
+        Us = [
+            self._zeros(shard) if new else as_like(state.U, shard.X)
+            for shard, state in zip(shards, states, strict=True)
+        ]
+        l1, l2, *_ = pay_of_U(self, shards[0].n_features)
+        found = passes(Xs, V, Us, sweeps=self._sweeps(new), l1=l1, l2=l2)
+        each = zip(shards, states, ats, found, strict=True)
+        return [self._step(shard, state, down, at, done) for shard, state, at, done in each]
+
     def client_step(self, shard: Shard, state: Local, down: Factor | Wide | Alone, at: Round) -> tuple[Local, Any]:
         """Sweep over U, then send what the best V depends on."""
+        return self._step(shard, state, down, at)
+
+    def _step(self, shard: Shard, state: Local, down: Any, at: Round, done: Pass | None = None) -> tuple[Local, Any]:
+        """Take a step, with the pass over complete rows where that is done."""
         V, weight = as_like(down.V, shard.X), float(state.weight)
         if self.row_clip is not None:
-            sweeps = max(self.local_steps, FIRST_STEPS) if at.index == 0 else self.local_steps
+            sweeps = self._sweeps(at.index == 0)
             U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
             return replace(state, U=U), RowGradients(D)
         if isinstance(down, Alone):
@@ -290,11 +323,14 @@ class PooledNMF(Algorithm):
         if isinstance(down, Wide):
             return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
         X, mask, loss = shard.X, shard.mask, find_loss(self.loss, masked=bool(state.masked))
-        fresh = at.index == 0 or state.U.shape[1] != self.n_components + self.n_private
-        U, Q, whole = self._zeros(shard) if fresh else state.U, state.Q, float(state.total)
+        fresh = self._fresh(state, at)
+        U = self._zeros(shard) if fresh else as_like(state.U, X)
+        Q, whole = None if state.Q is None else as_like(state.Q, X), float(state.total)
         pay = loss.penalty(pay_of_U(self, shard.n_features, misfit=down.misfit), V, mask, own=Q is not None)
-        sweeps = max(self.local_steps, FIRST_STEPS) if fresh else self.local_steps
-        if Q is None:
+        sweeps = self._sweeps(fresh)
+        if done is not None:
+            U, up = done.U, Sums(done.G, done.A)
+        elif Q is None:
             U, up = loss.rows_and_sums(U, X, V, mask, sweeps=sweeps, pay=pay, total=whole)
         else:
             if fresh and mask is None and shard.n_rows:
@@ -330,14 +366,12 @@ class PooledNMF(Algorithm):
         pay, kind = pay_of_V(self, float(state.n_rows)), find_loss(self.loss, masked=isinstance(up, MaskedSums))
         matrix = next(leaf for _, leaf in leaves(up) if leaf.ndim == 2)  # of the type and library of the data
         V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
-        before, whole = float(state.loss) if same else np.inf, np.nan if up.total is None else float(up.total)
-        # Of double precision, also for single: there a margin of its own would hide rises that matter near the end.
-        rounding = 8 * float(np.finfo(np.float64).eps) * max(whole, loss or 0.0)
-        pace = Extrapolation(float(state.beta), float(state.beta_most), int(state.flat)).after(
-            loss, before, self.tol, rounding
-        )
-        still = not (same and self.momentum and pace.good) or at.index < kind.quiet_rounds
-        sent = V if still else kind.ahead(V, as_like(state.V, V), float(state.beta))
+        whole = np.nan if up.total is None else float(up.total)
+        # On a card the loss decides there, and nobody waits for it.
+        beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
+        pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
+        bold = beta * pace.good if same and self.momentum and at.index >= kind.quiet_rounds else 0.0
+        sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
         if pooled.lengths is None:
             divide = kind.lengths(sent)
         else:
@@ -348,12 +382,12 @@ class PooledNMF(Algorithm):
             sent=sent / divide,
             up=pooled,
             cohort=np.uint64(cohort(at.participants)),
-            beta=np.float64(pace.beta),
-            beta_most=np.float64(pace.most),
-            loss=np.float64(np.inf if loss is None else loss),
-            sse=np.float64(np.nan if sse is None else sse),
+            beta=as_leaf(pace.beta),
+            beta_most=as_leaf(pace.most),
+            loss=as_leaf(np.inf if loss is None else loss),
+            sse=as_leaf(np.nan if sse is None else sse),
             total=np.float64(whole),
-            flat=np.int64(pace.flat),
+            flat=as_leaf(pace.flat),
             misfit=None if state.misfit is None else misfit_after(state.misfit, up),
         )
         return server, Factor(server.sent, server.misfit)
@@ -396,6 +430,11 @@ class PooledNMF(Algorithm):
         """Keep the share that was not explained: the ridge of new rows follows from it."""
         return self if down.misfit is None else replace(self, misfit=float(down.misfit))
 
+    def steady(self, state: Server, down: Factor | Wide | Alone) -> bool:
+        """Tell whether rounds depend on sums of complete rows on a card alone, and one such round has been taken."""
+        free = self.alpha_U == 0 and self.alpha_V in (0, "same") and self.handles_half
+        return free and isinstance(down, Factor) and isinstance(state.up, Sums) and hasattr(state.loss, "is_cuda")
+
     def converged(self, state: Server) -> bool:
         """Tell whether the last rounds brought next to nothing."""
         return self.tol > 0 and int(state.flat) >= PATIENCE
@@ -409,8 +448,9 @@ class PooledNMF(Algorithm):
         """Solve U for the final V."""
         k, V = self.n_components, as_like(down.V, shard.X)
         # With a clip, U is in units of scaled rows and no start for these.
-        start = state.U if state.U.shape[1] == k + self.n_private and self.row_clip is None else None
-        both, loss = stacked(V, state.Q), find_loss(self.loss, masked=bool(state.masked))
+        whole = state.U.shape[1] == k + self.n_private and self.row_clip is None
+        start, Q = as_like(state.U, V) if whole else None, None if state.Q is None else as_like(state.Q, V)
+        both, loss = stacked(V, Q), find_loss(self.loss, masked=bool(state.masked))
         pay = pay_of_U(self, shard.n_features, both.shape[0], down.misfit)
         pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
         U = loss.solve(start, shard.X, both, shard.mask, pay)
@@ -428,7 +468,8 @@ class PooledNMF(Algorithm):
         U = kept.U if kept.U_private is None else stacked(kept.U.T, kept.U_private.T).T
         X, mask = shard.scored
         V, loss = stacked(kept.V, kept.V_private), find_loss(self.loss)
-        return Score.of(*loss.error(X, U, V, mask, hidden=shard.holdout is not None))
+        sse, n, total = loss.error(X, U, V, mask, hidden=shard.holdout is not None)
+        return Score.of(max(sse - shard.lost, 0.0), n, total - shard.lost)
 
     @property
     def _balanced(self) -> bool:
@@ -452,8 +493,15 @@ class PooledNMF(Algorithm):
     def _scaled(self, V: Array) -> Array:
         return V / find_loss(self.loss).lengths(V)
 
+    def _fresh(self, state: Local, at: Round) -> bool:
+        """Whether U has yet to begin."""
+        return at.index == 0 or state.U.shape[1] != self.n_components + self.n_private
+
+    def _sweeps(self, fresh: bool) -> int:
+        return max(self.local_steps, FIRST_STEPS) if fresh else self.local_steps
+
     def _zeros(self, shard: Shard) -> Array:
-        return as_like(np.zeros((shard.n_rows, self.n_components + self.n_private)), shard.X)
+        return zeros((shard.n_rows, self.n_components + self.n_private), shard.X)
 
 
 def _times(weight: float, up: Any) -> Any:

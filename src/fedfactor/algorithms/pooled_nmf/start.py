@@ -20,7 +20,7 @@ from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.nmf.folding import fold_components
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
 from fedfactor.kernels.nmf.steps import solve_rows
-from fedfactor.kernels.products import as_like
+from fedfactor.kernels.products import as_like, zeros
 
 WIDTH = 3
 """Components of the wide rounds, and of all owners' stacks together, for each that is wanted."""
@@ -99,13 +99,13 @@ def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
 
 def wide_sums(X: Array, V: Array, total: Array) -> WideSums:
     """Sum over a wide U, swept from zero in both rounds and not kept: all owners' together would dwarf sparse rows."""
-    _, G, A = one_pass(X, V, as_like(np.zeros((X.shape[0], V.shape[0])), X), sweeps=FIRST_STEPS)
+    _, G, A = one_pass(X, V, zeros((X.shape[0], V.shape[0]), X), sweeps=FIRST_STEPS)
     return WideSums(G, A, total)
 
 
 def own_components(X: Array, V: Array) -> Components:
     """Factor an owner's rows alone, by coordinate descent."""
-    U = fit_rows(as_like(np.zeros((X.shape[0], V.shape[0])), X), X, V, sweeps=FIRST_STEPS)
+    U = fit_rows(zeros((X.shape[0], V.shape[0]), X), X, V, sweeps=FIRST_STEPS)
     U, _, _ = alternate(X, U, V, steps=ALONE_STEPS, solver="hals")
     return Components(*sums_of_rows(U, X))
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from fedfactor.engines.flower.bell import Bell
 from fedfactor.engines.flower.door import Door
 
 FLEET, HEALTH, KNOCK = "/v1/fleet/", "/health", "/v1/fleet/fedfactor-terms"
@@ -40,6 +41,13 @@ CLOCK = "Your clock is"
 
 HEAD = 16 << 10
 """Most bytes of the head of a request."""
+
+
+PULL, PUSH, PIECE = "/pull-messages", "/push-messages", "/push-object"
+"""How paths end on which messages are asked for, and handed in with their pieces, by nodes and by the server app."""
+
+APP_HOLD = 1.0
+"""Most seconds that the server app's question waits: it also looks at the clock, and whether it is to stop."""
 
 
 class TooLong(Exception):
@@ -69,7 +77,7 @@ class Gate:
         about: Callable[[], bytes] | None = None,
     ) -> None:
         self._app, self._keys, self._door, self._about = app, keys, door, about
-        self._room = _Room(LOCAL)
+        self._room, self._bells = _Room(LOCAL), {True: Bell(), False: Bell(APP_HOLD)}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Let through, or refuse."""
@@ -96,12 +104,40 @@ class Gate:
             if scope["path"] == KNOCK and self._about is not None:
                 await _refuse(send, 200, self._about())
                 return
+            send = await self._waited(scope, send, True)
+            if send is None:
+                return
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
         else:
+            send = await self._waited(scope, send, False)
+            if send is None:
+                return
             async with self._room.of(size if size >= 0 else BODY):
                 with contextlib.suppress(TooLong):
                     await self._app(scope, _counted(receive, size), self._watched(scope, send))
+
+    async def _waited(self, scope: dict[str, Any], send: Any, node: bool) -> Any:
+        """Let who asks for messages wait until the other side has handed in some; notice what is handed in."""
+        if scope["path"].endswith(PULL):
+            held = await self._bells[node].held(_key_of(scope["headers"]) if node else b"", send)
+            if held is None:
+                await _answer_nothing(send)
+            return held
+        if not scope["path"].endswith((PUSH, PIECE)):
+            return send
+        bell, body = self._bells[not node], bytearray()
+
+        async def told(part: dict[str, Any]) -> None:
+            body.extend(part.get("body", b""))
+            await send(part)
+            if part["type"] == "http.response.body" and not part.get("more_body"):
+                if scope["path"].endswith(PIECE):
+                    bell.piece()
+                else:
+                    bell.announced(_pieces(bytes(body), node))
+
+        return told
 
     def _watched(self, scope: dict[str, Any], send: Any) -> Any:
         """Let connections of this machine stay once something was done for them."""
@@ -179,6 +215,33 @@ def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -
     if age >= TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE - 0.5:
         return f"{CLOCK} {age:.0f} s behind the server's"
     return None
+
+
+async def _answer_nothing(send: Any) -> None:
+    """Say that there are no messages, as Flower does: no bytes are a message without entries."""
+    head = [(b"content-type", b"application/protobuf"), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _pieces(answer: bytes, node: bool) -> int:
+    """Read from the answer to messages that were handed in how many pieces the server still wants."""
+    from flwr.proto.fleet_pb2 import PushMessagesResponse
+    from flwr.proto.runtime_pb2 import PushAppMessagesResponse
+    from google.protobuf.message import DecodeError
+
+    kind: Any = PushMessagesResponse if node else PushAppMessagesResponse
+    try:
+        return len(set(kind.FromString(answer).objects_to_push))
+    except DecodeError:
+        return 0
+
+
+def _key_of(headers: Collection[tuple[bytes, bytes]]) -> bytes:
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+
+    wanted = FLEET_HTTP_PUBLIC_KEY_HEADER.encode()
+    return next((value for name, value in headers if name.lower() == wanted), b"")
 
 
 class Registered:

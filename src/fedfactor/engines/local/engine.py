@@ -64,7 +64,7 @@ class LocalEngine:
         allowed = self._allowed()
         kept, told, run = Checkpoint.of(checkpoint), Callbacks(callbacks), None
         with limit_threads(threads):
-            clients = self._clients(algorithm, federation, meta, workers, threads)
+            clients = self._clients(algorithm, federation, meta, workers, threads, on_card)
             try:
                 mark = fingerprint(algorithm, federation, meta, seed, threads) if kept else None
                 loop = Rounds(
@@ -90,9 +90,13 @@ class LocalEngine:
         workers = min(thread_limit() if self.workers is None else self.workers, n_clients)
         return workers, max(1, self._allowed() // workers)
 
-    def _clients(self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int, threads: int) -> Clients:
+    def _clients(
+        self, algorithm: Algorithm, federation: Federation, meta: Meta, workers: int, threads: int, on_card: bool
+    ) -> Clients:
         if self.backend == "threads":
-            return ThreadPool(algorithm, federation, meta, workers)
+            # Rows that go to the card block by block are more than a recording could hold.
+            plays = on_card and all(hasattr(federation.shard(name).X, "data_ptr") for name in federation.names)
+            return ThreadPool(algorithm, federation, meta, workers, plays=plays)
         if self.backend == "processes":
             from fedfactor.engines.local.processes import ProcessPool
 

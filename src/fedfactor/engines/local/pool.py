@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for
 from fedfactor.core.tree import Tree
 from fedfactor.engines import client
 from fedfactor.engines.round import Clients, Receiving
+
+if TYPE_CHECKING:
+    from fedfactor.engines.local.tape import Tape
+
+logger = logging.getLogger("fedfactor")
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -21,10 +27,15 @@ B = TypeVar("B")
 class ThreadPool(Clients):
     """Clients served by threads; with one worker, by this thread alone."""
 
-    def __init__(self, algorithm: Algorithm, federation: Federation | None, meta: Meta, workers: int) -> None:
+    def __init__(
+        self, algorithm: Algorithm, federation: Federation | None, meta: Meta, workers: int, *, plays: bool = False
+    ) -> None:
         self.algorithm, self.federation, self.meta = algorithm, federation, meta
         self.names = () if federation is None else federation.names  # a server's own process may have none
         self._states: dict[str, Tree] = {}
+        self._plays = plays and workers == 1
+        self._tape: Tape | None = None
+        self._tried: tuple[str, ...] = ()
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, "fedfactor-client") if workers > 1 else None
 
@@ -59,7 +70,47 @@ class ThreadPool(Clients):
     def steps(self, down: Tree, at: Round) -> Iterator[tuple[str, Tree]]:
         """Let those who are asked and are here take one step, a few at a time."""
         names = [name for name in at.participants if name in self._states]
-        yield from zip(names, self._map(lambda name: self.step(name, down, at), names), strict=True)
+        if self._pool is not None:
+            yield from zip(names, self._map(lambda name: self.step(name, down, at), names), strict=True)
+            return
+        for name, (state, up) in self._in_turn({name: self._states[name] for name in names}, down, at):
+            self._states[name] = state
+            yield name, up
+
+    def _in_turn(self, states: Mapping[str, Tree], down: Tree, at: Round) -> Iterator[tuple[str, tuple[Tree, Tree]]]:
+        shards, ats = [self.shard(name) for name in states], [replace(at, client=name) for name in states]
+        yield from zip(states, client.steps(self.algorithm, shards, list(states.values()), down, ats), strict=True)
+
+    def play(self, server: Tree, down: Tree, at: Round, *, ahead: bool) -> tuple[Tree, Tree, Tree] | None:
+        """Play a round on a card as it was recorded; None where it was not, or where what it left is not finite."""
+        if not self._plays or tuple(at.participants) != self.names or not self.algorithm.steady(server, down):
+            self._tape = None
+            return None
+        if self._tape is None or not self._tape.serves(at.participants):
+            if self._tried == at.participants:  # once in vain is enough
+                return None
+            self._tried = at.participants
+            self._tape = self._recorded(server, down, at)
+            if self._tape is None:
+                return None
+        place, seen, finite = self._tape.play(ahead=ahead)
+        if not finite:
+            self._plays, self._tape = False, None
+            return None
+        self._states = dict(place.states)
+        return place.server, place.down, seen
+
+    def _recorded(self, server: Tree, down: Tree, at: Round) -> Tape | None:
+        from fedfactor.engines.local.tape import Tape  # late: it needs torch, and a card
+
+        def steps(states: Mapping[str, Tree], down: Tree, at: Round) -> list[tuple[str, tuple[Tree, Tree]]]:
+            return list(self._in_turn(states, down, at))
+
+        try:
+            return Tape(self.algorithm, steps, self._states, server, down, at)
+        except Exception as error:  # whatever cannot be recorded is taken step by step
+            logger.info("Rounds are not recorded: %s", error)
+            return None
 
     def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
         """Let clients take one step."""

@@ -11,6 +11,7 @@ does, because a refusal would tell that they did not; and a step that fails all 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -42,9 +43,14 @@ from fedfactor.engines.remote.secure_sum import (
     part_of,
     uploads,
 )
+from fedfactor.privacy.channel import Sender, Transform
 from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
+from fedfactor.privacy.ledger import BudgetError, Entry
+from fedfactor.privacy.minimums import RefusedError
+from fedfactor.privacy.outbox import Outbox
 from fedfactor.privacy.primitives import Identity
 from fedfactor.privacy.rare_columns import column_counts, without_columns
+from fedfactor.privacy.subjects import keep_only
 from fedfactor.privacy.sum_phases import Begin, SumClient, questions
 from fedfactor.threads import limit_threads
 
@@ -85,7 +91,9 @@ class RemoteClient:
         self._most = self.agreement.most_steps
         secure, self.channel = self.agreement.secure, self.agreement.channel()
         meta, self._least = self.agreement.meta, self.agreement.least
-        self._surveyed = counts_messages(meta) if secure else survey_messages(meta)
+        self._ledger = store.ledger
+        self._outbox: tuple[str, Outbox] | None = None
+        self._surveyed = counts_messages(meta) if self.agreement.counted else survey_messages(meta)
         self._part: tuple[int, SumClient] | None = None
         self._kinds: list[type] = uploads(self.expected) if secure else []
         self._phases = questions(meta.n_clients)
@@ -104,7 +112,7 @@ class RemoteClient:
                 answer, told = self._serve(asked, data)
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"[:2000]
-                expected = isinstance(error, Refused | ProtocolError | LimitError)
+                expected = isinstance(error, Refused | ProtocolError | LimitError | BudgetError)
                 logger.warning("A message was refused: %s", why, exc_info=None if expected else error)
                 answer = seal(told)
             self.store.log(told, answer, why)
@@ -121,8 +129,10 @@ class RemoteClient:
             raise Refused(f"the message is for {asked.client!r}, but this is {mine.name!r}")
         if asked.kind not in (*_ORDER, "sum"):
             raise Refused(f"a message of kind {asked.kind!r} asks for nothing")
-        if asked.index > self._most:
-            raise Refused(f"step {asked.index} was asked for, but {self._most} were agreed")
+        if asked.index > self._most - (asked.kind == "step"):  # the end has the number after the last step's
+            raise Refused(f"{asked.kind} {asked.index} was asked for, but {self._most} steps were agreed")
+        if asked.kind == "step" and mine.secure and sorted(asked.participants) != sorted(mine.meta.clients):
+            raise Refused("a sum of others than those who were agreed on was asked for")
 
     def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
         told = replace(asked, participants=(), reason="", scales=(), attempt=0)
@@ -157,14 +167,30 @@ class RemoteClient:
         broken = self.store.folder / BROKEN
         if broken.exists() and broken.read_text() == asked.run:
             raise Refused("a step of this run failed here, and nothing more is answered in it")
+        if self._ledger is not None and asked.kind != "end":
+            entry = self._entry(asked)
+            self._ledger.belong(self.store.rows)
+            if not self._ledger.affords(entry):  # before it is counted among the runs and rounds that were answered
+                raise Refused("these rows would be brought beyond their budget")
+            if asked.kind == "step" and self.channel is not None and self.channel.sender.noisy:
+                self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be told
+            self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+            self._ledger.debit(entry)
+            return
         self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+
+    def _entry(self, asked: Head) -> Entry:
+        """Say what an answer costs these rows; sums of columns have no noise."""
+        if asked.kind == "survey" or self.channel is None:
+            return Entry(asked.run, -1, 0.0, "client", what=asked.kind, algorithm=type(self.algorithm).__name__)
+        return replace(self.channel.books.entry, run=asked.run, round=asked.index)
 
     @contextmanager
     def _last_word(self, asked: Head) -> Generator[None]:
         """Let a failure on protected rows be the last word of its run: more of them would be answers to questions."""
         try:
             yield
-        except (Refused, CheckpointError):  # a damaged file says nothing about rows, and can be restored
+        except (Refused, CheckpointError, RefusedError):  # files that are damaged or gone say nothing about rows
             raise
         except Exception:
             if self.channel is not None:
@@ -179,18 +205,38 @@ class RemoteClient:
             number = 0 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
             sent = Ready.of(number, up)
             parcel = flatten(up, noisy=False)[0] if isinstance(up, Counts) else self._encoded(asked, up, down)[0]
-            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare))
+            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare, self._links))
         elif asked.kind == "step" and self.channel is not None:
             sent = restore(*self._encoded(asked, up, down))
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
         self.store.save(Kept(told, answer, state, before, *waits))
         return answer, told
 
+    @property
+    def _links(self) -> tuple[Transform, ...]:
+        return () if self.channel is None else self.channel.links
+
     def _encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
-        """Take an upload through the links that were agreed on."""
+        """Take an upload through the links that were agreed on; one with noise is sealed before anybody sees it."""
         assert self.channel is not None
         at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
-        return self.channel.sender.encode(asked.client, up, at, down)
+        if not self.channel.sender.noisy:
+            return self.channel.sender.encode(asked.client, up, at, down)
+        outbox = self._outbox_of(asked.run)
+        found = Sender(self._links, self.algorithm, outbox=outbox).encode(asked.client, up, at, down)
+        outbox.release(at, at.participants)
+        outbox.forget(asked.index)  # of rounds before this one the server can ask nothing any more
+        return found
+
+    def _outbox_of(self, run: str) -> Outbox:
+        """Open what this party sent in a run: a server may change between runs, and noise is not drawn again."""
+        if self._outbox is None or self._outbox[0] != run:
+            folder = private_folder(self.store.folder / "noise") / hashlib.sha256(run.encode()).hexdigest()[:16]
+            paid = self._ledger is not None and any(entry.run == run for entry in self._ledger.entries())
+            if paid and not folder.exists():
+                raise Refused("this run was paid for, and what was sent in it is gone: noise is not drawn again")
+            self._outbox = (run, Outbox(folder, run))
+        return self._outbox[1]
 
     def _sum(self, asked: Head, down: Tree) -> Tree:
         """Take the next step of a secure sum of the upload that waits here."""
@@ -212,9 +258,9 @@ class RemoteClient:
 
     def _survey(self, down: Tree) -> Tree:
         """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
-        kind, secure = self.agreement.survey, self.agreement.secure
-        if not kind and not secure:
-            raise Refused("column sums were asked for, but the agreed preprocessing needs none")
+        kind, counted = self.agreement.survey, self.agreement.counted
+        if not kind and not counted:
+            raise Refused("column sums were asked for, but none were agreed on")
         if isinstance(down, ColumnSums | Counts):
             if isinstance(down, Counts):
                 self._possible(down)
@@ -224,7 +270,7 @@ class RemoteClient:
             )
             write_checked(self.store.folder / COLUMNS, to_bytes(found))
             return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
-        if not secure:
+        if not counted:
             shard = self.store.shard
             return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
         return self._counts()
@@ -241,7 +287,9 @@ class RemoteClient:
 
     def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
         if asked.kind == "end":
-            factors, score = client.end(self.algorithm, self.shard, state, down)
+            # At home every row counts again, also those beyond the cap of a subject.
+            shard = self.shard if self.store.counted is None else self.store.shard
+            factors, score = client.end(self.algorithm, shard, state, down)
             self._take_home(asked.run, asked.index, factors, score)
             return state, score if self.agreement.report_score else Ask(np.float64(0))
         at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
@@ -283,8 +331,9 @@ class RemoteClient:
     def shard(self) -> Shard:
         """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
         shard = self.store.shard
-        if not self.agreement.survey and not self.agreement.secure:
-            return shard
+        if not self.agreement.survey and not self.agreement.counted:
+            counted = self.store.counted
+            return shard if counted is None else keep_only(shard, counted * 1.0, np.ones(shard.n_features))
         found = self._columns()
         if not found:
             raise Refused("the columns were never agreed on: the server skipped its survey")

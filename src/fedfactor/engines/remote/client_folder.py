@@ -36,7 +36,11 @@ from fedfactor.engines.remote.asked import Asked
 from fedfactor.engines.remote.message import Head, Payload
 
 if TYPE_CHECKING:
+    from fedfactor.privacy.ledger import Ledger
     from fedfactor.privacy.session import Channel
+
+LEDGER = "ledger.jsonl"
+"""What was spent on a party's rows, in its folder, unless ``ledger.path`` there names another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,10 @@ class Agreement:
         Column weights that are found from summed columns before round 0.
     report_score : bool
         Whether a client tells the server its final error.
-    protect : {"none", "secure-sum"}
-        Whether the server sees each upload, or only their sum.
+    protect : {"none", "secure-sum", "dp"}
+        Whether the server sees each upload, only their sum, or only their sum with noise.
+    noise : dict
+        For ``"dp"``: budget, unit and bounds, and the noise multiplier that follows from them.
     links : tuple of dict
         What else becomes of an upload, in order: links of :mod:`fedfactor.privacy` by name, each with its settings.
     registry : dict of str to str
@@ -89,6 +95,7 @@ class Agreement:
     survey: str = ""
     report_score: bool = True
     protect: str = "none"
+    noise: dict[str, Any] = field(default_factory=dict[str, Any])
     links: tuple[dict[str, Any], ...] = ()
     registry: dict[str, str] = field(default_factory=dict[str, str])
     least: tuple[int, int] = (0, 0)
@@ -115,13 +122,20 @@ class Agreement:
         """Whether the server sees sums only."""
         return self.protect != "none"
 
+    @property
+    def counted(self) -> bool:
+        """Whether rows are counted by column before round 0, for the columns that too few fill; never beside noise."""
+        return self.protect == "secure-sum"
+
     def channel(self, run: str = "", folder: Path | None = None) -> Channel | None:
         """Make what protects uploads, for a client or (with its folder) for the server; None: nothing does."""
         if not self.secure and not self.links:
             return None
         from fedfactor.privacy.links import agreed_channel
 
-        return agreed_channel(self.links, self.make(), self.meta, run, secure=self.secure, folder=folder)
+        return agreed_channel(
+            self.links, self.make(), self.meta, run, secure=self.secure, noise=self.noise, folder=folder
+        )
 
     def to_json(self) -> bytes:
         """Write as JSON."""
@@ -172,15 +186,7 @@ class ClientFolder:
     @cached_property
     def shard(self) -> Shard:
         """The rows, mapped from the disk."""
-        folder, about = self.folder / "data", self._about
-
-        def mapped(name: str) -> Any:
-            if file_digest(folder / f"{name}.npy") != about["sha256"][name]:
-                raise CheckpointError(
-                    f"{folder / name}.npy is damaged: its checksum is wrong. Join with --replace-data."
-                )
-            return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-
+        about, mapped = self._about, self._mapped
         if about["sparse"]:
             # SciPy has no types.
             from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
@@ -191,6 +197,17 @@ class ClientFolder:
             X = mapped("X")
         mask = mapped("mask") if about["mask"] == "array" else about["mask"]
         return Shard(X, mask, None)
+
+    @cached_property
+    def counted(self) -> np.ndarray | None:
+        """Tell which rows take part, where only some of each subject's do; None: all."""
+        return self._mapped("counted") if "counted" in self._about["sha256"] else None
+
+    def _mapped(self, name: str) -> Any:
+        file = self.folder / "data" / f"{name}.npy"
+        if file_digest(file) != self._about["sha256"][name]:
+            raise CheckpointError(f"{file} is damaged: its checksum is wrong. Join with --replace-data.")
+        return np.load(file, mmap_mode="r", allow_pickle=False)
 
     @cached_property
     def _about(self) -> dict[str, Any]:
@@ -207,19 +224,48 @@ class ClientFolder:
         """What these rows have answered, and how much more they may."""
         return Asked(self.folder, self.rows, self.agreement.limits)
 
+    @property
+    def ledger(self) -> Ledger | None:
+        """The books of these rows: where there are some already, or new ones where noise was agreed on."""
+        from fedfactor.privacy.ledger import Ledger
+
+        elsewhere, noise = self.folder / "ledger.path", self.agreement.noise
+        path = Path(elsewhere.read_text()) if elsewhere.exists() else self.folder / LEDGER
+        if not path.exists():
+            if noise:  # the budget is that of one run, unless the owner decided on another before
+                Ledger(path, epsilon=noise["epsilon"], delta=noise["delta"], unit=noise["unit"]).belong(self.rows)
+            elif (channel := self.agreement.channel()) is None or not channel.sender.noisy:
+                return None
+        return Ledger(path)
+
     def left(self) -> str:
         """Say how many runs and rounds are left."""
         return self.asked.left()
 
+    def spent(self) -> str:
+        """Say what these rows have cost of their budget; nothing where they have none."""
+        ledger = self.ledger
+        if ledger is None:
+            return ""
+        cost = f"ε = {ledger.epsilon():.3g} of {ledger.budget:g} is spent (δ = {ledger.delta:g}, unit {ledger.unit})"
+        return f"Budget       {cost}; kept in {ledger.path}"
+
     @classmethod
-    def make(cls, folder: str | os.PathLike[str], agreement: Agreement, shard: Shard) -> ClientFolder:
-        """Set a folder up: rows first, the agreement last, so that a half-made folder is not taken for a whole one."""
+    def make(
+        cls, folder: str | os.PathLike[str], agreement: Agreement, shard: Shard, counted: np.ndarray | None = None
+    ) -> ClientFolder:
+        """Set a folder up: rows first, the agreement last, so that a half-made folder is not taken for a whole one.
+
+        ``counted`` tells which rows take part in rounds, where not all of them may.
+        """
         store = cls(private_folder(folder))
         data = private_folder(store.folder / "data")
         X, mask = shard.X, shard.mask
         parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if is_sparse(X) else {"X": X}
         if mask is not None and not isinstance(mask, str):
             parts["mask"] = mask
+        if counted is not None:
+            parts["counted"] = counted
         for name, array in parts.items():
             _write_npy(data / f"{name}.npy", array)
         kept = mask if mask is None or isinstance(mask, str) else "array"

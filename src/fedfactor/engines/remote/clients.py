@@ -43,7 +43,8 @@ class RemoteClients(Clients):
         head = replace(server.head("step", at.index), participants=at.participants)
         exchange.take_bytes()
         if server.agreement.secure:
-            rare, links = server.surveyed.rare(server.agreement.least), server.channel.links if server.channel else ()
+            rare = server.surveyed.rare(server.agreement.least) if server.agreement.counted else None
+            links = server.channel.links if server.channel else ()
             summed = collect(exchange, server.meta, head, messages, server.expected, server.since, rare, links)
             channelled: Any = receiver  # where sums are hidden, a channel receives
             channelled.replace_by(*summed, at.participants)

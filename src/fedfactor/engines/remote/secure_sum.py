@@ -107,9 +107,13 @@ def empty_upload(kind: type, spec: Spec, sizes: Sequence[int]) -> Tree:
     return kind(**found)
 
 
-def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None) -> np.ndarray:
-    """Digest what all parties of a sum must have in common: the question, word for word, and the columns left out."""
+def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None, links: Sequence[Transform] = ()) -> np.ndarray:
+    """Digest what all parties of a sum have in common: the question, word for word, the columns left out, the links.
+
+    Parties with another noise would count in units of another grid, and their sum would be of nothing.
+    """
     told = hashlib.sha256(repr((head.terms, head.run, head.kind, head.index, head.participants)).encode())
+    told.update(repr(tuple(links)).encode())
     for tree in (down, {"rare": np.zeros(0, np.int64) if rare is None else rare}):
         for path, leaf in leaves(tree):
             array = np.ascontiguousarray(to_numpy(leaf))
@@ -148,7 +152,7 @@ def collect(
 ) -> tuple[Parcel, Layout]:
     """Let all clients take a step, and return the sum of their uploads; begun anew when somebody was lost."""
     kinds = uploads(expected)
-    bonds = {bond_of(head, down, rare).tobytes() for down in messages.values()}
+    bonds = {bond_of(head, down, rare, links).tobytes() for down in messages.values()}
     if len(bonds) != 1:
         raise IncompatibleError(
             "A secure sum needs that all parties are sent the same: one that is sent something of its own could be "

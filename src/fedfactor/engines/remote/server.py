@@ -172,13 +172,13 @@ class Server:
     def survey(self) -> None:
         """Add up columns before round 0, where preprocessing or a secure sum depends on them."""
         self.gather()
-        file, names, secure = self.folder / "survey.safetensors", self.meta.clients, self.agreement.secure
-        if not self.agreement.survey and not secure:
+        file, names, counted = self.folder / "survey.safetensors", self.meta.clients, self.agreement.counted
+        if not self.agreement.survey and not counted:
             return
-        expected = counts_messages(self.meta) if secure else survey_messages(self.meta)
+        expected = counts_messages(self.meta) if counted else survey_messages(self.meta)
         if not file.exists():
             head = self.head("survey", 0)
-            if secure:
+            if counted:
                 begin = dict.fromkeys(names, Begin(np.float64(0)))
                 total = restore(*collect(self.exchange, self.meta, head, begin, {Counts: expected[Counts]}, {}))
             else:

@@ -8,7 +8,7 @@ from typing import Any
 from fedfactor.experiments.felb.tables import means
 from fedfactor.plots import panels
 
-__all__ = ["draw"]
+__all__ = ["draw", "summary"]
 
 SHOWN = (
     "FELB", "FALB", "PooledBMF", "PooledBMF, proximal", "FELB to the letter", "FALB to the letter",
@@ -38,6 +38,31 @@ def draw(out: Path, study: str, rows: list[dict[str, Any]]) -> Path:
     path = out / f"{study}.png"
     axes[0].figure.savefig(path, dpi=120)
     return path
+
+
+def summary(out: Path, rows: list[dict[str, Any]]) -> Path:
+    """Draw ``real-summary.png``: for each set the best vote as published, and the methods that iterate."""
+    rows = means(rows)
+    data = list(dict.fromkeys(row["data"] for row in rows))
+    loss = {(row["data"], row["method"]): row["loss"] for row in rows}
+    published = [method for method in dict.fromkeys(row["method"] for row in rows) if _published(method)]
+    bars = {"best vote as published": [min(loss[one, m] for m in published if (one, m) in loss) for one in data]}
+    for method in ("FELB to the letter", "FELB", "FALB", "PooledBMF"):
+        bars[method] = [loss.get((one, method), float("nan")) for one in data]
+    ax = panels(1, width=8, height=3)[0]
+    for place, (label, heights) in enumerate(bars.items()):
+        ax.bar([spot + 0.16 * (place - 2) for spot in range(len(data))], heights, 0.15, label=label)
+    ax.set_xticks(range(len(data)), data)
+    ax.set_ylabel("loss")
+    ax.legend(fontsize=7, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.15), frameon=False)
+    path = out / "real-summary.png"
+    ax.figure.savefig(path, dpi=110)
+    return path
+
+
+def _published(method: str) -> bool:
+    """Tell a vote that is as published: a solver and a rule, nothing more."""
+    return method.split()[0] in ("asso", "grecond", "mebf", "elbmf", "zhang") and len(method.split()) == 2
 
 
 def _style(method: str) -> dict[str, Any]:

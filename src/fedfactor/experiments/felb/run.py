@@ -23,8 +23,8 @@ Say = Callable[[str], None]
 Plan = Iterator[tuple[str, partial[Any], dict[str, Algorithm]]]
 """Name of the data, how to make them, methods by name."""
 SOLVERS = ("asso", "grecond", "mebf", "elbmf", "zhang", "primp")
-ALL = dict.fromkeys(("majority", "average", "or"), ("", " refit", " aligned"))
-RULES = {"majority": ("", " refit", " aligned"), "average": ("",), "or": ("",)}
+ALL: dict[str, tuple[str, ...]] = dict.fromkeys(("majority", "average", "or"), ("", " refit", " aligned"))
+RULES: dict[str, tuple[str, ...]] = {"majority": ("", " refit", " aligned"), "average": ("",), "or": ("",)}
 """Votes of small runs: as published each, and the majority with U refit and with components aligned, too."""
 # As the paper sets them for the rivals (λ = κ = β = 0.01); PRIMP is ours to choose.
 OPTIONS = {"elbmf": (("pull", Pull()), ("rate", 1.005), ("max_iter", 1000))}
@@ -180,6 +180,8 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), se
         from fedfactor.experiments.felb import figures
 
         figures.draw(out, study, rows)
+        if study == "real":
+            figures.summary(out, rows)
     return out
 
 

@@ -14,9 +14,7 @@ Row = dict[str, Any]
 
 
 def draw(name: str, rows: list[Row], path: Path) -> None:
-    """Draw a study; without matplotlib, and for a handful of numbers, there are only tables."""
-    if name not in _DRAW:
-        return
+    """Draw a study; without matplotlib there are only tables."""
     try:
         axes = _DRAW[name](rows)
     except MissingExtraError:
@@ -64,6 +62,13 @@ def _trace(rows: list[Row]) -> list[Any]:
     for ax, figure in zip(axes, ("relative_error", "drift", "server_similarity"), strict=True):
         _lines(ax, rows, "round", figure, log="" if figure == "server_similarity" else "y")
     axes[0].legend(frameon=False, fontsize=7)
+    return axes
+
+
+def _letter(rows: list[Row]) -> list[Any]:
+    axes = panels()
+    _lines(axes[0], rows, "local_steps", "largest_cell", log="xy")
+    axes[0].legend(frameon=False)
     return axes
 
 
@@ -125,6 +130,7 @@ _DRAW = {
     "drift": _drift,
     "trace": _trace,
     "convergence": _convergence,
+    "letter": _letter,
     "clients": _clients,
     "noise": _noise,
     "personal": _personal,

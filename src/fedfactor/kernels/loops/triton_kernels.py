@@ -5,59 +5,79 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+MOST = 64
+"""Components that one launch serves: with more, sums no longer fit into registers."""
+
 
 def cross_tile(KP: int, half: bool) -> tuple[int, int, int, int]:
     """Return rows and columns of a block, warps, and stages of reading ahead: the fastest of some on an H200."""
-    if KP > 64:
-        return 128, 32, 8, 2
+    if half and KP > 32:
+        return 256, 64, 8, 4
     return (128, 64, 4, 3) if half or KP <= 32 else (128, 32, 4, 3)
 
 
-def sums_tile(KP: int, half: bool) -> tuple[int, int, int, int, bool]:
+def sums_tile(KP: int, half: bool, m: int) -> tuple[int, int, int, int, bool]:
     """Return rows and columns of a block, warps, stages, and whether columns, not components, come first."""
-    if KP > 64:
-        return 32, 64, 8, 2, True
-    if half:
-        return (64, 128, 8, 3, True) if KP <= 32 else (64, 128, 4, 3, False)
-    return (32, 128, 4, 3, KP > 32)
+    if m <= 128:
+        return 32, 128, 4, 3, KP > 32
+    if KP <= 32:
+        return 32, 256, 4, 3, False
+    return (64, 256, 8, 3, True) if half else (32, 256, 8, 4, True)
 
 
 @triton.jit
 def cross_kernel(
-    X, V, out, n, m, down, right, K,
-    KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, HALF: tl.constexpr,
+    X, V, out, table, n, m, down, right, K,
+    KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, HALF: tl.constexpr, ALIGNED: tl.constexpr,
+    LEVEL: tl.constexpr,
 ):  # fmt: skip
-    """Write V Xᵀ, a block of rows of X at a time."""
-    rows = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
+    """Write V Xᵀ, a block of rows of an owner's X at a time; the table says where they lie, and where they go."""
+    place = table + tl.program_id(0) * 3
+    start = tl.multiple_of(tl.load(place), ALIGNED)
+    first = tl.multiple_of(tl.load(place + 1), LEVEL)
+    count = tl.load(place + 2).to(tl.int32)
+    rows = tl.arange(0, BN)
     comps = tl.arange(0, KP)
     acc = tl.zeros([BN, KP], tl.float32)
     for j in range(0, m, BM):
         cols = j + tl.arange(0, BM)
-        x = tl.load(X + rows[:, None] * down + cols[None, :] * right, (rows < n)[:, None] & (cols < m)[None, :], 0.0)
+        x = tl.load(
+            X + start + rows[:, None] * down + cols[None, :] * right, (rows < count)[:, None] & (cols < m)[None, :], 0.0
+        )
         v = tl.load(V + comps[None, :] * m + cols[:, None], (comps < K)[None, :] & (cols < m)[:, None], 0.0)
+        # Matrix units cut off digits of a sum that they keep; added here, it is rounded.
         if HALF:
             high = v.to(x.dtype)
-            acc = tl.dot(x, high, acc)
-            acc = tl.dot(x, (v - high.to(tl.float32)).to(x.dtype), acc)
+            acc += tl.dot(x, (v - high.to(tl.float32)).to(x.dtype), tl.dot(x, high))
         else:
             acc = tl.dot(x, v, acc, input_precision="tf32x3")
-    tl.store(out + comps[None, :] * n + rows[:, None], acc, (comps < K)[None, :] & (rows < n)[:, None])
+    into = out + comps[None, :].to(tl.int64) * n + first + rows[:, None]
+    tl.store(into, acc, (comps < K)[None, :] & (rows < count)[:, None])
 
 
 @triton.jit
 def sums_kernel(
-    X, U, out, n, m, part, down, right, K,
+    X, U, out, table, n, m, down, right, K,
     KP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, HALF: tl.constexpr, COLUMNS: tl.constexpr,
+    ALIGNED: tl.constexpr, LEVEL: tl.constexpr,
 ):  # fmt: skip
-    """Write UᵀX of one part of the rows and a block of columns."""
+    """Write UᵀX of one part of an owner's rows and a block of columns."""
+    place = table + tl.program_id(1) * 3
+    start = tl.multiple_of(tl.load(place), ALIGNED)
+    first = tl.multiple_of(tl.load(place + 1), LEVEL)
+    count = tl.load(place + 2).to(tl.int32)
     cols = tl.program_id(0) * BM + tl.arange(0, BM)
     comps = tl.arange(0, KP)
-    first = tl.program_id(1) * part
+    rows = tl.arange(0, BN)
+    X += start
+    U += first
+    x_at = rows[:, None] * down + cols[None, :] * right
+    u_at = comps[None, :].to(tl.int64) * n + rows[:, None]
     acc = tl.zeros([BM, KP] if COLUMNS else [KP, BM], tl.float32)
-    for i in range(first, min(first + part, n), BN):
-        rows = (i + tl.arange(0, BN)).to(tl.int64)
-        x = tl.load(X + rows[:, None] * down + cols[None, :] * right, (rows < n)[:, None] & (cols < m)[None, :], 0.0)
-        u = tl.load(U + comps[None, :] * n + rows[:, None], (comps < K)[None, :] & (rows < n)[:, None], 0.0)
+    for i in range(0, count, BN):
+        there = i + rows < count
+        x = tl.load(X + x_at, there[:, None] & (cols < m)[None, :], 0.0)
+        u = tl.load(U + u_at, (comps < K)[None, :] & there[:, None], 0.0)
         # Matrix units cut off digits of a sum that they keep; added here, it is rounded.
         if HALF:
             high = u.to(x.dtype)
@@ -70,10 +90,27 @@ def sums_kernel(
             acc += tl.dot(tl.trans(x), u, input_precision="tf32x3")
         else:
             acc += tl.dot(tl.trans(u), x, input_precision="tf32x3")
+        X += BN * down
+        U += BN
     if COLUMNS:
         acc = tl.trans(acc)
-    place = out + (tl.program_id(1) * K + comps[:, None]).to(tl.int64) * m + cols[None, :]
-    tl.store(place, acc, (comps < K)[:, None] & (cols < m)[None, :])
+    into = out + (tl.program_id(1) * K + comps[:, None]).to(tl.int64) * m + cols[None, :]
+    tl.store(into, acc, (comps < K)[:, None] & (cols < m)[None, :])
+
+
+@triton.jit
+def account_kernel(A, G, V, out, m, K, KP: tl.constexpr, BM: tl.constexpr):
+    """Write ⟨G V − 2 A, V⟩ of a block of columns, in double precision."""
+    cols = tl.program_id(0) * BM + tl.arange(0, BM)
+    comps = tl.arange(0, KP)
+    inside = (comps < K)[:, None] & (cols < m)[None, :]
+    v = tl.load(V + comps[:, None] * m + cols[None, :], inside, 0.0).to(tl.float64)
+    acc = tl.zeros([BM], tl.float64)
+    for j in range(K):
+        line = tl.load(G + j * K + comps, comps < K, 0.0).to(tl.float64)
+        mine = tl.load(V + j * m + cols, cols < m, 0.0).to(tl.float64)
+        acc += mine * (tl.sum(line[:, None] * v, 0) - 2 * tl.load(A + j * m + cols, cols < m, 0.0).to(tl.float64))
+    tl.store(out + tl.program_id(0), tl.sum(acc, 0))
 
 
 @triton.jit
@@ -185,3 +222,62 @@ def sweep_kernel(
             going = tl.max((live > 0).to(tl.int32), 0)
         sweep += 1
     tl.store(out + place, u, there)
+
+
+@triton.jit
+def sweep_many_kernel(
+    W, B, G, out, n, sweeps, l1, tol2,
+    K: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, TRACK: tl.constexpr,
+):  # fmt: skip
+    """Sweep as `sweep_kernel` does where a row has too many components for the registers of one thread.
+
+    They stay in the result, of which sixteen at a time are worked on.
+    """
+    rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    part = tl.arange(0, 16)
+    live = tl.full([BLOCK], 1.0, tl.float32)
+    first = tl.zeros([BLOCK], tl.float32)
+    for b in range(KP // 16):
+        some = b * 16 + part
+        at = some[:, None].to(tl.int64) * n + rows[None, :]
+        there = (some < K)[:, None] & (rows < n)[None, :]
+        tl.store(out + at, tl.load(W + at, there, 0.0), there)
+    tl.debug_barrier()
+    sweep = 0
+    going = 1
+    while (sweep < sweeps) & (going > 0):
+        moved = tl.zeros([BLOCK], tl.float32)
+        for b in range(KP // 16):
+            some = b * 16 + part
+            at = some[:, None].to(tl.int64) * n + rows[None, :]
+            there = (some < K)[:, None] & (rows < n)[None, :]
+            slope = tl.load(B + at, there, 0.0) - l1
+            for c in range(KP // 32):
+                others = c * 32 + tl.arange(0, 32)
+                known = others < K
+                lines = tl.load(G + some[:, None] * K + others[None, :], (some < K)[:, None] & known[None, :], 0.0)
+                from_here = out + others[:, None].to(tl.int64) * n + rows[None, :]
+                u = tl.load(from_here, known[:, None] & (rows < n)[None, :], 0.0)
+                slope -= tl.dot(lines, u, input_precision="tf32x3")
+            mine = tl.load(out + at, there, 0.0)
+            for j in tl.static_range(16):
+                t = b * 16 + j
+                line = tl.load(G + t * K + some, (some < K) & (t < K), 0.0)
+                h = tl.load(G + t * K + t, t < K, 0.0)
+                inverse = tl.where(h > 0, 1 / tl.where(h > 0, h, 1.0), 0.0)
+                here = part[:, None] == j
+                old = tl.sum(tl.where(here, mine, 0.0), 0)
+                step = tl.maximum(old + tl.sum(tl.where(here, slope, 0.0), 0) * inverse, 0.0) - old
+                if TRACK:
+                    step = step * live
+                    moved += step * step
+                mine = tl.where(here, (old + step)[None, :], mine)
+                slope -= step[None, :] * line[:, None]
+            tl.debug_barrier()
+            tl.store(out + at, mine, there)
+            tl.debug_barrier()
+        if TRACK:
+            first = tl.where(sweep == 0, moved, first)
+            live = tl.where(moved <= tol2 * first, 0.0, live)
+            going = tl.max((live > 0).to(tl.int32), 0)
+        sweep += 1

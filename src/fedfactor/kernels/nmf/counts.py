@@ -123,6 +123,7 @@ def count_step(
     ([[0.25, 0.75]], 0.523248)
     """
     xp = array_namespace(V)
+    N = xp.maximum(N, xp.zeros_like(N))  # never below zero, but for noise
     cost = D + l1 + l2 * V
     ratio = xp.where(cost > 0, N / xp.where(cost > 0, cost, xp.ones_like(cost)), xp.ones_like(V))
     new = V * (boldly(ratio) if bold and l2 == 0 else ratio)

@@ -96,6 +96,7 @@ def divergence_step(
 ) -> tuple[Array, float]:
     """Take the multiplicative step on V, and say by how much the loss falls at least, penalties included."""
     xp = array_namespace(V)
+    N = xp.maximum(N, xp.zeros_like(N))  # never below zero, but for noise
     new = _times(V, N, D + l1 + l2 * V, kind.power(l2 > 0), empty=1.0)
     ratio = xp.where(V > 0, new / xp.where(V > 0, V, xp.ones_like(V)), xp.ones_like(V))
     # A bound at the millionth of an entry that is gone altogether: a little less, and no power of it is infinite.

@@ -7,19 +7,21 @@ the bits of the result do not depend on the number of threads; whoever is free t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
+from array_api_compat import array_namespace
 
 from fedfactor.kernels import cuda
 from fedfactor.kernels.compiled import aligned, kernel
 from fedfactor.kernels.nmf.steps import inverse_diagonal, solve_rows, with_l2
-from fedfactor.kernels.products import cross, csr_parts, gram, gram_rows, row_bounds
+from fedfactor.kernels.products import as_like, cross, csr_parts, gram, gram_rows, row_bounds, streamed, zeros
 from fedfactor.kernels.products import sums as products
 from fedfactor.threads import for_blocks
 
-__all__ = ["Pass", "one_pass", "sums_of_rows"]
+__all__ = ["Pass", "one_pass", "passes", "sums_of_rows"]
 
 Array = Any
 
@@ -91,11 +93,58 @@ def one_pass(
         run = kernel("sparse_rows", X.dtype, X.indices.dtype)
         if run is not None and X.dtype == V.dtype == U.dtype:
             return _sparse(run, X, V, U, sweeps, tol, l1, l2, fit=True, sums=sums)
+    elif cuda.alike([X], V.shape[0]):
+        return passes([X], V, [U], sweeps=sweeps, tol=tol, l1=l1, l2=l2, sums=sums)[0]
     elif cuda.ready(X, V.shape[0]):
         Ut = cuda.sweep(U.T, with_l2(gram_rows(V), l2), cuda.cross(X, V), sweeps=sweeps, tol=tol, l1=l1)
         return Pass(Ut.T, *(_card_sums(Ut, X) if sums else (None, None)))
+    elif streamed(X):
+        parts = (
+            one_pass(block, V, U[a:b], sweeps=sweeps, tol=tol, l1=l1, l2=l2, sums=sums) for a, b, block in X.blocks()
+        )
+        return _stacked(parts, U)
     U = solve_rows(U, gram_rows(V), cross(X, V), sweeps=sweeps, tol=tol, l1=l1, l2=l2)
     return Pass(U, *(sums_of_rows(U, X) if sums else (None, None)))
+
+
+def passes(
+    Xs: Sequence[Array],
+    V: Array,
+    Us: Sequence[Array],
+    *,
+    sweeps: int,
+    tol: float = 0.0,
+    l1: float = 0.0,
+    l2: Any = 0.0,
+    sums: bool = True,
+) -> list[Pass]:
+    """Do the same for several owners whose rows lie on one card and are alike: one launch serves all of them.
+
+    See :func:`fedfactor.kernels.cuda.alike`. Parameters are those of :func:`one_pass`, X and U one for each owner.
+    """
+    Ut = cuda.sweep(_side_by_side(Us), with_l2(gram_rows(V), l2), cuda.cross(Xs, V), sweeps=sweeps, tol=tol, l1=l1)
+    begins, _ = cuda.starts([X.shape[0] for X in Xs])
+    rows = [Ut[:, begin : begin + X.shape[0]].T for X, begin in zip(Xs, begins, strict=True)]
+    if not sums:
+        return [Pass(U, None, None) for U in rows]
+    G, A = cuda.sums_each(Ut, rows).to(Ut.dtype), cuda.sums_each(Ut, Xs).to(Ut.dtype)
+    return [Pass(U, G[i], A[i]) for i, U in enumerate(rows)]
+
+
+def _side_by_side(Us: Sequence[Array]) -> Array:
+    """Return several U as one matrix (k × n): as they are where they were cut from one, else in a copy."""
+    first, whole = Us[0], getattr(Us[0], "_base", None)
+    begins, n = cuda.starts([U.shape[0] for U in Us])
+    if whole is not None and whole.shape == (first.shape[1], n) and whole.is_contiguous():
+        place, size = whole.data_ptr(), first.element_size()
+        if all(U.data_ptr() == place + begin * size for U, begin in zip(Us, begins, strict=True)) and all(
+            U.stride() == (1, n) for U in Us
+        ):
+            return whole
+    out = zeros((first.shape[1], n), first)
+    for U, begin in zip(Us, begins, strict=True):
+        out[:, begin : begin + U.shape[0]] = U.T
+    return out
 
 
 def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
@@ -106,6 +155,9 @@ def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
     >>> sums_of_rows(np.array([[1.0], [2.0]]), np.eye(2))
     (array([[5.]]), array([[1., 2.]]))
     """
+    if streamed(X):
+        done = _stacked((Pass(U[a:b], *sums_of_rows(U[a:b], block)) for a, b, block in X.blocks()), U)
+        return done.G, done.A
     dense = isinstance(X, np.ndarray)
     if dense or (scipy.sparse.issparse(X) and X.format == "csr"):
         run = kernel("dense_rows", X.dtype) if dense else kernel("sparse_rows", X.dtype, X.indices.dtype)
@@ -117,6 +169,17 @@ def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
     if cuda.ready(X, U.shape[1]):
         return _card_sums(U.T.contiguous(), X)
     return gram(U), products(U, X)
+
+
+def _stacked(parts: Iterable[Pass], like: Array) -> Pass:
+    """Put passes over blocks of rows together, their sums in double precision."""
+    U, G, A = [], None, None
+    for part in parts:
+        U.append(part.U)
+        if part.G is not None and part.A is not None:
+            G, A = (part.G.double(), part.A.double()) if G is None else (G + part.G, A + part.A)
+    rows = array_namespace(like).concat(U)
+    return Pass(rows, None, None) if G is None else Pass(rows, as_like(G, like), as_like(A, like))
 
 
 def _card_sums(Ut: Array, X: Array) -> tuple[Array, Array]:

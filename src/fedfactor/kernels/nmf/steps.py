@@ -17,6 +17,7 @@ from fedfactor.kernels.products import as_like
 from fedfactor.threads import for_blocks
 
 __all__ = [
+    "account",
     "gradient_step",
     "inertial_step",
     "lipschitz",
@@ -264,6 +265,19 @@ def squared_error(sq_norm: float, A: Array, G: Array, V: Array) -> float:
     >>> squared_error(4.0, A=np.array([[2.0]]), G=np.array([[1.0]]), V=np.array([[1.0]]))
     1.0
     """
+    return float(account(sq_norm, A, G, V))
+
+
+def account(sq_norm: float, A: Array, G: Array, V: Array) -> Any:
+    """Return the same; of a card a tensor without dimensions, which need not be there yet.
+
+    Examples
+    --------
+    >>> account(4.0, A=np.array([[2.0]]), G=np.array([[1.0]]), V=np.array([[1.0]]))
+    1.0
+    """
+    if cuda.ready(V, V.shape[0]) and V.dtype == A.dtype == G.dtype:
+        return (cuda.account(A, G, V) + float(sq_norm)).clip(0.0)
     A, G, V = _doubles(A, G, V)
     xp = array_namespace(V)
     # One number leaves the device.

@@ -29,11 +29,14 @@ cost infinitely much, and all ranks would look alike."""
 
 
 class Step(NamedTuple):
-    """A new V, the loss there (a bound of it where sums do not tell more), and its part that is error; None: untold."""
+    """A new V, the loss there (a bound of it where sums do not tell more), and its part that is error; None: untold.
+
+    Both are numbers, or tensors without dimensions on a card that need not be there yet.
+    """
 
     V: Array
-    loss: float | None
-    sse: float | None
+    loss: Any
+    sse: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, refit_rows, row_norms, stacked
 from fedfactor.kernels.nmf.missing_cells import Penalty, masked_step, masked_sums, observed_squared_norm
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
-from fedfactor.kernels.nmf.steps import solve_rows, squared_error
+from fedfactor.kernels.nmf.steps import account, solve_rows, squared_error
 from fedfactor.kernels.products import gram, squared_norm
 
 
@@ -127,7 +127,7 @@ class SquaredError(Squares):
         whole = up.total if up.rest is None else up.rest
         if whole is None:
             return Step(new, None, None)
-        sse = squared_error(float(whole), up.A, up.G, new)
+        sse = account(float(whole), up.A, up.G, new)
         extra = 0.0 if up.extra is None else float(up.extra)
         return Step(new, sse + extra + 2 * share * price(new, pay), sse)
 
