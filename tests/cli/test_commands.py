@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from fedfactor.cli import app
@@ -102,3 +104,21 @@ def test_every_help_is_readable(name):
     done = call(name, "--help")
     assert done.exit_code == 0
     assert "Usage" in done.stdout
+
+
+def _leaves(command, name):
+    return (
+        [each for sub, child in command.commands.items() for each in _leaves(child, f"{name} {sub}")]
+        if hasattr(command, "commands")
+        else [(name, command)]
+    )
+
+
+@pytest.mark.parametrize(("name", "command"), _leaves(typer.main.get_command(app), "fedfactor"))
+def test_every_help_has_an_example_with_flags_that_exist(name, command):
+    said = " ".join((command.help or "").split())
+    assert name in said.partition("Example")[2], f"{name} --help shows no example"
+    known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    example = said.partition("Example")[2].partition(name)[2].partition(" fedfactor ")[0]
+    for flag in re.findall(r"(?<![\w-])--?[a-z][\w-]*", example.partition(".")[0]):
+        assert flag in known, f"{name} has no {flag}"

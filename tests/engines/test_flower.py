@@ -166,17 +166,19 @@ def test_noise_of_laplace_is_added_by_the_parties_and_counted_by_the_server(tria
 
 def test_noise_under_the_secure_sum_is_paid_once_by_each_party_whoever_is_killed(trial, tmp_path):
     files, rounds = real.write_rows(tmp_path), 4
-    changes = real.terms("PooledNMF", rounds)
+    changes = real.terms("PooledNMF", rounds, {"deadline": PATIENCE, "gather": PATIENCE})
     changes["privacy"] |= {"protect": "dp", "epsilon": 1.0, "row_bound": 5.0, "rows": 135.0, "report_error": False}
     books = {name: tmp_path / f"{name}.jsonl" for name in files}
     real.everybody_joins(trial, files, changes, {name: ("--ledger", str(path)) for name, path in books.items()})
     try:
         trial.coordinator.start(again=True)
         real.wait_for_round(trial, 1, PATIENCE)
-        assert 1 <= real.hold(trial, "south") < rounds
+        reached = real.hold(trial, "south")
+        assert 1 <= reached < rounds
         real.kill_member(trial, "south")
-        real.kill_server(trial)
         trial.join("south")
+        real.wait_for_round(trial, reached + 1, PATIENCE)
+        real.kill_server(trial)
         trial.coordinator.serve(PATIENCE)
         trial.coordinator.start()
         assert trial.coordinator.wait(PATIENCE)["state"] == "finished"

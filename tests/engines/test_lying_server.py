@@ -33,7 +33,8 @@ def office(folder, owners=OWNERS, algorithm=ALGORITHM, **more):
 
 
 def message(kind, down, index=0, run="r1", session=0):
-    return seal(Head(kind, run, index, "north", TERMS, session=session), down)
+    everybody = tuple(OWNERS) if kind == "step" else ()
+    return seal(Head(kind, run, index, "north", TERMS, session=session, participants=everybody), down)
 
 
 def factor(V):
@@ -250,6 +251,7 @@ def test_a_flipped_bit_in_a_partys_files_is_never_used(tmp_path, file):
     path, message_of = tmp_path / "north" / file, made.post.messages[-1][1]
     data, flips = path.read_bytes(), np.random.default_rng(1)
     question = replace(read_head(message_of), client="north", run="another")
+    first = {"kind": "step", "index": 0, "participants": tuple(OWNERS)}
     down = factor(np.eye(10)[:2])
     for _ in range(120):
         bit = int(flips.integers(8 * len(data)))
@@ -257,12 +259,12 @@ def test_a_flipped_bit_in_a_partys_files_is_never_used(tmp_path, file):
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
         store = ClientFolder(tmp_path / "north")
-        answer = RemoteClient(store).answer(seal(replace(question, kind="step", index=0), down))
+        answer = RemoteClient(store).answer(seal(replace(question, **first), down))
         assert read_head(answer).kind == "refusal", bit
         assert "its checksum is wrong" in store.sent()[-1]["reason"]
     path.write_bytes(data)
     assert from_bytes(RemoteClient(ClientFolder(tmp_path / "north")).answer(
-        seal(replace(question, kind="step", index=0), down))) is not None  # fmt: skip
+        seal(replace(question, **first), down))) is not None  # fmt: skip
 
 
 def test_an_agreement_cannot_name_code(tmp_path, monkeypatch):

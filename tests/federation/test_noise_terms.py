@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.server import Server
 from fedfactor.federation import document
 from fedfactor.federation.member import Member
+from fedfactor.federation.outcome import client_status, write_result
 from fedfactor.federation.setup import words
 from fedfactor.federation.terms import TermsError
 from fedfactor.federation.trial import Trial
 from fedfactor.privacy.ledger import BudgetError, Ledger
 from prove import _flower as real
+from tests.engines.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")
@@ -156,6 +162,19 @@ def test_of_each_subject_only_the_agreed_rows_take_part(tmp_path):
     assert noise.touched == 2
     assert store.agreement.channel().books.entry.unit == "subject"
     assert "each subject named by patient (at most 2 of its rows, at 2 of the parties)" in words(trial.terms)
+
+
+@pytest.mark.slow
+def test_each_party_takes_home_what_its_own_books_say_of_the_run(tmp_path):
+    trial = federation(tmp_path)
+    post = InProcessTransport({name: RemoteClient(sign_up(trial, name)) for name in trial.files})
+    Server(tmp_path / "server", trial.terms.agreement(), trial.terms.policy(), post).run()
+    write_result(trial.folder("south"), tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "shared" / "run.json").read_text())["privacy"]
+    assert told["epsilon"] == pytest.approx(1.0, rel=1e-3) == told["data_set_epsilon"]
+    assert (told["mode"], told["unit"], told["rows"]) == ("dp", "row", 135.0)
+    assert "relative_error" not in json.loads((tmp_path / "out" / "shared" / "run.json").read_text())
+    assert client_status(trial.folder("south"))["budget"].startswith("ε = 1 of 1 is spent")
 
 
 def test_a_ledger_is_for_terms_with_noise(tmp_path):

@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import time
+from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 from mpi4py import MPI
@@ -99,3 +101,22 @@ elif what == "too many ranks":
         fedfactor.run(PooledNMF(2), {"a": X}, engine=MPIEngine(), rounds=3, seed=0)
     except FedfactorError as error:
         say(error=str(error))
+elif what == "cards":
+
+    class Cards:
+        """Two cards that a machine does not have: which one was taken is all that is asked of them."""
+
+        taken: ClassVar[list[int]] = []
+        is_available, device_count, set_device = (lambda: True), (lambda: 2), taken.append
+
+    sys.modules["torch"] = SimpleNamespace(cuda=Cards)
+
+    def opened(name):
+        assert Cards.taken, "an owner was opened before a card was taken"
+        sys.modules.pop("torch", None)
+        return owners[name]
+
+    lazily = {name: (lambda name=name: opened(name)) for name in owners}
+    fedfactor.run(PooledNMF(4), lazily, engine=MPIEngine(), rounds=1, seed=0)
+    time.sleep(0.1 * rank)
+    print(json.dumps({"rank": rank, "taken": Cards.taken}))

@@ -146,3 +146,13 @@ def test_a_launcher_without_the_engine_is_refused(parts):
     assert "A launcher (mpiexec or srun) started 2 of these commands" in done.stderr
     assert "--engine mpi" in done.stderr
     assert not (parts / "out").exists()
+
+
+def test_ranks_choose_the_number_of_components_as_one_process_does(parts):
+    assert fedfactor(parts, "split", "big.npz", "parts", "--parts", 2).returncode == 0
+    words = ["rank", parts / "parts", "-k", "1-3", "--repeats", 1, "--rounds", 4, "--seed", 1]
+    done = mpiexec(2, "-m", "fedfactor", *words, "--engine", "mpi", "-o", parts / "ranks.json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Recommended rank") == 1
+    assert fedfactor(parts, *words, "-o", parts / "local.json").returncode == 0
+    assert json.loads((parts / "ranks.json").read_text()) == json.loads((parts / "local.json").read_text())

@@ -98,3 +98,8 @@ def test_a_foreign_launcher_is_noticed():
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode != 0
     assert "The launcher started 4 processes, but MPI sees only this one" in done.stderr
+
+
+def test_ranks_of_a_machine_take_a_card_each_before_owners_are_opened():
+    found = lines(mpiexec(3, JOB, "cards", "-"))
+    assert {entry["rank"]: entry["taken"] for entry in found} == {0: [0], 1: [1], 2: [0]}

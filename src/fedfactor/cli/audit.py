@@ -47,6 +47,8 @@ def audit(
     Rows from uploads and sums, membership, columns that one row fills, differences of sums, a lower bound on ε from
     planted units; and a server that lies about V, about keys, or asks for refusals. "consistent" means that these
     attacks found nothing, never that the configuration is safe.
+
+    Example: fedfactor audit north.csv south.csv west.csv -k 3 --privacy secure-sum -o audited
     """
     with polite(debug):
         from fedfactor.audit import audit as attack

@@ -24,7 +24,10 @@ Seed = Annotated[int, typer.Option(help="Seed of the federated runs.")]
 def demo(
     out: Out = Path("demo-out"), rank: Rank = 20, rounds: Rounds = 100, seed: Seed = 0, debug: Debug = False
 ) -> None:
-    """Ten owners with one kind of handwritten digit each: compare ways to factor their rows."""
+    """Ten owners with one kind of handwritten digit each: compare ways to factor their rows.
+
+    Example: fedfactor demo -o demo-out
+    """
     from fedfactor.cli.contest import contest, digits
     from fedfactor.cli.page import write_page
 

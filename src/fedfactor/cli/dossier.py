@@ -44,7 +44,10 @@ def dossier(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write one page for an ethics board: who learns what, what was spent, what was tried, and what is not covered."""
+    """Write one page for an ethics board: who learns what, what was spent, what was tried, and what is not covered.
+
+    Example: fedfactor federation dossier federation.toml -o dossier.html
+    """
     from fedfactor.federation.terms import Terms
 
     with polite(debug):
@@ -130,8 +133,9 @@ def _short(terms: Terms, report: Mapping[str, Any] | None) -> list[str]:
 def _who(terms: Terms) -> list[tuple[str, str]]:
     noise = bool(_noise(terms))
     secure = terms.secure or noise
-    runs, rounds, until = terms.limits
-    limit = f"{runs} runs" + (f", {rounds} rounds" if rounds else "") + (f", until {until}" if until else "")
+    runs, rounds, until, since = terms.limits
+    limit = f"{runs} runs" + (f", {rounds} rounds" if rounds else "")
+    limit += (f", from {since}" if since else "") + (f", until {until}" if until else "")
     alone = "nothing but that it took part" if secure else "all that the party sends"
     rows = "noise bounds what can be told of one unit" if noise else "rare rows may show in the sums"
     lying = (

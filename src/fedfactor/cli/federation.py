@@ -89,7 +89,10 @@ def init(
     cert_key: Annotated[Path | None, typer.Option(help="Its private key.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Write federation.toml, and a certificate authority and server certificate (or take your organisation's own)."""
+    """Write federation.toml, and a certificate authority and server certificate (or take your organisation's own).
+
+    Example: fedfactor federation init study --address fed.example.org:8000 -k 5
+    """
     from fedfactor.federation import setup
 
     with polite(debug):
@@ -115,7 +118,10 @@ def add(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Let parties in: write their public keys into federation.toml."""
+    """Let parties in: write their public keys into federation.toml.
+
+    Example: fedfactor federation add federation.toml north.key.pub south.key.pub west.key.pub
+    """
     from fedfactor.federation import setup
     from fedfactor.federation.terms import Terms
 
@@ -137,7 +143,10 @@ def remove(
     folder: Server = None,
     debug: Debug = False,
 ) -> None:
-    """Let the others go on without a party: at once where the terms allow it, else by a new agreement."""
+    """Let the others go on without a party: at once where the terms allow it, else by a new agreement.
+
+    Example: fedfactor federation remove federation.toml west
+    """
     from fedfactor.federation.server import Coordinator
     from fedfactor.federation.setup import dismiss
 
@@ -160,7 +169,10 @@ Own = Annotated[Path, typer.Argument(help="Your own folder, that fedfactor join 
 
 @federation.command()
 def leave(folder: Own, debug: Debug = False) -> None:
-    """At a party: leave for good. Joining from this folder is refused from then on."""
+    """At a party: leave for good. Joining from this folder is refused from then on.
+
+    Example: fedfactor federation leave north-folder
+    """
     from fedfactor.federation.forgetting import leave as go
 
     with polite(debug):
@@ -182,6 +194,8 @@ def forget(
 
     What others already have of what you sent they keep: no command here reaches it. The list of what was sent, and the
     count of what was asked, stay.
+
+    Example: fedfactor federation forget north-folder
     """
     from fedfactor.federation import forgetting
 
@@ -207,7 +221,10 @@ def worth(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """At a party after a run: alone against together, on rows of your own that took no part. Nothing is sent."""
+    """At a party after a run: alone against together, on rows of your own that took no part. Nothing is sent.
+
+    Example: fedfactor federation worth north-folder --rows aside.csv
+    """
     from fedfactor.federation.worth import worth as compare
 
     with polite(debug):
@@ -227,7 +244,10 @@ def agree(
     ] = "zero",
     debug: Debug = False,
 ) -> None:
-    """Agree on columns by name, and write them with their fingerprint into federation.toml."""
+    """Agree on columns by name, and write them with their fingerprint into federation.toml.
+
+    Example: fedfactor federation agree federation.toml north.json south.json west.json
+    """
     from fedfactor.federation import setup
 
     with polite(debug):
@@ -241,7 +261,10 @@ def units(
     table: Annotated[Path, typer.Argument(help="A CSV file: column,low,high,unit.", show_default=False)],
     debug: Debug = False,
 ) -> None:
-    """Declare where cells of columns usually lie, so that other units at one party are found there."""
+    """Declare where cells of columns usually lie, so that other units at one party are found there.
+
+    Example: fedfactor federation units federation.toml units.csv
+    """
     from fedfactor.federation.setup import declare_units
 
     with polite(debug):
@@ -267,6 +290,8 @@ def check(
     """Look before a run, or during one, at all that may be wrong; with --key at a party, else at the coordinator.
 
     Of your rows nothing is sent. Ends with 3 when something is wrong.
+
+    Example: fedfactor federation check federation.toml --key north.key --data rows.csv
     """
     from rich.table import Table
     from rich.text import Text
@@ -292,7 +317,10 @@ def check(
 
 @federation.command()
 def show(file: Toml, debug: Debug = False) -> None:
-    """Say what a federation.toml asks of you, and its fingerprint; with the words of each party's key."""
+    """Say what a federation.toml asks of you, and its fingerprint; with the words of each party's key.
+
+    Example: fedfactor federation show federation.toml
+    """
     from fedfactor.federation.setup import keys_in_words, words
     from fedfactor.federation.terms import Terms
 
@@ -304,7 +332,10 @@ def show(file: Toml, debug: Debug = False) -> None:
 
 @federation.command()
 def certify(file: Toml, folder: Server = None, debug: Debug = False) -> None:
-    """Renew the server's certificate with the same authority; parties need nothing new."""
+    """Renew the server's certificate with the same authority; parties need nothing new.
+
+    Example: fedfactor federation certify federation.toml
+    """
     from fedfactor.federation import certificates
     from fedfactor.federation.server import Coordinator
 
@@ -327,7 +358,10 @@ def attempt(
     parties: Annotated[int, typer.Option(min=2, help="How many, with invented rows; many share processes.")] = 3,
     debug: Debug = False,
 ) -> None:
-    """Run a whole federation on this machine: real processes, TLS, keys, three parties or more."""
+    """Run a whole federation on this machine: real processes, TLS, keys, three parties or more.
+
+    Example: fedfactor federation try trial
+    """
     from fedfactor.federation.setup import try_out
 
     with polite(debug):
@@ -339,7 +373,10 @@ def keygen(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.key.", show_default=False)] = None,
     debug: Debug = False,
 ) -> None:
-    """Make your key: NAME.key stays with you, NAME.key.pub goes to the coordinator."""
+    """Make your key: NAME.key stays with you, NAME.key.pub goes to the coordinator.
+
+    Example: fedfactor keygen north
+    """
     from fedfactor.federation.fingerprint import key_words
     from fedfactor.federation.keys import make_key
     from fedfactor.federation.vouching import read_public
@@ -362,7 +399,10 @@ def vouch(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.vouched.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Vouch for a new party's key, so that those who know yours need not call it: sign its name and key with yours."""
+    """Vouch for a new party's key, so that those who know yours need not call it: sign its name and key with yours.
+
+    Example: fedfactor vouch federation.toml south south.key.pub --key north.key
+    """
     from fedfactor.federation.fingerprint import key_words
     from fedfactor.federation.terms import Terms
     from fedfactor.federation.vouching import read_public
@@ -406,7 +446,10 @@ def features(
     *,
     reading: Callable[..., Reading],
 ) -> None:
-    """Write your column names, and nothing else, to a file for the coordinator."""
+    """Write your column names, and nothing else, to a file for the coordinator.
+
+    Example: fedfactor features rows.csv -o north.json
+    """
     from fedfactor.data.io import owner_name
     from fedfactor.federation.features import column_names, write_names
 
@@ -425,7 +468,10 @@ def serve(
     json_logs: JsonLogs = False,
     debug: Debug = False,
 ) -> None:
-    """Serve the federation until interrupted: TLS, and only parties whose keys are in the file."""
+    """Serve the federation until interrupted: TLS, and only parties whose keys are in the file.
+
+    Example: fedfactor serve federation.toml
+    """
     from fedfactor.cli.live import server_pages
     from fedfactor.federation.logs import both
     from fedfactor.federation.member import stop_on_signals
@@ -507,7 +553,10 @@ def join(
     *,
     reading: Callable[..., Reading],
 ) -> None:
-    """Take part until interrupted. Shows the terms first, and asks."""
+    """Take part until interrupted. Shows the terms first, and asks.
+
+    Example: fedfactor join federation.toml --data rows.csv --key north.key
+    """
     from fedfactor.cli.live import party_pages
     from fedfactor.federation.forgetting import forget_old, has_left
     from fedfactor.federation.logs import both
@@ -557,7 +606,10 @@ def start(
     wait: Annotated[float, typer.Option(help="Wait so many seconds for its end.")] = 0.0,
     debug: Debug = False,
 ) -> None:
-    """Start a run, or let an interrupted one go on. On the server's machine, while fedfactor serve is running."""
+    """Start a run, or let an interrupted one go on. On the server's machine, while fedfactor serve is running.
+
+    Example: fedfactor start federation.toml --wait
+    """
     from fedfactor.federation.server import Coordinator, UnsureError
 
     with polite(debug):
@@ -588,6 +640,8 @@ def status(
     """Say where a run stands: who is connected, rounds, who is in, error, bytes, refusals, privacy spent.
 
     Ends with 3 when something is to be done: not connected, not served, paused, failed or interrupted.
+
+    Example: fedfactor status federation.toml
     """
     from fedfactor.federation.outcome import status_of
 
@@ -612,7 +666,10 @@ def status(
 
 
 def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:
-    """Ask the run to end after the present round; every party keeps what was reached."""
+    """Ask the run to end after the present round; every party keeps what was reached.
+
+    Example: fedfactor stop federation.toml
+    """
     from fedfactor.federation.server import Coordinator
 
     with polite(debug):
@@ -628,7 +685,10 @@ def results(
     run: Annotated[str, typer.Option("--run", help="Of this run; by default the last one that ended.")] = "",
     debug: Debug = False,
 ) -> None:
-    """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does."""
+    """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does.
+
+    Example: fedfactor results federation.toml -o out
+    """
     from fedfactor.cli.export import write_tables
     from fedfactor.cli.report import write_report
     from fedfactor.data.results import has_results

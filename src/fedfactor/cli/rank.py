@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.fit import Algorithm, Device, Files, Quiet, Rounds, Seed, Set
+from fedfactor.cli.fit import (
+    Algorithm,
+    Device,
+    Engine,
+    Files,
+    Network,
+    Quiet,
+    Rounds,
+    Scheduler,
+    Seed,
+    Set,
+    refuse_scattered,
+)
 from fedfactor.cli.progress import bar
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files
@@ -36,6 +49,8 @@ def rank(
     seed: Seed = None,
     settings: Set = None,
     device: Device = None,
+    engine: Engine = Network.local,
+    scheduler: Scheduler = None,
     out: Out = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -54,6 +69,9 @@ def rank(
     from fedfactor.selection import select_rank
 
     with polite(debug):
+        refuse_scattered(engine)
+        chosen, seed, first = _engine(engine, scheduler, seed)
+        quiet, out = quiet or not first, out if first else None
         if out is not None and not out.parent.is_dir():  # told before the runs, not after
             raise ValueError(f"-o {out}: there is no folder {out.parent}. Make it first.")
         candidates = parse_ranks(ranks)
@@ -64,6 +82,7 @@ def rank(
 
         options: dict[str, Any] = {
             "share": share, "repeats": repeats, "rounds": rounds, "seed": seed, "device": device,
+            "engine": chosen,
         }  # fmt: skip
         with bar("rank", quiet) as told:
 
@@ -73,6 +92,8 @@ def rank(
             found = select_rank(federation, candidates, algorithm=method, progress=progress, **options)
         if out is not None:
             out.write_text(json.dumps(found.summary(), indent=2) + "\n")
+    if not first:
+        return
     console(quiet).print(_table(found))
     typer.echo(found.recommended if quiet else f"Recommended rank: {found.recommended} (least error: {found.best}).")
     if not quiet and found.searched_with != type(method).__name__:
@@ -85,6 +106,27 @@ def rank(
         typer.echo("Note: columns were scaled for the search. Fit with --scale rms, or the rank may not fit.", err=True)
     if found.at_edge and not quiet:
         typer.echo(f"Note: {found.at_edge}", err=True)
+
+
+def _engine(engine: Network, scheduler: str | None, seed: int | None) -> tuple[Any, int | None, bool]:
+    """Make the engine; say the seed that all ranks share, and whether this process is the one that speaks."""
+    if scheduler is not None and engine is not Network.dask:
+        raise ValueError("--scheduler belongs to --engine dask. Add that, or leave the address out.")
+    if engine is Network.dask:
+        from fedfactor.engines.dask.engine import DaskEngine, load_dask
+
+        load_dask()
+        return DaskEngine(scheduler, "ordered"), seed, True
+    if engine is Network.local:
+        return "local", seed, True
+    from fedfactor.engines.mpi.collectives import Collectives
+    from fedfactor.engines.mpi.engine import MPIEngine, load_mpi
+
+    MPI = load_mpi()
+    world = Collectives(MPI, MPI.COMM_WORLD)
+    world.check_size(None)
+    shared = int(world.tell_all(secrets.randbits(63) if seed is None else seed))
+    return MPIEngine(size=world.size, reduction="ordered"), shared, world.rank == 0
 
 
 def parse_ranks(text: str) -> list[int]:

@@ -39,7 +39,10 @@ def reproduce(
     device: Device = None,
     debug: Debug = False,
 ) -> None:
-    """Run the papers' experiments: tables and figures in a folder. A run broken off goes on where it stopped."""
+    """Run the papers' experiments: tables and figures in a folder. A run broken off goes on where it stopped.
+
+    Example: fedfactor reproduce felb --quick -o felb
+    """
     screen = console()
     with polite(debug):
         if not (name or quick or full):

@@ -64,7 +64,10 @@ def settings(
     algorithm: Annotated[str, typer.Argument(help=f"One of {', '.join(algorithm_names())}.", show_default=False)],
     debug: Debug = False,
 ) -> None:
-    """List the settings of an algorithm: what --set takes, what each does, and its default."""
+    """List the settings of an algorithm: what --set takes, what each does, and its default.
+
+    Example: fedfactor settings pooled-nmf
+    """
     from rich.table import Table
     from rich.text import Text
 

@@ -17,7 +17,10 @@ def split(
     grid: Annotated[bool, typer.Option("--grid", help="Write blocks of columns, too, as dsanls needs them.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Cut a file into parts, piece by piece: it may be larger than memory."""
+    """Cut a file into parts, piece by piece: it may be larger than memory.
+
+    Example: fedfactor split big.npy parts/ -n 8
+    """
     with polite(debug):
         from fedfactor.data.split import split_file
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -315,7 +316,9 @@ def _tensor(rows: Any, target: Any, real: Any) -> Any:
         csr = rows.tocsr()
         parts = (np.asarray(csr.indptr, np.int64), np.asarray(csr.indices, np.int64), _copied(csr.data))
         starts, places, data = (torch.from_numpy(part).to(target) for part in parts)
-        return torch.sparse_csr_tensor(starts, places, data.to(real), tuple(csr.shape))
+        with warnings.catch_warnings():  # of torch's own, about a layout that nobody here chose
+            warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
+            return torch.sparse_csr_tensor(starts, places, data.to(real), tuple(csr.shape))
     return rows.to(target, real) if hasattr(rows, "detach") else torch.from_numpy(_copied(rows)).to(target, real)
 
 

@@ -204,7 +204,7 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
         "letters": len(sent),
     }
     if agreement.noise:
-        record["privacy"] = _paid(ClientFolder(folder), record["run"], record["rounds"])
+        record["privacy"] = _paid(agreement, store, about.get("run", ""), record["rounds"])
     plan = terms.preprocess()
     columns = beside / COLUMNS
     weights = from_bytes(read_checked(columns)).get("weights") if plan.survey and columns.exists() else None
@@ -216,9 +216,9 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     )
 
 
-def _paid(store: ClientFolder, run: str, rounds: int) -> dict[str, Any]:
+def _paid(agreement: Agreement, store: ClientFolder, run: str, rounds: int) -> dict[str, Any]:
     """Say what a run with noise promises, and what it cost these rows by their own books."""
-    channel, ledger = store.agreement.channel(run), store.ledger
+    channel, ledger = agreement.channel(run), store.ledger
     assert channel is not None
     assert ledger is not None
     return {**channel.report(rounds), "epsilon": ledger.epsilon(run=run), "data_set_epsilon": ledger.epsilon()}

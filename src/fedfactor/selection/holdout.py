@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,10 @@ def hold_out_all(federation: Federation, share: float, seed: int) -> Federation:
         digest = hashlib.sha256(repr((int(seed), name, "holdout")).encode()).digest()
         return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
 
-    return Federation({name: hold_out(federation.shard(name), share, stream(name)) for name in federation.names})
+    def opener(name: str) -> Callable[[], Shard]:
+        return lambda: hold_out(federation.shard(name), share, stream(name))
+
+    return Federation({name: opener(name) for name in federation.names})  # where an owner is needed, and only there
 
 
 def _hold_out_stored(shard: Shard, share: float, rng: np.random.Generator) -> Shard:

@@ -17,6 +17,9 @@ EMPTY = 64
 """Bytes of an answer that surely holds no message."""
 
 
+VAIN = 6
+"""Looks of which one is let through, though nothing was heard."""
+
 QUIET = 5.0
 """Seconds without a further piece after which no more are waited for: whoever sends them may have died."""
 
@@ -34,6 +37,7 @@ class Bell:
         self._hold, self._rung = hold, 0
         self._changed = asyncio.Event()
         self._looked: dict[bytes, int] = {}
+        self._vain: dict[bytes, int] = {}
         self._pieces = 0
         self._soon: asyncio.TimerHandle | None = None
 
@@ -61,15 +65,19 @@ class Bell:
         self._changed = asyncio.Event()
 
     async def held(self, node: bytes, send: Any) -> Any:
-        """Return when there may be something that this node has not looked for, or when time is up.
+        """Return when there may be something that this node has not looked for; None when time is up before.
 
         What is returned stands for `send`: it notices whether the node got something. A node gets one message at a
-        time, and may look for the next one at once.
+        time, and may look for the next one at once. Now and then a look is let through for nothing, should something
+        have come unheard.
         """
         if self._looked.get(node) == self._rung or self._pieces:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), self._hold)
-        self._looked[node] = self._rung
+            self._vain[node] = self._vain.get(node, 0) + 1
+            if self._looked.get(node) == self._rung and self._vain[node] < VAIN:
+                return None
+        self._looked[node], self._vain[node] = self._rung, 0
 
         async def told(part: dict[str, Any]) -> None:
             if len(part.get("body", b"")) > EMPTY or part.get("status", 200) >= 400:

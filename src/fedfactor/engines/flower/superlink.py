@@ -105,10 +105,14 @@ class Gate:
                 await _refuse(send, 200, self._about())
                 return
             send = await self._waited(scope, send, True)
+            if send is None:
+                return
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
         else:
             send = await self._waited(scope, send, False)
+            if send is None:
+                return
             async with self._room.of(size if size >= 0 else BODY):
                 with contextlib.suppress(TooLong):
                     await self._app(scope, _counted(receive, size), self._watched(scope, send))
@@ -116,7 +120,10 @@ class Gate:
     async def _waited(self, scope: dict[str, Any], send: Any, node: bool) -> Any:
         """Let who asks for messages wait until the other side has handed in some; notice what is handed in."""
         if scope["path"].endswith(PULL):
-            return await self._bells[node].held(_key_of(scope["headers"]) if node else b"", send)
+            held = await self._bells[node].held(_key_of(scope["headers"]) if node else b"", send)
+            if held is None:
+                await _answer_nothing(send)
+            return held
         if not scope["path"].endswith((PUSH, PIECE)):
             return send
         bell, body = self._bells[not node], bytearray()
@@ -208,6 +215,13 @@ def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -
     if age >= TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE - 0.5:
         return f"{CLOCK} {age:.0f} s behind the server's"
     return None
+
+
+async def _answer_nothing(send: Any) -> None:
+    """Say that there are no messages, as Flower does: no bytes are a message without entries."""
+    head = [(b"content-type", b"application/protobuf"), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _pieces(answer: bytes, node: bool) -> int:

@@ -64,12 +64,13 @@ class Collectives:
                 f"{asked} ranks were asked for, but the job has {self.size}. Start it with mpiexec -n {asked}."
             )
 
-    def ranks_here(self) -> int:
-        """Count the ranks on this machine, which share its cores."""
+    def ranks_here(self) -> tuple[int, int]:
+        """Count the ranks on this machine, which share its cores and its cards, and tell which of them this one is."""
         here = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
         count: int = here.Get_size()
+        place: int = here.Get_rank()
         here.Free()
-        return count
+        return count, place
 
     def add_up(self, buffer: np.ndarray) -> np.ndarray:
         """Add buffers of all ranks, in whatever order MPI finds fast."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +35,13 @@ def load_mpi() -> Any:
     return MPI
 
 
+def take_card(place: int) -> None:
+    """Let this rank work on a card of its own, where owners bring tensors and the machine has several cards."""
+    torch: Any = sys.modules.get("torch")  # whoever brings tensors has imported it
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.set_device(place % torch.cuda.device_count())
+
+
 @dataclass(frozen=True, slots=True)
 class MPIEngine:
     """Runs the owners of a federation on the ranks of an MPI job; every rank calls it alike.
@@ -60,8 +68,10 @@ class MPIEngine:
 
     Notes
     -----
-    Owners are dealt to ranks in name order, as evenly as they go. ``Run.factors`` holds the owners of this rank;
-    ``Run.scores`` and the history are the same everywhere. Callbacks are called on rank 0.
+    Owners are dealt to ranks in name order, as evenly as they go. Where torch is imported and there are cards, the
+    ranks of a machine take one each, in turn, before owners are opened: ``lambda: torch.load(...).cuda()`` lands there.
+    ``Run.factors`` holds the owners of this rank; ``Run.scores`` and the history are the same everywhere. Callbacks are
+    called on rank 0.
 
     Examples
     --------
@@ -104,6 +114,8 @@ class MPIEngine:
         if self.reduction not in ("allreduce", "ordered"):
             raise ValueError(f"reduction={self.reduction!r} is not known. Use 'allreduce' or 'ordered'.")
         seed, followed = int(group.tell_all(seed)), bool(group.flag(int(bool(callbacks))))
+        here, place = group.ranks_here()
+        take_card(place)
         alone = self._without_rounds(group, algorithm)
         own = self._share(group, federation.names, alone)
         openers = {name: federation.opener(name) for name in own}
@@ -112,7 +124,7 @@ class MPIEngine:
         rounds = rounds_of(algorithm, rounds)
         check_fit(algorithm, meta)
         allowed = thread_limit()
-        threads = max(1, allowed // group.ranks_here())
+        threads = max(1, allowed // here)
         told, run, clients = Callbacks(callbacks if group.rank == 0 else ()), None, None
         kept = Checkpoint.of(checkpoint)
         ranked = None if kept is None else RankCheckpoints(kept, group)
