@@ -53,6 +53,8 @@ class PooledNMF(Restarts, OwnComponents):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FedAvgNMF(FederatedTransformer):
@@ -78,6 +80,8 @@ class FedAvgNMF(FederatedTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FedProxNMF(FederatedTransformer):
@@ -117,6 +121,8 @@ class FedProxNMF(FederatedTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class OneShotNMF(FederatedTransformer):
@@ -148,6 +154,8 @@ class OneShotNMF(FederatedTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FNMF(OwnComponents):
@@ -201,4 +209,6 @@ class FNMF(OwnComponents):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...

@@ -338,8 +338,8 @@ class PooledNMF(Algorithm):
             self._zeros(shard) if new else as_like(state.U, shard.X)
             for shard, state in zip(shards, states, strict=True)
         ]
-        l1, l2, *_ = pay_of_U(self, shards[0].n_features)
-        found = passes(Xs, V, Us, sweeps=self._sweeps(new), l1=l1, l2=l2)
+        pay = pay_of_U(self, shards[0].n_features)
+        found = passes(Xs, V, Us, sweeps=self._sweeps(new), l1=pay.l1, l2=pay.l2)
         each = zip(shards, states, ats, found, strict=True)
         return [self._step(shard, state, down, at, done) for shard, state, at, done in each]
 
