@@ -32,7 +32,7 @@ from fedfactor.privacy.published import split_record
 
 __all__ = ["Worlds", "bound_from_runs", "canary_worlds", "guess_worlds", "published_numbers"]
 
-LEARN = 40
+LEARN = 12
 """Runs from which the attacker learns whether a published number gives the unit away; they are not counted."""
 
 COLUMNS = 8
