@@ -162,3 +162,31 @@ def test_a_frame_has_no_column_for_an_owners_own_components(X, owner):
     with pytest.raises(IncompatibleError, match="client='north' adds that owner's own"):
         model.transform(X, client="north")
     assert model.set_output(transform="default").transform(X, client="north").shape == (30, 3)
+
+
+def test_callbacks_follow_a_fit_and_may_end_it(tmp_path):
+    X, seen = np.random.default_rng(0).random((30, 6)), []
+
+    def three(record):
+        seen.append(record.index)
+        return record.index == 2
+
+    model = PooledNMF(2, tol=0, random_state=0, callbacks=[three]).fit(X)
+    assert (seen, model.n_iter_, model.run_.status) == ([0, 1, 2], 3, "stopped")
+
+
+def test_a_fit_that_was_broken_off_goes_on_from_its_checkpoint(tmp_path):
+    X = np.random.default_rng(0).random((30, 6))
+    whole = PooledNMF(2, rounds=25, tol=0, random_state=0).fit(X)
+    kept = PooledNMF(2, rounds=25, tol=0, random_state=0, checkpoint=tmp_path)
+
+    def broken(record):
+        if record.index == 15:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kept.set_params(callbacks=[broken]).fit(X)
+    seen = []
+    again = kept.set_params(callbacks=[lambda record: seen.append(record.index)]).fit(X)
+    assert seen[0] == 15
+    np.testing.assert_array_equal(again.components_, whole.components_)

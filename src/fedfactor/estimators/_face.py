@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, replace
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 import numpy as np
@@ -104,10 +105,14 @@ class EveryRun:
         shown="int, RandomState, Generator or None",
     )
     verbose: int | bool
+    callbacks: Any
+    checkpoint: Any
     _place: Callable[[], dict[str, Any]]
 
     def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
-        watch = watcher(int(self.verbose), type(self).__name__)
+        watch = (*watcher(int(self.verbose), type(self).__name__), *self.callbacks)
+        # Every start has a folder of its own: they differ in their seed.
+        folder = None if self.checkpoint is None else Path(self.checkpoint) / f"seed-{seed}"
         return run(
             algorithm,
             federation,
@@ -116,6 +121,7 @@ class EveryRun:
             seed=seed,
             privacy=self.privacy,
             callbacks=watch,
+            checkpoint=folder,
             **self._place(),
         )
 
@@ -164,6 +170,20 @@ class Progress:
 
     verbose: int | bool = setting(
         "1 or more: a bar on a terminal, lines in the log elsewhere.", default=0, at_least=0, shown="int"
+    )
+    callbacks: Any = setting(
+        "Called after each round with its record; one that returns True ends the run, which keeps what was reached. "
+        "Objects may have ``on_start``, ``on_round`` and ``on_end``.",
+        default=(),
+        check=False,
+        shown="sequence of functions or callbacks",
+    )
+    checkpoint: Any = setting(
+        "A folder in which the run is kept after each round. The same ``fit``, with the same ``random_state``, goes on "
+        "after it was broken off.",
+        default=None,
+        check=False,
+        shown="path",
     )
 
 

@@ -61,6 +61,8 @@ class FELB(AsPrinted):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FALB(AsPrinted):
@@ -118,6 +120,8 @@ class FALB(AsPrinted):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class PooledBMF(BooleanTransformer):
@@ -183,6 +187,8 @@ class PooledBMF(BooleanTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class BooleanVotes(BooleanTransformer):
@@ -216,6 +222,8 @@ class BooleanVotes(BooleanTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
     @classmethod
     def paper(cls, n_components: int = 2, **changes: Any) -> Self: ...

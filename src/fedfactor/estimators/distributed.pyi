@@ -42,6 +42,8 @@ class DSANLS(GridFace):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class DistributedNMF(FederatedTransformer):
@@ -63,6 +65,8 @@ class DistributedNMF(FederatedTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class SynSD(SecureFace):
@@ -95,6 +99,8 @@ class SynSD(SecureFace):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class SynSSD(SecureFace):
@@ -133,6 +139,8 @@ class SynSSD(SecureFace):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class AsynSD(SecureFace):
@@ -171,6 +179,8 @@ class AsynSD(SecureFace):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class AsynSSD(SecureFace):
@@ -213,4 +223,6 @@ class AsynSSD(SecureFace):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...

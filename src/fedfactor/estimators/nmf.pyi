@@ -24,6 +24,7 @@ class PooledNMF(Restarts, OwnComponents):
     private_penalty: float
     weights: Literal["rows", "equal", "mean"] | Mapping[str, float]
     ridge: float | Literal["auto"]
+    noisy_step: Literal["gradient", "newton"]
     def __init__(
         self,
         n_components: int = 2,
@@ -41,6 +42,7 @@ class PooledNMF(Restarts, OwnComponents):
         private_penalty: float = 0.01,
         weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows",
         ridge: float | Literal["auto"] = "auto",
+        noisy_step: Literal["gradient", "newton"] = "gradient",
         n_init: int | None = None,
         rounds: int | None = None,
         n_clients: int = 1,
@@ -51,6 +53,8 @@ class PooledNMF(Restarts, OwnComponents):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FedAvgNMF(FederatedTransformer):
@@ -76,6 +80,8 @@ class FedAvgNMF(FederatedTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FedProxNMF(FederatedTransformer):
@@ -115,6 +121,8 @@ class FedProxNMF(FederatedTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class OneShotNMF(FederatedTransformer):
@@ -146,6 +154,8 @@ class OneShotNMF(FederatedTransformer):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FNMF(OwnComponents):
@@ -199,4 +209,6 @@ class FNMF(OwnComponents):
         storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...

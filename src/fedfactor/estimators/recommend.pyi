@@ -67,6 +67,8 @@ class FedSPLIT(FederatedRecommender):
         random_state: Any = None,
         scale: tuple[float, float] | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class PooledCF(FederatedRecommender):
@@ -102,6 +104,8 @@ class PooledCF(FederatedRecommender):
         random_state: Any = None,
         scale: tuple[float, float] | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class PooledCNMF(FederatedRecommender):
@@ -139,6 +143,8 @@ class PooledCNMF(FederatedRecommender):
         random_state: Any = None,
         scale: tuple[float, float] | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FCF(FederatedRecommender):
@@ -162,6 +168,8 @@ class FCF(FederatedRecommender):
         random_state: Any = None,
         scale: tuple[float, float] | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class FedMF(FederatedRecommender):
@@ -185,6 +193,8 @@ class FedMF(FederatedRecommender):
         random_state: Any = None,
         scale: tuple[float, float] | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class PooledEASE(FederatedRecommender):
@@ -211,6 +221,8 @@ class PooledEASE(FederatedRecommender):
         privacy: Any = None,
         random_state: Any = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class Baseline(FederatedRecommender):
@@ -233,6 +245,8 @@ class Biases(Baseline):
         random_state: Any = None,
         scale: tuple[float, float] | None = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class Popularity(Baseline):
@@ -247,6 +261,8 @@ class Popularity(Baseline):
         privacy: Any = None,
         random_state: Any = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
 
 class PooledRidge(CatalogueRecommender):
@@ -265,6 +281,8 @@ class PooledRidge(CatalogueRecommender):
         privacy: Any = None,
         random_state: Any = None,
         verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
     ) -> None: ...
     def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray: ...
     def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float: ...
