@@ -14,7 +14,7 @@ import numpy as np
 
 from fedfactor import select_rank
 from fedfactor.data import planted_nmf, split_rows
-from fedfactor.plots import panels, plot_rank
+from fedfactor.plots import plot_rank
 
 data = planted_nmf(180, 24, 6, noise=0.1, n_clients=3, per_client=6, seed=1)
 units = 10 ** np.random.default_rng(1).uniform(-1, 3, 24)
@@ -26,7 +26,7 @@ rms = np.sqrt(sum((X**2).sum(axis=0) for X in raw.values()) / sum(map(len, raw.v
 scaled = {name: X / rms for name, X in raw.items()}
 
 # %%
-left, right = panels(2)
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for ax, (title, owners) in zip((left, right), {"raw units": raw, "scaled": scaled}.items(), strict=True):
     found = select_rank(owners, range(2, 9), repeats=2, rounds=40, seed=0)
     plot_rank(found, ax=ax)
