@@ -279,7 +279,8 @@ def test_an_agreement_cannot_name_code(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     raw = json.loads((folder / "agreement.json").read_bytes())
     for tag in ("evil_module:A", "subprocess:call", "fedfactor.algorithms.names:algorithm_class", "os:system"):
-        (folder / "agreement.json").write_text(json.dumps({**raw, "algorithm": tag, "settings": {}}))
+        for place in (folder, folder / "result"):  # a result keeps the agreement that it was made under
+            (place / "agreement.json").write_text(json.dumps({**raw, "algorithm": tag, "settings": {}}))
         said = CliRunner().invoke(app, ["results", str(folder), "-o", str(tmp_path / "out")])
         assert said.exit_code == 2, said.output
         assert "not an algorithm of fedfactor" in said.output

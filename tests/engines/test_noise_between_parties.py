@@ -219,7 +219,7 @@ def test_a_sum_of_fewer_and_a_round_beyond_the_last_are_refused(tmp_path):
         head = replace(read_head(step), run="another", **change)
         assert read_head(made.clerks["north"].answer(seal(head, from_bytes(step)))).kind == "refusal"
     assert "others than those who were agreed on" in reasons(tmp_path, "north")
-    assert "3 steps were agreed" in reasons(tmp_path, "north")
+    assert "3 was asked for, but 3 were agreed" in reasons(tmp_path, "north")
 
 
 def test_books_of_other_rows_are_refused(tmp_path):

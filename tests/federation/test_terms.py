@@ -252,3 +252,17 @@ def test_links_stand_in_an_order_that_protects(content):
     content["algorithm"]["weights"] = "mean"
     with pytest.raises(IncompatibleError, match="wrong order"):
         Terms.of(content).agreement("north")
+
+
+def test_consent_tells_rare_columns_that_are_left_out_from_those_that_are_not(content):
+    for name in ("south", "north", "west"):
+        content["parties"][name] = {**content["parties"]["north"], "key": content["parties"]["north"]["key"]}
+    said = {}
+    for rows in (0, 5):
+        made = copy.deepcopy(content)
+        made["privacy"] |= {"protect": "secure-sum", "column_rows": rows}
+        terms = Terms({**Terms.of({**content, "parties": {}}).content, **made})
+        said[rows] = [line for line in setup.words(terms).splitlines() if line.startswith("Rare columns")]
+    assert said[0] != said[5]
+    assert "fewer than 5 rows" in said[5][0]
+    assert "the sum shows that row's part" in said[0][0]

@@ -24,6 +24,7 @@ class PooledNMF(Restarts, OwnComponents):
     private_penalty: float
     weights: Literal["rows", "equal", "mean"] | Mapping[str, float]
     ridge: float | Literal["auto"]
+    noisy_step: Literal["gradient", "newton"]
     def __init__(
         self,
         n_components: int = 2,
@@ -41,6 +42,7 @@ class PooledNMF(Restarts, OwnComponents):
         private_penalty: float = 0.01,
         weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = "rows",
         ridge: float | Literal["auto"] = "auto",
+        noisy_step: Literal["gradient", "newton"] = "gradient",
         n_init: int | None = None,
         rounds: int | None = None,
         n_clients: int = 1,

@@ -335,8 +335,8 @@ class Coordinator:
         for name in ("stop", ABANDON):
             (self.folder / name).unlink(missing_ok=True)
         about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
-        rounds = self.terms.content["run"]["rounds"]
-        write_atomic(self.folder / "status.json", json.dumps({**about, "round": 0, "rounds": rounds}).encode())
+        about |= {"round": self.status().get("round", 0), "rounds": self.terms.content["run"]["rounds"]}
+        write_atomic(self.folder / "status.json", json.dumps(about).encode())
         app = private_folder(self.folder / "app")
         for name, text in APP.items():
             write_atomic(app / name, text.encode())

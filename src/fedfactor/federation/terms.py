@@ -310,6 +310,11 @@ class Terms:
             raise TermsError("[privacy] protect = 'dp' brings its own bound and noise: leave links out.")
         if self.preprocess().survey:
             raise TermsError(f"{self.preprocess().survey} needs sums of columns, which no noise covers. Leave it out.")
+        if privacy["unit"] != "client" and not (privacy["row_bound"] and privacy["rows"]):
+            raise TermsError(
+                f"[privacy] unit = {privacy['unit']!r} needs row_bound and rows: public numbers, not measured on the "
+                "parties' rows."
+            )
         algorithm, against = self.algorithm(), self.algorithm().against_noise
         if against:
             raise TermsError(f"{type(algorithm).__name__} does not bear noise: {against}")

@@ -49,16 +49,16 @@ def agree_on_noise(
     """
     asked = dp(**given)
     check_bears(asked, algorithm, meta)
-    if asked.unit == "client":
-        algorithm = alike_for_noise(algorithm, meta)
-    elif asked.row_bound is None or asked.rows is None:
-        raise IncompatibleError(
-            f"unit = {asked.unit!r} needs row_bound and rows: public numbers, not measured on the parties' rows."
-        )
-    else:
-        algorithm, _ = bound_rows(algorithm, meta, asked.row_bound, asked.rows)
     exact = asked.noise_multiplier or calibrate(asked.epsilon, asked.delta, rounds, accountant=asked.accountant)
     noise = {**given, "noise_multiplier": _rounded_up(exact)}
+    if asked.unit == "client":
+        algorithm = alike_for_noise(algorithm, meta)
+    else:
+        if asked.row_bound is None or asked.rows is None:
+            raise IncompatibleError("Noise for rows needs row_bound and rows, as public numbers.")
+        honest = secure_for_noise(asked, whole_cohort(meta.n_clients), Minimums(), algorithm, meta)[1]
+        spread = noise["noise_multiplier"] * math.sqrt(meta.n_clients / honest) * asked.cap * asked.known_to
+        algorithm, _ = bound_rows(algorithm, meta, asked.row_bound, asked.rows, spread)
     noisy_channel(noise, algorithm, meta, "")
     return algorithm, noise
 

@@ -267,7 +267,9 @@ def _bounded(
             PrivacyWarning,
             stacklevel=2,
         )
-    return bound_rows(algorithm, meta, float(bound or 1), float(rows or 1))
+    parts = meta.n_clients / (honest if asked.noise == "distributed" else 1)
+    noise_of_all = z * math.sqrt(parts) * asked.cap * asked.known_to
+    return bound_rows(algorithm, meta, float(bound or 1), float(rows or 1), noise_of_all)
 
 
 def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
@@ -285,14 +287,20 @@ def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
     if meta.masked:
         raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
     # Settings that do not go together are refused here.
-    replace(algorithm, row_clip=1.0, row_count=1.0).check(meta)  # type: ignore[type-var]
+    stated = {name: 1.0 for name in ("row_clip", "row_count", "row_noise") if hasattr(algorithm, name)}
+    replace(algorithm, **stated).check(meta)  # type: ignore[type-var]
 
 
-def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float) -> tuple[Algorithm, float]:
-    """Give the algorithm its row bound, a public number of rows and a fixed end; return what one row can change."""
+def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float, noise: float) -> tuple[Algorithm, float]:
+    """Give the algorithm its row bound, a public number of rows and a fixed end; return what one row can change.
+
+    `noise` is the standard deviation of that in the sums, in units of what one row can change.
+    """
     changes: dict[str, Any] = {"row_clip": bound, "row_count": rows}
     if hasattr(algorithm, "tol"):
         changes["tol"] = 0.0
+    if hasattr(algorithm, "row_noise"):
+        changes["row_noise"] = noise
     algorithm = replace(algorithm, **changes)  # type: ignore[type-var]
     found = algorithm.sensitivity(meta)
     if found is None or found[0] != "row":

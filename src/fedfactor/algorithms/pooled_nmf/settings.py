@@ -53,6 +53,10 @@ def _check_row_clip(algorithm: Any, meta: Meta) -> None:
         )
     if not 0 < bound < math.inf or count is None or not 0 < count < math.inf:
         raise ValueError(f"row_clip={bound} and row_count={count} must both be given, positive and finite.")
+    if algorithm.noisy_step == "newton" and algorithm.row_noise is None:
+        raise IncompatibleError(
+            "noisy_step='newton' is damped by the noise, which must be stated (row_noise). Use noisy_step='gradient'."
+        )
     plain = {"alpha_U": 0, "n_private": 0, "weights": "rows"}
     odd = [] if find_loss(algorithm.loss).squared else ["loss"]
     odd += [name for name, usual in plain.items() if getattr(algorithm, name) != usual]

@@ -130,7 +130,7 @@ class RemoteClient:
         if asked.kind not in (*_ORDER, "sum"):
             raise Refused(f"a message of kind {asked.kind!r} asks for nothing")
         if asked.index > self._most - (asked.kind == "step"):  # the end has the number after the last step's
-            raise Refused(f"{asked.kind} {asked.index} was asked for, but {self._most} steps were agreed")
+            raise Refused(f"{asked.kind} {asked.index} was asked for, but {self._most} were agreed")
         if asked.kind == "step" and mine.secure and sorted(asked.participants) != sorted(mine.meta.clients):
             raise Refused("a sum of others than those who were agreed on was asked for")
 
