@@ -56,6 +56,11 @@ def test_the_catalogue_has_every_folder_and_every_study():
             assert study in PAPERS[other].studies
 
 
+def test_a_study_that_is_large_runs_by_its_own_name_only():
+    assert catalogue.find_study("felb", "fig3") == [("felb", "scarcity")]
+    assert catalogue.find_study("felb", "size") == [("felb", "size")]
+
+
 def test_all_papers_go_on_past_a_study_that_cannot_run_here(tmp_path, monkeypatch):
     few = {"fedsplit": catalogue.PAPERS["fedsplit"], "fnmf": catalogue.Paper("FNMF", {"barycenters": ("Fig. 1",)})}
     monkeypatch.setattr(reproduce, "PAPERS", few)
