@@ -48,6 +48,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
+    "write_computation_times": False,  # its page takes scripts and styles from elsewhere
 }
 
 html_theme = "pydata_sphinx_theme"

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedfactor import PooledNMF
-from fedfactor.plots import panels, plot_top_features
+from fedfactor.plots import plot_top_features
 
 units = {
     "ALT": 40.0, "AST": 35.0, "bilirubin": 12.0, "albumin": 40.0, "creatinine": 80.0, "urea": 6.0, "potassium": 4.3,
@@ -42,6 +42,7 @@ model = PooledNMF(n_components=4, random_state=0).fit({name: frame / rms for nam
 print(f"relative error {model.relative_error_:.3f}")
 
 # %%
-for component, ax in enumerate(panels(4, width=3.2, height=3.0)):
+figure, axes = plt.subplots(2, 2, figsize=(7, 6), layout="constrained")
+for component, ax in enumerate(axes.flat):
     plot_top_features(model, list(units), component=component, n=5, ax=ax)
 plt.show()

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from fedfactor import PooledNMF
-from fedfactor.plots import panels, plot_top_features
+from fedfactor.plots import plot_top_features
 
 markers = {
     "T": ["CD3D", "CD3E", "IL7R", "LTB", "CD2"],
@@ -41,7 +41,8 @@ own = model.components_private_["Lund"][0]
 print("Lund's own component:", ", ".join(genes[j] for j in np.argsort(-own)[:3]))
 
 # %%
-axes = panels(6, width=3.2, height=3.0)
+figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
+axes = axes.ravel()
 for component in range(4):
     plot_top_features(model, genes, component=component, n=5, ax=axes[component])
 for ax, lab in zip(axes[4:], labs, strict=True):

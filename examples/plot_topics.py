@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from fedfactor import PooledNMF
-from fedfactor.plots import panels, plot_top_features, plot_usage
+from fedfactor.plots import plot_top_features, plot_usage
 
 topics = {
     "sport": "match goal team coach season player cup league".split(),
@@ -37,7 +37,9 @@ notes = {
 model = PooledNMF(n_components=4, loss="kullback-leibler", rounds=150, tol=1e-5, random_state=0).fit(notes)
 
 # %%
-axes = panels(5, width=3.2, height=3.0)
+figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
+axes = axes.ravel()
+axes[5].axis("off")
 for component in range(4):
     plot_top_features(model, words, component=component, n=6, ax=axes[component])
 plot_usage(model, ax=axes[4])

@@ -16,6 +16,7 @@ from fedfactor.core.chain import Chain
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json, write_atomic
 from fedfactor.engines.remote.client import COLUMNS
+from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation.member import ROW_IDS
 from fedfactor.federation.watch import is_locked
 from fedfactor.federation.worth import KEPT_OUT
@@ -45,6 +46,10 @@ def forget(folder: Path, parts: Collection[str] = tuple(PARTS)) -> list[str]:
     Without its rows a party has to join anew, with the file; what it agreed to, and how much it answered, is kept.
     """
     _at_rest(folder)
+    if "rows" in parts and (folder / "data" / "about.json").exists() and (signed := folder / "signed.json").exists():
+        # Their fingerprint stays: what was spent on these rows stays spent when they come back.
+        kept = {**read_json(signed), "source": "", "rows": ClientFolder(folder).rows}
+        write_atomic(signed, json.dumps(kept).encode())
     gone: list[str] = []
     for name in dict.fromkeys(name for part in parts for name in PARTS[part]):
         path = folder / name
@@ -55,8 +60,6 @@ def forget(folder: Path, parts: Collection[str] = tuple(PARTS)) -> list[str]:
         else:
             continue
         gone.append(name)
-    if "rows" in parts and (signed := folder / "signed.json").exists():
-        write_atomic(signed, json.dumps({**read_json(signed), "source": ""}).encode())
     _note(folder, "forgot", sorted(parts))
     return gone
 

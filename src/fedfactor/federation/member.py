@@ -162,7 +162,7 @@ class Member:
                     write_atomic(signed, json.dumps({**kept, "known": known}).encode())
                 return self._with_books(ClientFolder(self.folder), ledger, budget)
         shard = prepare_rows(data, self.terms, self.name, reading)
-        before = ClientFolder(self.folder).rows if kept is not None else ""
+        before = "" if kept is None else kept.get("rows") or ClientFolder(self.folder).rows
         private_folder(self.folder)
         shutil.rmtree(self.folder / KEPT_OUT, ignore_errors=True)
         if keep_out:

@@ -15,7 +15,7 @@ from fedfactor.federation.member import Member
 
 
 def serve_together(seats: Sequence[tuple[Member, ClientFolder]], stop: threading.Event, poll: float = 0.5) -> None:
-    """Serve all of these parties' messages until stopped, each in a thread; raises when one is turned away.
+    """Serve all of these parties' messages until stopped, each in a thread; raises at the end when one was turned away.
 
     Parameters
     ----------
@@ -32,8 +32,7 @@ def serve_together(seats: Sequence[tuple[Member, ClientFolder]], stop: threading
         try:
             member.join(store, poll=poll, stop=stop, light=True)
         except ChildError as error:
-            wrong.append(error)
-            stop.set()
+            wrong.append(error)  # the others go on
 
     threads = [threading.Thread(target=serve, args=seat, daemon=True) for seat in seats]
     for thread in threads:

@@ -6,6 +6,7 @@ nothing that travelled: whatever a server ships, only the installed library ever
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -96,6 +97,7 @@ class ClientProcess:
             logger.exception("A message could not be answered.")
         finally:
             push_task_output(client, context, status, details)
-            heart.stop()
+            with contextlib.suppress(RuntimeError):  # it ends by itself when the node has given the task up
+                heart.stop()
             client.close()
         return status == SubStatus.COMPLETED

@@ -56,8 +56,8 @@ from fedfactor.engines.remote.client import RemoteClient
 
 logger = logging.getLogger("fedfactor")
 
-AWAY = (502, 503, 504)
-"""What a server says that is being started, or that a proxy stands in for."""
+AWAY = 500
+"""From here on a server says that it is being started, is too busy, or has a proxy stand in for it: that passes."""
 
 
 class TurnedAway(Exception):
@@ -122,7 +122,7 @@ class LightNode:
                 except (httpx.TransportError, ConnectionError):
                     time.sleep(away.next())
                 except httpx.HTTPStatusError as error:
-                    if error.response.status_code not in AWAY:
+                    if error.response.status_code < AWAY:
                         raise TurnedAway(error.response.text[:500]) from error
                     time.sleep(away.next())
         finally:
