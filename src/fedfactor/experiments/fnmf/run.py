@@ -31,7 +31,7 @@ QUICK: dict[str, dict[str, tuple[Any, ...]]] = {
     "clients": {"clients": (5, 20)},
     "noise": {"method": ("FedAvg", "FedProx mu=10", "FNMF-LAP", "PooledNMF")},
     "personal": {"private": (0, 2)},
-    "real": {"set": ("orl_faces", "mouse_bladder", "golub")},
+    "real": {"set": ("orl_faces", "golub")},
 }
 """What a quick run keeps of a study; all of those that are not named."""
 
