@@ -50,8 +50,8 @@ experiments (`src/fedfactor/experiments/*/expected.json`), of runs at small size
 line names `make prove ITEM=…`, from what that claim printed.
 
 `fedfactor reproduce NAME` runs a paper's studies again, `--only fig3` those of a figure. `fedfactor reproduce --quick`
-runs a part of all of them with one seed: on one thread FNMF took 160 seconds of processor time, FELB 155, DSANLS 119,
-FedDMF 56, privacy 48 and FedSPLIT 19, nine and a half minutes together.
+runs a part of all of them with one seed: ten and a half minutes in one process on two cores that did other work as well
+(FELB 164 s, DSANLS 149, FNMF 131, privacy 91, FedDMF 66, FedSPLIT 17; 461 s of processor time together).
 """
 
 
