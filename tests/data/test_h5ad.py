@@ -115,3 +115,11 @@ def test_wrong_files(tmp_path):
         group["data"], group["indices"], group["indptr"] = np.ones(2), np.array([0, 99]), np.r_[0, np.full(30, 2)]
     with pytest.raises(DataError, match=r"not a (readable|sound)"):
         read(path)
+
+
+def test_a_sparse_file_is_inspected(tmp_path):
+    cells(sparse.csr_matrix).write_h5ad(tmp_path / "a.h5ad")
+    done = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.h5ad")])
+    assert done.exit_code == 0, done.output
+    assert "30 rows × 8 columns" in done.stdout
+    assert done.output.count("row ids:") == 1
