@@ -46,7 +46,8 @@ HEAD = """# The five papers, claim by claim
 Each line is one claim: what is printed, what this library measures, on which data, and whether it holds. *Partly* means
 that the direction holds and the size does not, or that it holds on some of the data. *Cannot be tested here* means that
 data, machines or details are missing, and the line says which. Measured figures come from the results stored with the
-experiments (`src/fedfactor/experiments/*/expected.json`), of runs at small sizes unless it says otherwise.
+experiments (`src/fedfactor/experiments/*/expected.json`), of runs at small sizes unless it says otherwise; where the
+line names `make prove ITEM=…`, from what that claim printed.
 """
 
 

@@ -12,7 +12,8 @@ from fedfactor.cli import app, reproduce
 from fedfactor.experiments import catalogue
 from fedfactor.experiments.catalogue import PAPERS
 from fedfactor.experiments.fnmf import barycenters, real, synthetic
-from fedfactor.experiments.fnmf.run import STUDIES
+from fedfactor.experiments.fnmf.cells import Store, mean_rows
+from fedfactor.experiments.fnmf.run import QUICK, STUDIES
 
 
 def call(*words):
@@ -54,6 +55,19 @@ def test_the_catalogue_has_every_folder_and_every_study():
         assert set(paper.named_only) <= set(paper.studies)
         for other, study in paper.elsewhere.values():
             assert study in PAPERS[other].studies
+
+
+def test_a_study_that_is_large_runs_by_its_own_name_only():
+    assert catalogue.find_study("felb", "fig3") == [("felb", "scarcity")]
+    assert catalogue.find_study("felb", "size") == [("felb", "size")]
+
+
+def test_a_quick_run_leaves_cells_out(tmp_path):
+    store = Store(tmp_path, few={"level": (0.2,)})
+    rows = [store.get({"level": level}, None, lambda: {"error": 1.0}) for level in (0.1, 0.2)]
+    assert mean_rows(rows, ("level",), ("error",)) == [{"level": 0.2, "error": 1.0, "seeds": 1}]
+    assert set(QUICK) <= set(STUDIES)
+    assert set(QUICK["real"]["set"]) <= set(real.SETS)
 
 
 def test_all_papers_go_on_past_a_study_that_cannot_run_here(tmp_path, monkeypatch):

@@ -178,6 +178,9 @@ def test_bad_files(place, command, name):
 @pytest.mark.parametrize("command", ["features", "inspect"])
 @pytest.mark.parametrize("name", [name for name in BAD if name not in ("hole.csv", "nan.npz")])
 def test_bad_files_have_no_features(place, command, name):
+    if command == "features" and name == "names_twice.csv":  # subjects may have several rows
+        assert call(*words_for(command, place, place / name)).exit_code == 0
+        return
     check(call(*words_for(command, place, place / name)), names=name)
 
 

@@ -140,7 +140,7 @@ def test_a_fit_that_is_no_better_than_nothing_is_told():
     rng = np.random.default_rng(0)
     X = (rng.random((300, 150)) < 0.9) * 1.0
     with pytest.warns(PoorFitWarning, match=r"V is empty, where one and the same row for all would have 0\.1"):
-        FELB(8, row_max="free", init="independent", n_clients=20, random_state=0).fit(X)
+        FELB(8, row_max="free", init="independent", start="uniform", n_clients=20, random_state=0).fit(X)
     X = (rng.random((200, 40)) < np.r_[np.full(5, 0.9), np.full(35, 0.05)]) * 1.0
     with pytest.warns(PoorFitWarning, match=r"has loss .*, where the 5 most frequent columns, one for each component,"):
         PooledBMF(5, solver="proximal", rounds=1, random_state=0).fit(X)

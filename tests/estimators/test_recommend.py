@@ -38,7 +38,7 @@ MODELS = [
 ]
 EVERY_RUN = {
     "rounds": None, "n_clients": 1, "engine": "local", "privacy": None, "random_state": None, "scale": None,
-    "verbose": 0,
+    "verbose": 0, "callbacks": (), "checkpoint": None,
 }  # fmt: skip
 
 

@@ -26,8 +26,12 @@ EVERY_RUN = {
     "engine": "local",
     "privacy": None,
     "random_state": None,
+    "device": None,
+    "storage": None,
     "missing_values": None,
     "verbose": 0,
+    "callbacks": (),
+    "checkpoint": None,
 }
 
 

@@ -76,7 +76,7 @@ def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *
     rows = {name: dense(federation.shard(name).X) for name in federation.names}
     small = [name for name in federation.names if len(rows[name]) <= k]
     total = {"rows": 0, "recovered": 0, "false": 0, "confirmed": 0, "uploads": 0, "uploads_that_span_everything": 0}
-    inferred, silent = list[float](), set[str]()
+    inferred, silent, full, looked_at = list[float](), set[str](), set[str](), set[str]()
     rng = np.random.default_rng(seed)
     for name, X in rows.items():
         others = np.concatenate([part for other, part in rows.items() if other != name] or [X[:0]])
@@ -95,7 +95,9 @@ def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *
             total["uploads"] += 1
             if not spans_less(*blocks):
                 total["uploads_that_span_everything"] += 1
+                full.add(kind.__name__)
                 continue
+            looked_at.add(kind.__name__)
             one = _searched(X, others, blocks, received)
             best = {word: max(best[word], one[word]) for word in best}
         for word, count in best.items():
@@ -103,12 +105,12 @@ def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *
         if last and name in small[:5]:
             inferred.append(factor_inference(X, last[-1], 0.25, rng, ridge=1e-6))
     word = "REFUTED" if total["recovered"] or total["confirmed"] else "consistent"
-    searched = total["uploads"] - total["uploads_that_span_everything"]
     note = f"Kinds without a matrix over all columns, not searched: {', '.join(sorted(silent))}." if silent else ""
     if not total["uploads"]:
         word, note = "not examined", NO_MATRIX
-    elif not searched:
-        word, note = "not examined", f"Every upload spans all columns, so that this search cannot tell. {note}"
+    elif word == "consistent" and full - looked_at:
+        which = ", ".join(sorted(full - looked_at))
+        word, note = "not examined", f"{which}: every one spans all columns, so that this search cannot tell. {note}"
     found = [Finding(attack, SERVER, ROWS, word, {**total, "owners_with_few_rows": len(small)}, note.strip())]
     if inferred:
         error = float(np.median(inferred))

@@ -27,7 +27,7 @@ class Paper:
     data : tuple of str
         Real sets that are used where they are here; names of :func:`fedfactor.data.load_dataset`.
     named_only : tuple of str
-        Studies that run only when they are asked for.
+        Studies that run only when they are asked for by their own name, not by a figure.
     elsewhere : mapping of str to tuple of str
         Figures of this paper that another folder answers: figure → (name, study).
     """
@@ -105,7 +105,8 @@ def find_study(name: str, asked: str) -> list[tuple[str, str]]:
     if asked in paper.studies:
         return [(name, asked)]
     label = _label(asked)
-    found = [(name, study) for study, labels in paper.studies.items() if label in labels]
+    offered = {study: labels for study, labels in paper.studies.items() if study not in paper.named_only}
+    found = [(name, study) for study, labels in offered.items() if label in labels]
     found += [paper.elsewhere[label]] if label in paper.elsewhere else []
     if not found:
         known = sorted({*(one for labels in paper.studies.values() for one in labels), *paper.elsewhere})

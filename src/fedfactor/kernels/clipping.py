@@ -252,7 +252,7 @@ def curved_round(
     Examples
     --------
     >>> V = np.array([[0.6, 0.8]])
-    >>> curved_round(V, V, np.array([[0.0, 4.0]]), np.array([1.0]), index=0, noise=0.0, sweeps=1)[0]
+    >>> curved_round(V, V, np.array([[0.0, 40.0]]), np.array([1.0]), index=0, noise=0.0, sweeps=1)[0]
     array([[1., 0.]])
     """
     V, k = np.asarray(sent, np.float64), len(sent)

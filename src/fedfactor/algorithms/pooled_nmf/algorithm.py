@@ -492,14 +492,15 @@ class PooledNMF(Algorithm):
         sse, total = float(state.sse), float(state.total)
         return {"relative_error": float(np.sqrt(sse / total))} if total > 0 and np.isfinite(sse) else {}
 
-    def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
+    def finish(self, shard: Shard, state: Local, down: Factor | Wide | Alone) -> LocalFactors:
         """Solve U for the final V."""
         k, V = self.n_components, as_like(down.V, shard.X)
         # With a clip, U is in units of scaled rows and no start for these.
         whole = state.U.shape[1] == k + self.n_private and self.row_clip is None
         start, Q = as_like(state.U, V) if whole else None, None if state.Q is None else as_like(state.Q, V)
         both, loss = stacked(V, Q), find_loss(self.loss, masked=bool(state.masked))
-        pay = pay_of_U(self, shard.n_features, both.shape[0], down.misfit)
+        misfit = down.misfit if isinstance(down, Factor) else None
+        pay = pay_of_U(self, shard.n_features, both.shape[0], misfit)
         pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
         U = loss.solve(start, shard.X, both, shard.mask, pay)
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])

@@ -22,6 +22,9 @@ error whatever the noise. It falls with the square of their ratio."""
 FIRST_MISFIT = 0.1
 """Unexplained share of the squares that a run begins with."""
 
+UNTOLD_MISFIT = 0.001
+"""The share for new rows with missing cells after a run in which none were missing, so that nobody told it."""
+
 
 def pay_of_U(algorithm: Any, n_features: int, width: int | None = None, misfit: Any = None) -> Penalty:
     """Return what U pays: scaled by the number of features as in scikit-learn, and more for an owner's own components.
@@ -47,7 +50,7 @@ def pay_of_U(algorithm: Any, n_features: int, width: int | None = None, misfit: 
     if algorithm.ridge != "auto":
         return Penalty(l1, l2, float(algorithm.ridge))
     found = algorithm.misfit if misfit is None else misfit
-    share = float(FIRST_MISFIT if found is None else found)
+    share = float(UNTOLD_MISFIT if found is None else found)
     return Penalty(l1, l2, 0.0, RIDGE * share * (k + own), FEW * (k + own) ** 2)
 
 

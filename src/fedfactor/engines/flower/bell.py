@@ -1,6 +1,6 @@
 """Nodes, and the server app, that would look for messages in vain wait until there is something new.
 
-Looking costs Flower's server a signature, a query and some ten milliseconds, and twenty nodes that look twice a second
+Looking costs Flower's server a signature and a query, and twenty nodes that look twice a second
 keep it busy while nothing happens. At the gate they wait for nothing more than a change of a number.
 """
 

@@ -21,10 +21,15 @@ Row = dict[str, Any]
 
 
 class Store:
-    """Figures in one file for each cell, so that a run that was broken off goes on where it stopped."""
+    """Figures in one file for each cell, so that a run that was broken off goes on where it stopped.
 
-    def __init__(self, folder: Path, say: Callable[[str], None] = print) -> None:
-        self.folder, self.say = folder, say
+    Cells whose key names a value that is not in `few` are left out: ``get`` returns an empty row for them.
+    """
+
+    def __init__(
+        self, folder: Path, say: Callable[[str], None] = print, few: Mapping[str, Sequence[Any]] | None = None
+    ) -> None:
+        self.folder, self.say, self.few = folder, say, few or {}
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(
@@ -37,6 +42,8 @@ class Store:
             self.say(" ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values() if np.isscalar(v)))
             return row
 
+        if any(key[name] not in values for name, values in self.few.items() if name in key):
+            return {}
         return kept(self.folder, [key, repr(settings)], made)
 
 
@@ -63,7 +70,7 @@ def figures_of(result: Run) -> Row:
 def mean_rows(rows: Sequence[Row], by: Sequence[str], figures: Sequence[str]) -> list[Row]:
     """Average figures over rows that agree in `by`, in order of first appearance; ``seeds`` counts them."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
+    for row in filter(None, rows):
         groups.setdefault(tuple(row[name] for name in by), []).append(row)
     out = []
     for key, members in groups.items():

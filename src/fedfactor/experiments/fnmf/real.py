@@ -105,6 +105,8 @@ def compare(store: Store, full: bool, seeds: int) -> list[Row]:
         if not here[name]:
             store.say(f"{name}: not here, left out")
             continue
+        if name not in store.few.get("set", SETS):
+            continue
         X, y = prepare(name, full)
         k = min(20 if full else 10, X.shape[0] // 3)
         key = {"study": "real", "set": name, "split": "pooled", "method": "scikit-learn", "seed": 0}
@@ -114,7 +116,7 @@ def compare(store: Store, full: bool, seeds: int) -> list[Row]:
                 contest = methods(k, 50 if full else 20)
                 found = _one(store, name, split(X, y, how, seed), how, seed, contest, X.shape)
                 level = pooled["relative_error"]
-                rows += [{**row, "gap_percent": 100 * (row["relative_error"] / level - 1)} for row in found]
+                rows += [{**row, "gap_percent": 100 * (row["relative_error"] / level - 1)} for row in found if row]
     return rows
 
 

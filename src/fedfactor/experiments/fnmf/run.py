@@ -24,6 +24,16 @@ STUDIES: dict[str, Callable[[Store, bool, int], list[dict[str, Any]]]] = {
     "real": real.study,
 }
 """Name → study; each gives the rows of its table."""
+QUICK: dict[str, dict[str, tuple[Any, ...]]] = {
+    "barycenters": {"noise": (0.0, 0.5)},
+    "drift": {"local_steps": (10, 500), "method": ("central", "FedAvg", "FedProx mu=10", "FNMF-LAP", "FNMF-SK")},
+    "convergence": {"participation": (1.0, 0.5), "gamma": (0.0, 0.1)},
+    "clients": {"clients": (5, 20)},
+    "noise": {"method": ("FedAvg", "FedProx mu=10", "FNMF-LAP", "PooledNMF")},
+    "personal": {"private": (0, 2)},
+    "real": {"set": ("orl_faces", "golub")},
+}
+"""What a quick run keeps of a study; all of those that are not named."""
 
 
 def reproduce(
@@ -41,7 +51,7 @@ def reproduce(
     out : path
         Folder for tables (CSV and Markdown), figures and ``cells/``, one file for each figure that was measured.
     size : {"usual", "quick", "full"}
-        Small tables; the same with one seed (minutes); sizes like the paper's (hours).
+        Small tables; some of their lines with one seed (minutes); sizes like the paper's (hours).
     seeds : int, optional
         Seeds for each setting; by default 2, 1 and 5.
     only : sequence of str
@@ -58,11 +68,11 @@ def reproduce(
     if unknown:
         raise ValueError(f"No study is called {unknown[0]!r}. Known are {', '.join(STUDIES)}.")
     folder = Path(out)
-    store = Store(folder / "cells", say)
     seeds, full = seeds or {"quick": 1, "usual": 2, "full": 5}[size], size == "full"
     for name, study in STUDIES.items():
         if only and name not in only:
             continue
+        store = Store(folder / "cells", say, QUICK.get(name) if size == "quick" else None)
         rows = study(store, full, seeds)
         if rows:
             write_table(rows, folder / name)

@@ -129,7 +129,7 @@ def cnmf(
     item = np.asarray(np.zeros(V.shape[1], U.dtype) if item is None else item)
     counts, sse = item_counts(R), np.inf
     rated = counts > 0
-    if 4 * np.count_nonzero(rated) <= 3 * len(rated):  # nothing else moves, and a small group rates few items
+    if 0 < 4 * np.count_nonzero(rated) <= 3 * len(rated):  # nothing else moves, and a small group rates few items
         options = {"penalty": penalty, "iterations": iterations, "tol": tol, "item_steps": item_steps}
         within = cnmf(R[:, rated], U, np.ascontiguousarray(V[:, rated]), mu, user=user, item=item[rated], **options)
         V, item = np.array(V), np.array(item)
