@@ -184,6 +184,7 @@ def test_a_ledger_is_for_terms_with_noise(tmp_path):
         sign_up(trial, budget=1.0)
 
 
+@pytest.mark.slow
 def test_the_command_shows_the_noise(tmp_path):
     trial = federation(tmp_path)
     said = CliRunner().invoke(app, ["federation", "show", str(trial.toml)])
