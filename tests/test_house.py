@@ -94,6 +94,7 @@ def broken(files, rule):
     return {name: what for name, what in found.items() if what}
 
 
+@pytest.mark.slow
 def test_no_file_runs_code_that_it_was_sent():
     assert broken(FILES, unsafe) == {}
 

@@ -43,6 +43,7 @@ def test_import_takes_less_than_half_a_second(module):
     assert min(probe(module)["seconds"] for _ in range(5)) < 0.5
 
 
+@pytest.mark.slow
 def test_a_run_in_the_clear_loads_nothing_of_privacy():
     code = """
 import json, sys

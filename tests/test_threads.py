@@ -102,6 +102,7 @@ print(max(seen))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core leaves nothing to cap")
 @pytest.mark.parametrize("owners", [1, 3])
 @pytest.mark.parametrize("how", ["environment", "limit_threads", "workers"])
@@ -156,6 +157,7 @@ def _in_child(queue):
     queue.put(os.getpid())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("method", [m for m in ("fork", "spawn") if m in multiprocessing.get_all_start_methods()])
 def test_pool_is_made_anew_in_a_child(method):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fedfactor.algorithms import FedAvgNMF
 from fedfactor.core.federation import Federation
 from fedfactor.privacy.noise import Clip, Gaussian
@@ -10,6 +12,7 @@ from fedfactor.testing.data import small_data
 from tests.engines.in_process import InProcessEngine
 
 
+@pytest.mark.slow
 def test_parties_go_on_when_noise_makes_cells_of_the_average_negative(tmp_path):
     algorithm, federation = FedAvgNMF(2, weights="equal", tol=0.0), Federation(small_data())
     links = (Clip(1.0), Gaussian(5.0, 1.0, whole=True, share="local"))

@@ -31,6 +31,7 @@ def test_items_of_few_users_are_left_out(data):
     np.testing.assert_array_equal(run.V[0] > 0, counts >= least)
 
 
+@pytest.mark.slow
 def test_biases_solve_their_least_squares(data):
     R, _, owners = data
     run = fedfactor.run(Biases(user_ridge=2.0, item_ridge=3.0, tol=1e-12), federation(R, owners), rounds=500, seed=0)
@@ -47,6 +48,7 @@ def test_biases_solve_their_least_squares(data):
                                atol=1e-6)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_biases_end_by_themselves_and_under_a_secure_sum(data):
     R, _, owners = data
     plain = fedfactor.run(Biases(), federation(R, owners), seed=0)

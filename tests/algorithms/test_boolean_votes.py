@@ -17,6 +17,7 @@ def loss_of(run, owners):
     return boolean_metrics(owners, {name: kept.U for name, kept in run.factors.items()}, run.V).loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["asso", "grecond", "zhang"])
 def test_unaligned_votes_fail_and_aligned_ones_recover(solver):
     data = even_tiles(500, 80, 4, 6, seed=0)

@@ -150,6 +150,7 @@ class TestLeak:
         assert not Exposure(60, 18, 1, effective_support(U)).solvable
 
 
+@pytest.mark.slow
 def test_same_matrix_other_methods():
     M = low_rank(80, 60, 3)
     sketched = fedfactor.run(DSANLS(3, ratio=0.5, leak="ignore"), grid_federation(M, 2), seed=0).relative_error

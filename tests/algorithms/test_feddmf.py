@@ -117,6 +117,7 @@ def test_with_two_clients_what_is_left_of_the_sum_is_the_others_vector():
     np.testing.assert_allclose(common_part(shards["a"], absent, down)[1], total / 2)
 
 
+@pytest.mark.slow
 def test_the_alignment_loss_draws_common_vectors_together():
     def cosine(beta):
         shards, _ = owners()
@@ -141,6 +142,7 @@ def foreign_f1(algorithm, seed):
     return float(np.mean(scores))
 
 
+@pytest.mark.slow
 def test_items_that_only_others_hold_are_foretold_better_than_without_alignment():
     # Half of these cells are ones, so four zeros for each would put every probability below one half.
     ours = replace(SMALL, epochs=20, refine=5, batch_size=128, learning_rate=0.03, negatives=1)
@@ -148,6 +150,7 @@ def test_items_that_only_others_hold_are_foretold_better_than_without_alignment(
     assert foreign_f1(ours, 0) > foreign_f1(control, 0) + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_same_seed_same_bits_on_any_number_of_workers(workers):
     shards, _ = owners()
@@ -227,6 +230,7 @@ def test_an_orthogonal_map_undoes_a_rotation_of_the_others_space():
     np.testing.assert_allclose(kept.V.T[HELD["b"]], true[HELD["b"]], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_new_user_gets_the_taste_of_a_like_minded_member():
     X = taste(n=80)
     algorithm = replace(SMALL, epochs=15, batch_size=256, learning_rate=0.03)

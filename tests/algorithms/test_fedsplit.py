@@ -117,6 +117,7 @@ def test_as_printed_shows_who_rated_what_and_the_default_does_not():
     assert Factors not in FedSPLIT(4, masked=True, joint="sum").messages(printed.meta)
 
 
+@pytest.mark.slow
 def test_the_joint_step_on_sums_reaches_that_of_the_stack(data):
     R, _, owners = data
     rows = {name: np.where(X > 0, X, np.nan) for name, X in ((k, R[v].toarray()) for k, v in owners.items())}
@@ -175,6 +176,7 @@ def test_a_client_that_sends_garbage_is_left_out(algorithm, spoil, data):
     assert found["05"] < 1.1 * clean["05"]  # it still receives, and fits its own users to what it got
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(
     "algorithm",
@@ -259,6 +261,7 @@ def test_items_of_few_raters_stay_home_in_every_form(data, form, item_bias):
         assert (shy.item[few] != open_.item[few]).all()
 
 
+@pytest.mark.slow
 def test_an_owner_without_an_item_of_many_raters_sends_no_factors(data):
     R, test, owners = data
     owners = {**owners, "tiny": np.arange(3)}
@@ -311,6 +314,7 @@ def test_rejected_clients_have_names(data):
     assert algorithm.rejected(trace.server[-1]) == ("05",)
 
 
+@pytest.mark.slow
 def test_counts_travel_in_a_secure_sum_and_factors_in_clear(data):
     R, _, owners = data
     plain = fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0)
@@ -323,6 +327,7 @@ def test_counts_travel_in_a_secure_sum_and_factors_in_clear(data):
     assert "Factors in clear" in run.privacy["sees"]["server"]
 
 
+@pytest.mark.slow
 def test_gathered_factors_beside_a_secure_sum_may_be_left_out(data):
     R, _, owners = data
     spoilt = Garbage(lambda V: V * np.nan)(FedSPLIT(4))
@@ -331,6 +336,7 @@ def test_gathered_factors_beside_a_secure_sum_may_be_left_out(data):
     assert np.isfinite(run.V).all()
 
 
+@pytest.mark.slow
 def test_owners_choose_whether_to_give(data):
     R, test, owners = data
     sizes = sorted(R[rows].nnz for rows in owners.values())

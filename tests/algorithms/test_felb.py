@@ -19,6 +19,7 @@ def loss_of(run, owners):
     return boolean_metrics(owners, {name: kept.U for name, kept in run.factors.items()}, run.V).loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FELB(3), FALB(3)], ids=["felb", "falb"])
 def test_recovers_planted_tiles_under_noise(algorithm):
     data = even_tiles(400, 80, 3, 8, flips=0.05, seed=0)
@@ -58,6 +59,7 @@ def test_factors_are_binary_and_reproduce_the_reported_loss(algorithm):
     assert ones == float(run.score.total)
 
 
+@pytest.mark.slow
 def test_v_tends_to_binary():
     data = even_tiles(300, 60, 3, 5, seed=0)
     gaps = [one.metrics["integrality_gap"] for one in fedfactor.run(FELB(3, rate=1.01), data.owners, seed=0).history]
@@ -107,6 +109,7 @@ def test_uv_starts_with_the_mean_of_each_owners_cells():
             assert (abs((U @ V).mean() / X.mean() - 1) < 0.1) == close
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FELB(8), FALB(8)], ids=["felb", "falb"])
 def test_dense_data_do_not_empty_v(algorithm):
     X = (np.random.default_rng(0).random((300, 150)) < 0.9) * 1.0
@@ -132,6 +135,7 @@ def test_rows_are_sent_with_maximum_one():
         np.testing.assert_allclose(state.U @ up.V, other.U @ sent.V, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_steps_fall_as_the_pull_grows():
     algorithm = FELB.paper(2, step="falling", rate=1.1)
     early, late = algorithm.pull(0), algorithm.pull(20)
@@ -180,6 +184,7 @@ def test_falb_settings_and_values_other_than_zero_and_one():
         fedfactor.run(FELB(1), federation, rounds=1, seed=0)
 
 
+@pytest.mark.slow
 def test_long_runs_do_not_overflow():
     run = fedfactor.run(FELB(2, rate=2.0, tol=0.0), {"a": np.eye(6), "b": np.eye(6)}, rounds=150, seed=0)
     assert np.isfinite(run.V).all()

@@ -35,18 +35,21 @@ def personal():
     return shared_and_private(6, 100, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["fixed_point", "progressive", "hierarchical", "client"])
 def test_alignment_keeps_the_central_error_over_many_local_steps(blocks, form):
     run = fit(FNMF(6, barycenter=form, local_steps=100, **GRADIENT), blocks, 6)
     assert sum_rmsd(run) == pytest.approx(0.293, rel=0.05)
 
 
+@pytest.mark.slow
 def test_averaging_without_alignment_does_not(blocks):
     plain = {"local_steps": 100, "start": "own", "weights": "equal", **GRADIENT}
     assert sum_rmsd(fit(FedProxNMF(6, mu=0.0, **plain), blocks, 6)) > 1.5
     assert sum_rmsd(fit(FedProxNMF(6, mu=10.0, **plain), blocks, 6)) > 0.5
 
 
+@pytest.mark.slow
 def test_client_aligned_ends_where_the_server_barycenter_does(blocks):
     server, client = (
         fit(FNMF(6, barycenter=form, local_solver="hals"), blocks, 30) for form in ("fixed_point", "client")
@@ -54,6 +57,7 @@ def test_client_aligned_ends_where_the_server_barycenter_does(blocks):
     assert client.relative_error == pytest.approx(server.relative_error, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_one_exchange_is_better_aligned_than_averaged(blocks):
     steps = {"local_steps": 300, "local_solver": "gradient"}
     aligned, mean = (fit(OneShotNMF(6, combine=how, **steps), blocks, 1) for how in ("fixed_point", "mean"))
@@ -69,6 +73,7 @@ def test_a_pull_in_the_first_round_draws_to_noise(blocks, method):
     assert sum_rmsd(early) > 1.2 * sum_rmsd(late)
 
 
+@pytest.mark.slow
 def test_a_relative_pull_means_the_same_at_every_scale(blocks):
     large = {name: 1000 * X for name, X in blocks.items()}
     for relative in (True, False):
@@ -136,6 +141,7 @@ def test_a_synchronisation_keeps_private_rows(personal):
         assert after < 1.5 * before
 
 
+@pytest.mark.slow
 def test_drift_is_reported_with_and_without_alignment(blocks):
     run = fit(FNMF(6, local_steps=50, diagnostics=True, **GRADIENT), blocks, 4)
     last = run.history[-1].metrics
@@ -147,6 +153,7 @@ def test_drift_is_reported_with_and_without_alignment(blocks):
     assert "drift" not in fit(FNMF(6), blocks, 1).history[-1].metrics
 
 
+@pytest.mark.slow
 def test_it_settles_also_when_clients_stay_away(blocks):
     full = fit(FNMF(6, gamma=0.1, local_solver="hals"), blocks, 40)
     assert full.status == "converged"
@@ -200,6 +207,7 @@ def test_a_secure_sum_is_enough_also_for_private_components():
         fedfactor.run(FNMF(6), X, rounds=1, seed=0, privacy="secure-sum")
 
 
+@pytest.mark.slow
 def test_the_letter_of_the_paper_diverges_and_steps_of_the_own_block_do_not(blocks):
     with np.errstate(all="ignore"), pytest.raises((np.linalg.LinAlgError, fedfactor.FedfactorError)):
         fit(FNMF.paper(6), blocks, 2)

@@ -143,6 +143,7 @@ def test_torch_agrees(loss):
             np.testing.assert_allclose(np.asarray(two), one, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_federated_is_pooled(loss):
     X, _, _, mask = data(4, n=60)
     cuts = [slice(0, 7), slice(7, 30), slice(30, 60)]
@@ -171,6 +172,7 @@ def test_hidden_cells_that_were_held_to_be_impossible_cost_a_finite_amount(loss)
     assert cells == 2
 
 
+@pytest.mark.slow
 def test_the_rank_is_found_with_every_loss(loss):
     rng = np.random.default_rng(0)
     X = rng.exponential(size=(90, 2)) @ rng.exponential(size=(2, 12)) * rng.uniform(0.9, 1.1, (90, 12))
@@ -214,6 +216,7 @@ def test_zeros_are_refused_where_they_cost_infinitely_much(beta):
         fedfactor.run(PooledNMF(2, loss=beta), {"a": tiny}, rounds=2, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0, 0.5, 1.5])
 def test_the_level_of_scikit_learn_is_reached(beta):
     rng = np.random.default_rng(0)

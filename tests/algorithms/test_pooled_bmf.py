@@ -21,6 +21,7 @@ def loss_of(run, owners):
     return boolean_metrics(owners, {name: kept.U for name, kept in run.factors.items()}, run.V).loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_tiles_that_only_some_clients_hold(seed):
     data = uneven_tiles(1000, 200, 5, 10, seed=seed)
@@ -38,6 +39,7 @@ def test_felb_misses_them():
     assert max(losses) > 0.02
 
 
+@pytest.mark.slow
 def test_reported_error_is_that_of_the_relaxed_factors_and_falls():
     data = uneven_tiles(200, 60, 4, 4, seed=1)
     history = fedfactor.run(PooledBMF(4, solver="proximal"), data.owners, seed=1).history
@@ -45,6 +47,7 @@ def test_reported_error_is_that_of_the_relaxed_factors_and_falls():
     assert errors[-1] < 0.5 * errors[0]
 
 
+@pytest.mark.slow
 def test_clients_may_be_absent():
     data = uneven_tiles(400, 60, 3, 4, seed=2)
 
@@ -90,6 +93,7 @@ def test_the_greedy_choice_is_that_of_asso_on_pooled_rows(threshold):
     np.testing.assert_array_equal(run.V[:3], asso(X, 3, tau=threshold).V)
 
 
+@pytest.mark.slow
 def test_any_split_gives_the_same_bits():
     X = overlapping(noise=0.08)
     one = fedfactor.run(PooledBMF(5), [X], seed=0)
@@ -99,6 +103,7 @@ def test_any_split_gives_the_same_bits():
         assert float(one.score.sse) == float(other.score.sse)
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_rows_does_not_depend_on_who_owns_them():
     X = overlapping(n=900, noise=0.05)
     method = PooledBMF(4, sample=200)
@@ -146,6 +151,7 @@ def test_the_descent_never_rises_and_all_that_is_sent_is_whole():
     assert falls > 20
 
 
+@pytest.mark.slow
 def test_a_secure_sum_rounds_nothing():
     pytest.importorskip("cryptography")
     parts = {str(place): part for place, part in enumerate(dealt(overlapping(), 4, 0))}
@@ -156,6 +162,7 @@ def test_a_secure_sum_rounds_nothing():
     assert plain.rounds == secure.rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_four_overlapping_patterns(seed):
     X = overlapping(n=400, m=60, seed=seed)
@@ -170,6 +177,7 @@ def test_more_columns_than_are_counted_together():
     assert float(fedfactor.run(PooledBMF(3, candidates=12), [X[::2], X[1::2]], seed=0).score.sse) == 0
 
 
+@pytest.mark.slow
 def test_many_components_are_chosen_several_at_a_time():
     X = np.kron(np.eye(60), np.ones((4, 2)))
     run = fedfactor.run(PooledBMF(60), [X[::2], X[1::2]], seed=0)
@@ -177,6 +185,7 @@ def test_many_components_are_chosen_several_at_a_time():
     assert run.rounds < 60
 
 
+@pytest.mark.slow
 def test_an_empty_v_is_told(caplog):
     X = (np.random.default_rng(0).random((300, 150)) < 0.9) * 1.0
     fedfactor.run(FELB(8, init="independent", start="uniform", row_max="free"), np.array_split(X, 20), seed=0)

@@ -76,6 +76,7 @@ def test_implicit_is_central_too(data):
     np.testing.assert_allclose(run.V, V, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_it_ends_by_itself_within_twenty_exchanges_and_beats_biases(data):
     R, test, owners = data
     run = fedfactor.run(PooledCF(4), federation(R, owners), seed=0)
@@ -87,6 +88,7 @@ def test_it_ends_by_itself_within_twenty_exchanges_and_beats_biases(data):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "factor"), [(0.0, 2.0), (-20.0, 20.0), (-3.0, 1.0)], ids=["2-10", "0-80", "signed"])
 def test_any_scale_gives_the_same_model(shift, factor, data):
     R, _, owners = data
@@ -106,6 +108,7 @@ def test_ratings_kept_aside_say_when_to_stop(data):
     assert run.rounds < 20
 
 
+@pytest.mark.slow
 def test_ratings_kept_aside_mend_the_regularisation(data):
     R, test, owners = data
     fixed = fedfactor.run(PooledCF(8, tol=0.0), federation(R, owners), seed=0)
@@ -115,6 +118,7 @@ def test_ratings_kept_aside_mend_the_regularisation(data):
     assert after < before
 
 
+@pytest.mark.slow
 def test_what_is_kept_aside_does_not_depend_on_owners(data):
     R, _, owners = data
     one = fedfactor.run(PooledCF(3), Federation({"all": R}, missing_values="unstored"), seed=1)
@@ -167,6 +171,7 @@ def test_raw_counts_do_not_fail_in_silence():
     assert same_kind("log") > same_kind("raw") + 0.02
 
 
+@pytest.mark.slow
 def test_fold_in_gives_members_their_own_factors(data):
     R, _, owners = data
     for algorithm in (PooledCF(3), PooledCF(3, feedback="implicit")):
@@ -196,6 +201,7 @@ def test_negative_interest_is_refused(data):
         fedfactor.run(PooledCF(2, feedback="implicit"), federation(-R, owners), seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [lambda A: A * np.nan, lambda A: -A], ids=["not finite", "negative"])
 def test_a_client_that_sends_nonsense_is_left_out_and_named(spoil, data):
     R, _, owners = data

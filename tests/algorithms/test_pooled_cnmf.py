@@ -25,6 +25,7 @@ def data():
     return planted()
 
 
+@pytest.mark.slow
 def test_many_owners_give_the_iterates_of_central_cnmf(data):
     R, _, owners = data
     run = fedfactor.run(PooledCNMF(3), federation(R, owners), rounds=1 + 2 * 25, seed=4)
@@ -47,6 +48,7 @@ def test_implicit_is_central_too(data):
     assert (np.diff(losses) < 0).all()
 
 
+@pytest.mark.slow
 def test_convergence_is_noticed(data):
     R, _, owners = data
     run = fedfactor.run(PooledCNMF(2, tol=1e-3), federation(R, owners), rounds=500, seed=0)
@@ -55,6 +57,7 @@ def test_convergence_is_noticed(data):
     assert rmse[-1] < rmse[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [PooledCNMF(3), FCF(3, lam=2.0), FedMF(3)], ids=["PooledCNMF", "FCF", "FedMF"])
 def test_iterations_beat_the_mean(algorithm, data):
     R, test, owners = data
@@ -63,6 +66,7 @@ def test_iterations_beat_the_mean(algorithm, data):
     assert np.mean(list(errors(run, test, owners).values())) < 0.85 * mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", [PooledCNMF(3, feedback="implicit"), FCF(3, feedback="implicit")], ids=["PooledCNMF", "FCF"]
 )
@@ -93,6 +97,7 @@ def test_bad_settings_are_refused(bad, data):
         fedfactor.run(bad, federation(R, owners), seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [lambda up: up.N * np.nan, lambda up: -up.N], ids=["not finite", "negative"])
 def test_a_client_that_sends_nonsense_is_left_out_and_named(spoil, data):
     R, test, owners = data
@@ -113,6 +118,7 @@ def test_a_client_that_sends_nonsense_is_left_out_and_named(spoil, data):
     assert abs(np.mean([found[n] for n in others]) / np.mean([clean[n] for n in others]) - 1) < 0.05
 
 
+@pytest.mark.slow
 def test_a_secure_sum_ends_when_an_upload_is_not_finite(data):
     R, _, owners = data
 

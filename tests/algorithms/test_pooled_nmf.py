@@ -46,6 +46,7 @@ def digits():
     return X, y
 
 
+@pytest.mark.slow
 def test_splits_stay_together_when_the_loss_is_flat():
     rng = np.random.default_rng(3)
     X = rng.random((30, 3)) @ rng.random((3, 6))
@@ -56,6 +57,7 @@ def test_splits_stay_together_when_the_loss_is_flat():
     assert one.status == two.status == "rounds"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["wide", "stacked"])
 def test_a_good_start_is_near_the_end(digits, start):
     X, y = digits
@@ -86,6 +88,7 @@ def test_wide_start_with_few_participants(X):
     assert run.relative_error < 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
 def test_penalties_are_those_of_scikit_learn(X, l1_ratio):
     def objective(U, V, alpha):
@@ -102,12 +105,14 @@ def test_penalties_are_those_of_scikit_learn(X, l1_ratio):
     assert ours <= 1.001 * min(theirs)
 
 
+@pytest.mark.slow
 def test_a_penalty_on_U_alone_leaves_V_its_length(X):
     plain, sparse = (fedfactor.run(PooledNMF(3, alpha_U=a, alpha_V=0, l1_ratio=1), {"a": X}, seed=0) for a in (0, 0.05))
     np.testing.assert_allclose(np.linalg.norm(sparse.V, axis=1), 1)
     assert sparse.factors["a"].U.sum() < plain.factors["a"].U.sum()
 
 
+@pytest.mark.slow
 def test_counts_reach_scikit_learn_whoever_owns_what():
     rng = np.random.default_rng(0)
     X = rng.poisson(rng.gamma(0.5, size=(120, 4)) @ rng.gamma(0.3, size=(4, 30)) * 3).astype(float)
@@ -129,6 +134,7 @@ def test_counts_reach_scikit_learn_whoever_owns_what():
         np.testing.assert_allclose(other.V, runs[0].V, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_private_components_are_found():
     rng = np.random.default_rng(0)
 
@@ -149,6 +155,7 @@ def test_private_components_are_found():
     assert face.transform(rows["a"]).shape == (150, 4)
 
 
+@pytest.mark.slow
 def test_weights_listen_to_some_owners_more(digits):
     X, y = digits
     owners = {"a": X[y == 0], "b": X[y == 1]}
@@ -162,6 +169,7 @@ def test_weights_listen_to_some_owners_more(digits):
     assert even.scores["a"].relative_error < plain.scores["a"].relative_error
 
 
+@pytest.mark.slow
 def test_missing_cells_are_foretold_sanely(digits):
     X, _ = digits
     speckled = hold_out_all(Federation({"a": X[:400]}), 0.6, 0)
@@ -208,6 +216,7 @@ def test_an_owner_without_missing_cells_is_treated_as_its_rows_would_be_elsewher
     )
 
 
+@pytest.mark.slow
 def test_with_missing_cells_more_rounds_do_not_make_the_fit_worse():
     rng = np.random.default_rng(0)
     V = rng.gamma(0.5, 1, (5, 24))
@@ -223,6 +232,7 @@ def test_with_missing_cells_more_rounds_do_not_make_the_fit_worse():
     assert long.relative_error < 0.95 * strong.relative_error
 
 
+@pytest.mark.slow
 def test_the_ridge_follows_noise_and_the_number_of_observed_cells(digits):
     """Low noise wants next to none, many components for few cells want much: one number cannot do both."""
     rng = np.random.default_rng(1)

@@ -20,6 +20,7 @@ def error(method, rounds, owners=EVEN, engine="local", seed=0):
     return fedfactor.run(method, owners, engine=engine, rounds=rounds, seed=seed).relative_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "rounds"),
     [
@@ -34,20 +35,24 @@ def test_synchronous_methods_reach_the_floor(method, rounds):
     assert error(method, rounds) < 1.02 * FLOOR
 
 
+@pytest.mark.slow
 def test_without_matching_the_mean_stalls():
     assert error(SynSD(8, align=False), 20) > 5 * FLOOR
     assert error(AsynSD(8, align=False), 20, engine=VirtualEngine()) > 5 * FLOOR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [AsynSD(8), AsynSSD(8, ratio=0.3)], ids=["SD", "SSD"])
 def test_asynchronous_methods_reach_the_floor(method):
     assert error(method, 20, engine=VirtualEngine()) < 1.02 * FLOOR
 
 
+@pytest.mark.slow
 def test_the_published_weights_stay_behind_the_history():
     assert error(AsynSD(8, server="harmonic"), 20, engine=VirtualEngine()) > 1.2 * FLOOR
 
 
+@pytest.mark.slow
 def test_with_uneven_parties_nobody_waits_for_the_largest():
     def reached(run):
         return next(r.metrics["virtual_time"] for r in run.history if r.metrics.get("relative_error", 1) < 1.1 * FLOOR)
@@ -129,12 +134,14 @@ def test_without_a_clock_nobody_is_ahead():
     assert not np.allclose(fedfactor.run(AsynSD(3), EVEN, engine=uneven, rounds=3, seed=0).V, rounds[SynSD], atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["hals", "mu", "bpp"])
 def test_baselines_reach_the_floor(solver):
     slack = 1.25 if solver == "mu" else 1.01  # multiplicative updates are slow at the end
     assert error(DistributedNMF(8, solver), 150) < slack * FLOOR
 
 
+@pytest.mark.slow
 def test_parties_that_have_nothing_in_common_do_not_drive_each_other_to_infinity():
     # A mean of unlike rows is shorter than they are; were that length passed on, U would overflow single precision.
     rng = np.random.default_rng(0)

@@ -100,6 +100,7 @@ def test_singletons_and_differences():
 
 
 class TestLowerBound:
+    @pytest.mark.slow
     def test_grows_with_what_scores_tell(self):
         rng = np.random.default_rng(0)
         coin = rng.random(1000) < 0.5
@@ -108,6 +109,7 @@ class TestLowerBound:
         assert bounds == sorted(bounds)
         assert bounds[-1] > 4
 
+    @pytest.mark.slow
     def test_is_below_the_truth_for_a_known_mechanism(self):
         """A Gaussian release of sensitivity μ has an exact ε: a bound above it would refute the truth."""
         from fedfactor.privacy.accounting import analytic_epsilon

@@ -25,6 +25,7 @@ def found(report, attack):
     return next(finding for finding in report.findings if finding.attack == attack)
 
 
+@pytest.mark.slow
 def test_rows_of_small_clients_in_the_clear_are_all_recovered(tmp_path):
     rng = np.random.default_rng(0)
     data = {f"c{i}": (rng.random((n, 300)) < 0.05) * 1.0 for i, n in enumerate((1, 3, 5, 8))}
@@ -63,6 +64,7 @@ def test_item_vectors_of_a_tiny_client_give_its_users_away():
     assert figures["auc_of_another_client"] < 0.65
 
 
+@pytest.mark.slow
 def test_item_vectors_in_secure_sums_are_audited_too():
     pytest.importorskip("torch")
     X = (np.random.default_rng(0).random((80, 24)) < 0.3).astype(np.float32)
@@ -73,6 +75,7 @@ def test_item_vectors_in_secure_sums_are_audited_too():
     assert found(report, "rows from the sums").figures["recovered"] == 0
 
 
+@pytest.mark.slow
 def test_half_of_the_rows_stay_out_and_masks_go_along():
     rng = np.random.default_rng(0)
     X = rng.random((40, 6))
@@ -92,6 +95,7 @@ def test_medians_see_uploads_one_by_one_and_are_attacked_that_way():
     assert report.verdict == "REFUTED"
 
 
+@pytest.mark.slow
 def test_what_travels_in_clear_beside_secure_sums_is_attacked_too():
     rng = np.random.default_rng(0)
     data = {f"c{i}": (rng.random((4, 120)) < 0.05) * 1.0 for i in range(4)}
@@ -155,6 +159,7 @@ def test_a_claim_that_too_few_canaries_could_refute_is_not_examined():
     assert "not examined" in report.to_html().split("</h1>")[0]
 
 
+@pytest.mark.slow
 def test_rare_columns_are_tried_in_the_clear_too():
     report = audit(PooledNMF(5), smooth(), rounds=3)
     assert found(report, "columns that one row fills").figures["rows_exposed"] == 20
@@ -184,6 +189,7 @@ class Trusting(PooledNMF):
         return ""
 
 
+@pytest.mark.slow
 def test_a_server_that_lies_is_tried():
     rng = np.random.default_rng(0)
     owners = {name: rng.random((20, 12)) for name in "abc"}
@@ -204,6 +210,7 @@ class Touchy(PooledNMF):
         return PooledNMF.client_step(self, shard, state, down, at)
 
 
+@pytest.mark.slow
 def test_refusals_that_depend_on_rows_are_told():
     rng = np.random.default_rng(0)
     owners = {name: rng.random((20, 12)) for name in "abc"}
@@ -212,6 +219,7 @@ def test_refusals_that_depend_on_rows_are_told():
     assert found(audit(Touchy(3), owners, rounds=2), attack).verdict == "REFUTED"
 
 
+@pytest.mark.slow
 def test_the_page_explains_every_figure_and_word():
     rng = np.random.default_rng(0)
     data = {f"c{i}": (rng.random((n, 40)) < 0.1) * 1.0 for i, n in enumerate((2, 9, 9))}
@@ -237,6 +245,7 @@ def test_a_build_without_composition_is_refuted_and_ours_is_not():
     assert lower_bound(broken, 0) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", [False, True])
 def test_sums_that_span_every_column_or_rows_that_are_not_binary_refute_nothing(binary):
     X = np.random.default_rng(0).random((480, 6))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fedfactor.audit.canaries import epsilon_lower_bound
 
 
+@pytest.mark.slow
 def test_guesses_that_know_nothing_rarely_refute_anything():
     rng = np.random.default_rng(0)
     found = [epsilon_lower_bound(rng.random(200), rng.random(200) < 0.5, 0.0)["epsilon"] for _ in range(500)]

@@ -67,6 +67,7 @@ def test_a_component_of_few_rows_is_given_up():
     assert int(closed.score.sse) == 8
 
 
+@pytest.mark.slow
 def test_the_audit_tells_both_apart():
     data = Federation(owners())
     told = [

@@ -38,12 +38,14 @@ def test_item_factors_as_printed_give_ratings_away_and_the_default_does_not():
     assert ours.verdict in ("consistent", "does not apply")
 
 
+@pytest.mark.slow
 def test_the_audit_of_fedsplit_as_printed_is_refuted():
     federation = Federation(homes(), missing_values="unstored")
     report = audit(algorithms.FedSPLIT.as_printed(4, local_components=7), federation)
     assert report.verdict == "REFUTED"
 
 
+@pytest.mark.slow
 def test_three_owners_under_a_secure_sum():
     federation = Federation(homes((30, 30, 30)), missing_values="unstored")
     assert audit(algorithms.PooledCF(2), federation, privacy="secure-sum", rounds=4).findings
@@ -67,6 +69,7 @@ def test_a_group_of_three_users():
     assert audit(algorithms.FedSPLIT(4), federation).findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     [

@@ -64,6 +64,7 @@ class TestInspect:
         assert "none.csv" in done.stderr
 
 
+@pytest.mark.slow
 def test_compare_puts_methods_beside_alone_and_pooled(files, tmp_path):
     out = tmp_path / "c"
     done = call(

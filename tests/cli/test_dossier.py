@@ -44,6 +44,7 @@ def audited(folder, verdict="consistent", algorithm="PooledNMF", privacy="secure
     return folder
 
 
+@pytest.mark.slow
 def test_it_says_who_learns_what_and_that_nothing_was_examined(tmp_path, terms):
     result = call("federation", "dossier", tmp_path / "federation.toml", "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
@@ -56,6 +57,7 @@ def test_it_says_who_learns_what_and_that_nothing_was_examined(tmp_path, terms):
     assert "\x1b" not in page
 
 
+@pytest.mark.slow
 def test_it_has_the_books_and_the_audit(tmp_path, terms):
     ledger = Ledger(tmp_path / "north.jsonl", epsilon=2.0, delta=1e-5, unit="row")
     ledger.debit(Entry("run", 0, 10.0, "row"))
@@ -67,6 +69,7 @@ def test_it_has_the_books_and_the_audit(tmp_path, terms):
     assert "rows from the sums" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other", [{"algorithm": "FNMF"}, {"privacy": "none"}, {"privacy": "DP(...)"}], ids=lambda other: next(iter(other))
 )

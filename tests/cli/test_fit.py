@@ -45,6 +45,7 @@ def write(path, X):
             pandas.DataFrame(X, columns=names).to_parquet(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".npy", ".npz", ".csv", ".parquet", ".mtx.gz"])
 def test_same_as_in_python_whatever_the_format(tmp_path, rows, ending):
     paths = [tmp_path / f"{name}{ending}" for name in rows]
@@ -61,6 +62,7 @@ def test_same_as_in_python_whatever_the_format(tmp_path, rows, ending):
         np.testing.assert_allclose(U, run.factors[name].U, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_what_lies_in_the_folder(files, tmp_path, rows):
     out = tmp_path / "out"
     done = fit(files, out)
@@ -75,6 +77,7 @@ def test_what_lies_in_the_folder(files, tmp_path, rows):
     assert {name: about["rows"] for name, about in record["owners"].items()} == {n: len(X) for n, X in rows.items()}
 
 
+@pytest.mark.slow
 def test_the_summary_tells_the_truth(files, tmp_path, rows):
     done = fit(files, tmp_path / "out")
     run = fedfactor.run(PooledNMF(3), rows, rounds=8, seed=7)
@@ -87,6 +90,7 @@ def test_the_summary_tells_the_truth(files, tmp_path, rows):
     assert "can reveal rows" in said
 
 
+@pytest.mark.slow
 def test_averaging_says_that_factors_were_sent(files, tmp_path, rows):
     done = fit(files, tmp_path / "out", "-a", "fedavg-nmf", "--set", "local_steps=2")
     assert done.exit_code == 0, done.output
@@ -95,6 +99,7 @@ def test_averaging_says_that_factors_were_sent(files, tmp_path, rows):
     np.testing.assert_allclose(V, fedfactor.run(FedAvgNMF(3, local_steps=2), rows, rounds=8, seed=7).V, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_missing_cells(tmp_path, rows):
     holes = {name: X.copy() for name, X in rows.items()}
     for X in holes.values():
@@ -111,11 +116,13 @@ def test_missing_cells(tmp_path, rows):
     np.testing.assert_allclose(V, fedfactor.run(PooledNMF(3), federation, rounds=8, seed=7).V, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing(files, tmp_path):
     done = fit(files, tmp_path / "out", "--quiet")
     assert (done.exit_code, done.output) == (0, "")
 
 
+@pytest.mark.slow
 def test_without_a_seed_one_is_drawn_and_kept(files, tmp_path):
     out = tmp_path / "out"
     assert call("fit", files, "-k", 2, "--rounds", 3, "-o", out, "-q").exit_code == 0
@@ -125,6 +132,7 @@ def test_without_a_seed_one_is_drawn_and_kept(files, tmp_path):
 
 
 class TestAFinishedFolder:
+    @pytest.mark.slow
     def test_is_not_overwritten(self, files, tmp_path):
         out = tmp_path / "out"
         fit(files, out)
@@ -134,6 +142,7 @@ class TestAFinishedFolder:
         assert "--overwrite" in done.stderr
         assert (out / "shared" / "components.safetensors").read_bytes() == before
 
+    @pytest.mark.slow
     def test_is_overwritten_on_request_and_keeps_no_old_owner(self, files, tmp_path):
         out = tmp_path / "out"
         fit(files, out)
@@ -142,6 +151,7 @@ class TestAFinishedFolder:
         assert read_components(out)[0].shape == (2, 6)
         assert sorted(path.name for path in (out / "private").iterdir()) == ["east.safetensors", "west.safetensors"]
 
+    @pytest.mark.slow
     def test_survives_a_mistake_in_the_new_data(self, files, tmp_path):
         out = tmp_path / "out"
         fit(files, out)
@@ -211,6 +221,7 @@ def test_an_owner_whose_results_could_not_be_filed_is_refused_before_any_work(tm
     assert "round" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_there_is_refused(files, tmp_path):
     for words in (["fit", "-k", 2, "-o", tmp_path / "out"], ["rank", "-k", "2-3"], ["compare", "-k", 2]):
         said = call(*words, files, "--device", "gpu")

@@ -44,6 +44,7 @@ def files(folder):
     return [folder / f"{name}.csv" for name in ("east", "north", "west")]
 
 
+@pytest.mark.slow
 def test_ids_are_said_kept_with_u_and_not_factored(hospitals):
     folder, frames = hospitals
     done = fit(folder / "out", *files(folder))
@@ -56,6 +57,7 @@ def test_ids_are_said_kept_with_u_and_not_factored(hospitals):
     assert "patient_id" not in (folder / "f.json").read_text()
 
 
+@pytest.mark.slow
 def test_columns_are_chosen_on_the_command_line(hospitals):
     folder, _ = hospitals
     assert fit(folder / "a", *files(folder), "--drop", "plt,hb", "-q").exit_code == 0
@@ -67,6 +69,7 @@ def test_columns_are_chosen_on_the_command_line(hospitals):
     assert read_components(folder / "c")[1][0] == "patient_id"
 
 
+@pytest.mark.slow
 def test_scales_far_apart_are_named_with_the_remedy(hospitals):
     folder, _ = hospitals
     for words in (
@@ -83,6 +86,7 @@ def test_scales_far_apart_are_named_with_the_remedy(hospitals):
     assert "differ in scale" not in fit(folder / "y", *files(folder), "--scale", "rms").stderr
 
 
+@pytest.mark.slow
 def test_an_owner_with_other_units_is_named_before_anything_is_sent(hospitals):
     folder, frames = hospitals
     grams = frames["west"].assign(crea=frames["west"]["crea"] * 1000)
@@ -93,6 +97,7 @@ def test_an_owner_with_other_units_is_named_before_anything_is_sent(hospitals):
     assert "different units" not in fit(folder / "y", *files(folder), "--drop", "crea").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rms", "mean", "std", "max", "quantile 0.8"])
 def test_scaling_in_a_simulation_is_that_of_the_pooled_rows(hospitals, kind):
     folder, frames = hospitals
@@ -112,6 +117,7 @@ def test_scaling_in_a_simulation_is_that_of_the_pooled_rows(hospitals, kind):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["--scale", "max"], ["--log1p"], ["--library-size", "100", "--log1p", "--scale", "std"]]
 )
@@ -128,6 +134,7 @@ def test_transform_does_to_new_rows_what_was_done_to_the_old(hospitals, words):
     np.testing.assert_allclose(U.to_numpy(), read_private(folder / "out", "east")["U"], atol=0.02)
 
 
+@pytest.mark.slow
 def test_order_of_columns_does_not_matter_for_scales(hospitals):
     folder, _ = hospitals
     pd.read_csv(folder / "west.csv").iloc[:, ::-1].to_csv(folder / "west.csv", index=False)
@@ -144,6 +151,7 @@ def test_steps_that_add_up_columns_are_refused_with_noise(hospitals):
     assert "no --privacy covers" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "feather", "arrow", "npy", "csv.gz"])
 def test_u_goes_to_every_format_that_can_be_written(hospitals, ending):
     folder, frames = hospitals
@@ -161,6 +169,7 @@ def test_u_goes_to_every_format_that_can_be_written(hospitals, ending):
     assert target.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_formulas_in_ids_are_made_harmless(tmp_path):
     (tmp_path / "a.csv").write_text('id,x,y\n"=HYPERLINK(""http://x"",""y"")",1,2\n+cmd,2,1\n-5,3,3\n@z,1,1\n')
     assert fit(tmp_path / "out", tmp_path / "a.csv", "-q").exit_code == 0
@@ -172,6 +181,7 @@ def test_formulas_in_ids_are_made_harmless(tmp_path):
     assert ids[3].startswith("'@z")
 
 
+@pytest.mark.slow
 def test_ratings_of_several_owners(tmp_path):
     rng = np.random.default_rng(0)
     for name, first in (("a", 0), ("b", 3)):
@@ -193,6 +203,7 @@ def test_ratings_of_several_owners(tmp_path):
     assert record["relative_error"] is None or record["relative_error"] < 2
 
 
+@pytest.mark.slow
 def test_subjects_are_told_apart_by_exact_ids(tmp_path):
     rng = np.random.default_rng(0)
     owners = [tmp_path / f"{name}.csv" for name in "abc"]
@@ -206,6 +217,7 @@ def test_subjects_are_told_apart_by_exact_ids(tmp_path):
     assert read_components(tmp_path / "out")[1] == ("w", "x", "y", "z")
 
 
+@pytest.mark.slow
 def test_one_vocabulary(hospitals):
     folder, _ = hospitals
     assert fit(folder / "out", *files(folder), "--log1p", "--select", 3, "--scale", "mean", "-q").exit_code == 0

@@ -62,6 +62,7 @@ class Links(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.slow
 def test_fit_writes_a_page_beside_its_result(out):
     text = (out / "report.html").read_text()
     assert "hba1c" in text
@@ -72,6 +73,7 @@ def test_fit_writes_a_page_beside_its_result(out):
     assert (out / "report.html").stat().st_mode & 0o777 == 0o600  # it tells what owners have
 
 
+@pytest.mark.slow
 def test_no_page_when_none_is_wanted(named, tmp_path):
     assert call("fit", named, "-k", 2, "--rounds", 3, "-o", tmp_path / "o", "-q", "--no-report").exit_code == 0
     assert not (tmp_path / "o" / "report.html").exists()
@@ -79,6 +81,7 @@ def test_no_page_when_none_is_wanted(named, tmp_path):
     assert "measured by <code>fedfactor compare" in (tmp_path / "p" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_page_points_nowhere_else_and_is_well_formed(out):
     links = Links()
     links.feed((out / "report.html").read_text())
@@ -88,12 +91,14 @@ def test_the_page_points_nowhere_else_and_is_well_formed(out):
     assert len(set(links.ids)) == len(links.ids), "two figures of the page use one name"
 
 
+@pytest.mark.slow
 def test_names_from_data_are_text_and_not_markup(out):
     text = (out / "report.html").read_text()
     assert "<b>odd</b>" not in text
     assert "&lt;b&gt;odd&lt;/b&gt;" in text
 
 
+@pytest.mark.slow
 def test_a_private_run_shows_no_owner_s_figures(named, tmp_path):
     words = ("--privacy", "secure-sum", "--allow", "small-client", "--allow", "rare-columns", "-q", "--rounds", 3)
     done = call("fit", named, "-k", 2, "-o", tmp_path / "o", *words)
@@ -105,6 +110,7 @@ def test_a_private_run_shows_no_owner_s_figures(named, tmp_path):
     assert "Share of each owner" not in text
 
 
+@pytest.mark.slow
 def test_without_matplotlib_the_tables_stay(out, monkeypatch):
     real = builtins.__import__
 
@@ -166,6 +172,7 @@ def test_a_browser_opens_it_without_complaint(out, tmp_path, width):
     assert not re.findall(r".*CONSOLE.*", done.stderr)
 
 
+@pytest.mark.slow
 def test_a_page_of_ratings_says_how_to_ask_for_recommendations(tmp_path):
     rng = np.random.default_rng(0)
     lines = [f"{u},{i},{1 + (u * i) % 5},0" for u in range(1, 25) for i in rng.choice(20, 9, replace=False) + 100]
@@ -191,12 +198,14 @@ def test_a_page_of_ratings_says_how_to_ask_for_recommendations(tmp_path):
 
 
 class TestExport:
+    @pytest.mark.slow
     def test_components_with_their_names(self, out, tmp_path):
         assert call("export", out, "-o", tmp_path / "v.csv").exit_code == 0
         lines = (tmp_path / "v.csv").read_text().splitlines()
         assert lines[0] == "feature,component_0,component_1,component_2"
         assert [line.partition(",")[0] for line in lines[1:4]] == ["crp", "ldl", "hba1c"]
 
+    @pytest.mark.slow
     def test_rows_with_their_ids(self, out, tmp_path):
         assert call("export", out, "--rows", "-o", tmp_path / "u.csv").exit_code == 0
         assert (tmp_path / "u.csv").read_text().splitlines()[1].startswith("east/east0,")
@@ -207,6 +216,7 @@ class TestExport:
         assert len(found) == 9
         assert "north0" in found[0].values()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("words", [("--owner", "nobody", "-o", "u.csv"), ("-o", "u.docx")])
     def test_what_cannot_be_exported(self, out, words):
         done = call("export", out, *words)
@@ -214,6 +224,7 @@ class TestExport:
         assert done.stderr.startswith("Error: ")
 
 
+@pytest.mark.slow
 def test_info_tells_settings_and_privacy(out, named, tmp_path):
     said = " ".join(call("info", out).stdout.split())
     assert "n_components=3" in said

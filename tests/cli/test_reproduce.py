@@ -70,6 +70,7 @@ def test_a_quick_run_leaves_cells_out(tmp_path):
     assert set(QUICK["real"]["set"]) <= set(real.SETS)
 
 
+@pytest.mark.slow
 def test_all_papers_go_on_past_a_study_that_cannot_run_here(tmp_path, monkeypatch):
     few = {"fedsplit": catalogue.PAPERS["fedsplit"], "fnmf": catalogue.Paper("FNMF", {"barycenters": ("Fig. 1",)})}
     monkeypatch.setattr(reproduce, "PAPERS", few)
@@ -85,6 +86,7 @@ def test_all_papers_go_on_past_a_study_that_cannot_run_here(tmp_path, monkeypatc
     assert (tmp_path / "out" / "fnmf" / "barycenters.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_study_writes_its_table_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(barycenters, "NOISE", (0.0,))
     done = call("fnmf", "--only", "fig1", "--seeds", 1, "-o", tmp_path)

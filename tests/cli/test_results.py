@@ -20,6 +20,7 @@ def out(tmp_path, files):
     return tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_info_says_what_is_there(out):
     done = call("info", out)
     assert done.exit_code == 0, done.output
@@ -33,6 +34,7 @@ def test_info_of_something_else(tmp_path):
     assert "components.safetensors" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "npy"])
 def test_transform_finds_the_rows_again(out, files, tmp_path, rows, ending):
     target = tmp_path / f"u.{ending}"
@@ -44,6 +46,7 @@ def test_transform_finds_the_rows_again(out, files, tmp_path, rows, ending):
     assert target.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_transform_matches_columns_by_name(tmp_path, rows):
     X = rows["west"]
     for name, order in (("one", [0, 1, 2, 3, 4, 5]), ("two", [5, 3, 1, 0, 2, 4])):
@@ -61,6 +64,7 @@ def test_transform_matches_columns_by_name(tmp_path, rows):
     assert (tmp_path / "u-one.csv").read_text().splitlines()[1].startswith("r0,")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("X", "says"), [(np.ones((2, 5)), "5 columns"), (-np.ones((2, 6)), "Negative"), (np.full((2, 6), np.nan), "NaN")]
 )
@@ -72,6 +76,7 @@ def test_transform_refuses_rows_that_do_not_fit(out, tmp_path, X, says):
     assert not (tmp_path / "u.csv").exists()
 
 
+@pytest.mark.slow
 def test_transform_of_rows_with_missing_cells(out, tmp_path, rows):
     X = rows["east"].copy()
     X[:, 0] = -1
@@ -82,6 +87,7 @@ def test_transform_of_rows_with_missing_cells(out, tmp_path, rows):
     np.testing.assert_allclose(fitted[:, 1:], rows["east"][:, 1:], atol=0.05)  # rows with missing cells pay a ridge
 
 
+@pytest.mark.slow
 def test_transform_remembers_what_marks_a_missing_cell(tmp_path, rows):
     X = rows["east"].copy()
     X[1, 2] = -1
@@ -104,6 +110,7 @@ def test_help_says_what_the_files_are(command):
     assert "holds the rows of one owner" in words or "ROWS is a file of new rows" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["{}", "[]", '"run"', "{"])
 def test_a_record_that_is_none(out, files, tmp_path, text):
     (out / "shared" / "run.json").write_text(text)

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from fedfactor.cli import app
 
+pytestmark = pytest.mark.slow  # some six hundred commands
+
 X = np.round(np.random.default_rng(0).random((12, 4)) * 9, 3)
 NAMES = ["a", "b", "c", "d"]
 COMMANDS = typer.main.get_command(app).commands

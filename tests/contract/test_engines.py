@@ -35,6 +35,7 @@ def cases():
             yield pytest.param(make, check, id=f"{label}-{check.__name__}", marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "check"), list(cases()))
 def test_engine(make, check):
     check(make, 0.0)
@@ -45,6 +46,7 @@ def test_a_virtual_clock(check):
     check(lambda: VirtualEngine(barrier=True), 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", BAD_UPLOADS)
 def test_remote_parties(check, tmp_path):
     check(lambda: InProcessEngine(tmp_path), 0.0)

@@ -76,6 +76,7 @@ def test_what_needs_the_processor_is_refused(owners, monkeypatch):
         fedfactor.run(PooledNMF(4), owners, device="cuda", engine=fedfactor.LocalEngine(backend="processes"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [1e9, 200 * 40 * 4, 0], ids=["all fit", "one fits", "none fits"])
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
 def test_blocks_give_what_all_rows_give(X, room, form):
@@ -141,6 +142,7 @@ def test_rounding_depends_on_the_owner_alone(owners):
     assert torch.equal(one.shard("a").X, other.shard("a").X)
 
 
+@pytest.mark.slow
 def test_a_streamed_run_goes_on_from_its_checkpoint(owners, tmp_path):
     whole = fedfactor.run(PooledNMF(4), on_cpu(owners, room=0), rounds=6, seed=0)
     fedfactor.run(PooledNMF(4), on_cpu(owners, room=0), rounds=3, seed=0, checkpoint=tmp_path / "kept")

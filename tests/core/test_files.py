@@ -58,6 +58,7 @@ def test_private_folder_is_tightened(tmp_path: Path) -> None:
     assert stat.S_IMODE(private_folder(folder).stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_killed_writers_never_leave_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "state.bin"

@@ -93,6 +93,7 @@ def test_bytes_are_counted_without_headers():
     assert nbytes({"x": 1.0}) == 8
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(arrays.arrays(np.float64, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)), max_size=4)

@@ -271,6 +271,7 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(TREES)
 def test_any_tree_survives_its_bytes(tree):
@@ -292,6 +293,7 @@ def test_random_bytes_are_refused(data):
         receive(data, EXPECTED)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(BYTES) - 1), st.integers(1, 255))
 def test_a_flipped_byte_is_refused_or_changes_values_only(position, flip):

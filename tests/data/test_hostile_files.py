@@ -50,6 +50,7 @@ def test_matrix_market_is_read_as_scipy_reads_it(tmp_path, kind, layout, field):
     np.testing.assert_array_equal(found, X != 0 if field == "pattern" else X)
 
 
+@pytest.mark.slow
 def test_a_comment_without_end_does_not_fill_the_memory(tmp_path):
     path = tmp_path / "a.mtx.gz"
     with gzip.open(path, "wb", 1) as file:

@@ -252,6 +252,7 @@ def test_absent_folders_and_forbidden_files(tmp_path: Path) -> None:
         load_table(tmp_path / "a.csv")
 
 
+@pytest.mark.slow
 def test_max_bytes_is_the_callers_word(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "a.npz", X=np.zeros((1000, 100)))
     with pytest.raises(DataError, match="over the limit of 1,000"):

@@ -45,7 +45,9 @@ def test_they_can_be_told(tmp_path):
         read(path, decimal="'")
 
 
-@pytest.mark.parametrize("words", [("yes", "no"), ("True", "False"), ("TRUE", "FALSE"), ("Yes", "No")])
+@pytest.mark.parametrize(
+    "words", [("yes", "no"), ("True", "False"), ("TRUE", "FALSE"), ("Yes", "No"), ("Y", "n"), ("Ja", "Nein")]
+)
 def test_yes_and_no_are_one_and_zero(tmp_path, words):
     yes, no = words
     table = read(write(tmp_path / "a.csv", f"x,y\n{yes},1\n{no},0\n{yes},1\n"))

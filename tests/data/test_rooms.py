@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import fedfactor.data
 import fedfactor.metrics
 
@@ -16,6 +18,7 @@ def test_every_listed_name_exists() -> None:
             assert getattr(room, name).__doc__
 
 
+@pytest.mark.slow
 def test_optional_packages_stay_asleep() -> None:
     code = (
         "import sys, fedfactor.data as d, fedfactor.metrics as m\n"

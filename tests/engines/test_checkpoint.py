@@ -107,6 +107,7 @@ class TestResume:
         assert one.status == two.status == way
         assert two.V.tobytes() == one.V.tobytes()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "algorithm",
         [
@@ -137,6 +138,7 @@ class TestResume:
             fit(tmp_path, owners=make(), callbacks=(crash_at(3),))
         assert fit(tmp_path, owners=make()).V.tobytes() == whole.V.tobytes()
 
+    @pytest.mark.slow
     def test_a_thread_run_may_go_on_in_processes(self, half):
         whole = fit(None)
         # One worker each, so that products use the same number of threads.
@@ -242,6 +244,7 @@ class TestDamage:
         for share in (0.01, 0.1, 0.5, 0.9, 0.999):
             self.damage(half, whole[: int(share * len(whole))])
 
+    @pytest.mark.slow
     def test_any_flipped_byte_is_noticed(self, half):
         whole = (half / "run.safetensors").read_bytes()
         chance = np.random.default_rng(0)
@@ -270,6 +273,7 @@ def test_an_interval_that_never_comes(tmp_path, every):
         Checkpoint(tmp_path, every)
 
 
+@pytest.mark.slow
 def test_a_thousand_names_do_not_swell_the_history(tmp_path):
     owners = {f"owner {i}": np.ones((1, 2)) * (1 + i % 3) for i in range(200)}
     fit(tmp_path, PooledNMF(1, tol=0.0), owners, rounds=3)

@@ -279,6 +279,7 @@ def test_records_that_are_no_message_are_rejected():
         from_record(to_record(b"abc"), limit=2)
 
 
+@pytest.mark.slow
 def test_a_record_that_is_no_message_is_answered_with_a_refusal(tmp_path, monkeypatch):
     """Without an answer a SuperNode waits for ever."""
     trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 1))

@@ -30,6 +30,7 @@ def without_west(tmp_path_factory):
     return office.factors("north").V
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hostile_answer_is_rejected_counted_and_changes_nothing(tmp_path, kind, without_west):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
@@ -52,6 +53,7 @@ def test_a_hostile_answer_is_rejected_counted_and_changes_nothing(tmp_path, kind
     np.testing.assert_array_equal(office.factors("north").V, without_west)
 
 
+@pytest.mark.slow
 def test_hostile_answers_cost_no_memory(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=1)
     answers = []
@@ -72,6 +74,7 @@ def test_hostile_answers_cost_no_memory(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_duplicates_and_replays_are_counted_and_change_nothing(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
     plain = Office(tmp_path / "plain", algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)

@@ -71,6 +71,7 @@ def answers(folder, rows):
     return seen
 
 
+@pytest.mark.slow
 def test_nothing_that_a_server_sees_of_one_party_depends_on_its_rows(tmp_path):
     """The old answers told the largest number of an upload, and whether a count lay above what the server said."""
     first = answers(tmp_path / "a", OWNERS["north"])
@@ -85,6 +86,7 @@ def test_nothing_that_a_server_sees_of_one_party_depends_on_its_rows(tmp_path):
         assert answers(tmp_path / name, rows) == first, name
 
 
+@pytest.mark.slow
 def test_too_large_uploads_are_cut_and_the_run_goes_on(tmp_path):
     made = office(tmp_path, {**OWNERS, "south": 1e150 * OWNERS["south"]})
     outcome = made.server(dropouts="wait").run()
@@ -164,6 +166,7 @@ HONEST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("payload", ["exact", "float16"])
 @pytest.mark.parametrize("name", HONEST)
 def test_what_honest_servers_send_is_accepted(tmp_path, name, payload):
@@ -182,6 +185,7 @@ def again(made, folder):
     return made.server(dropouts="wait").run()
 
 
+@pytest.mark.slow
 def test_runs_and_rounds_are_counted_at_the_party(tmp_path):
     made = office(tmp_path, limits=(2, 0, ""))
     made.server(dropouts="wait").run()
@@ -243,6 +247,7 @@ def test_a_line_torn_by_a_power_cut_is_not_held_against_anybody(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------- bits that flip
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["state.safetensors", COLUMNS, "data/X.npy", "data/about.json"])
 def test_a_flipped_bit_in_a_partys_files_is_never_used(tmp_path, file):
     """Of 500 single flips in the state 401 were used in silence, in the rows 489."""
@@ -267,6 +272,7 @@ def test_a_flipped_bit_in_a_partys_files_is_never_used(tmp_path, file):
         seal(replace(question, **first), down))) is not None  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_agreement_cannot_name_code(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 

@@ -58,16 +58,19 @@ def workers_now():
 
 
 class TestFailures:
+    @pytest.mark.slow
     def test_an_exception_surfaces_with_the_clients_name(self, naughty):
         with pytest.raises(
             WorkerError, match=r"(?s)Client 'north' failed.*ZeroDivisionError: the client's own mistake"
         ):
             fit(naughty.Raises())
 
+    @pytest.mark.slow
     def test_so_does_one_before_the_first_round(self, naughty):
         with pytest.raises(WorkerError, match=r"Client 'east' failed.*cannot begin"):
             fit(naughty.RaisesAtFirst())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
     def test_a_worker_that_dies_ends_the_run_at_once(self, naughty, how):
         begin = time.monotonic()
@@ -75,6 +78,7 @@ class TestFailures:
             fit(naughty.Dies(how=int(how)))
         assert time.monotonic() - begin < 10
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [1, 2])
     def test_a_worker_killed_between_rounds_is_noticed(self, workers):
         killed = []
@@ -93,6 +97,7 @@ class TestFailures:
         assert killed
         assert time.monotonic() - begin < 10
 
+    @pytest.mark.slow
     def test_a_worker_killed_while_the_other_is_busy_is_noticed(self, naughty):
         def kill_soon(record):
             if record.index == 0:
@@ -109,6 +114,7 @@ class TestFailures:
         with pytest.raises(WorkerError):
             fit(PooledNMF(2), owners={"a": np.ones((3000, 300)), "b": np.ones((3000, 300))})
 
+    @pytest.mark.slow
     def test_a_callback_that_raises_leaves_nobody(self):
         def fail(record):
             raise KeyboardInterrupt
@@ -116,21 +122,25 @@ class TestFailures:
         with pytest.raises(KeyboardInterrupt):
             fit(Probe(), callbacks=(fail,))
 
+    @pytest.mark.slow
     def test_the_thread_cap_is_taken_back(self, naughty):
         before = thread_limit()
         with pytest.raises(WorkerError):
             fit(naughty.Raises())
         assert thread_limit() == before
 
+    @pytest.mark.slow
     def test_workers_keep_their_thread_cap(self, naughty):
         fit(naughty.Counts(cap=max(1, usable_cores() // 2)), workers=2)
 
+    @pytest.mark.slow
     def test_ctrl_c_is_for_the_parent_to_answer(self, naughty, capfd):
         fit(naughty.Interrupted())
         assert "Traceback" not in capfd.readouterr().err
 
 
 class TestTravel:
+    @pytest.mark.slow
     def test_what_client_code_prints_goes_elsewhere(self, naughty, capfd):
         printing, silent = fit(naughty.Prints()), fit(Probe())
         assert all(not differences(printing.factors[name], silent.factors[name]) for name in silent.factors)
@@ -146,28 +156,33 @@ class TestTravel:
         with pytest.raises(IncompatibleError, match="main script"):
             fit(Mine())
 
+    @pytest.mark.slow
     def test_settings_arrive_as_they_left(self):
         algorithm = Probe(n_components=np.int64(2), shape=(4, 1), tol=np.float64(0.0))
         one = fit(algorithm)
         two = LocalEngine().run(algorithm, Federation(small_data("real")), rounds=4, seed=6)
         assert all(not differences(one.factors[name], two.factors[name]) for name in two.factors)
 
+    @pytest.mark.slow
     def test_so_do_settings_with_numbers_inside(self):
         owners = {"a": np.eye(6) + 1, "b": np.ones((6, 6))}
         algorithm = PooledNMF(2, weights={"a": np.int64(1), "b": np.float32(2)})
         one, two = fit(algorithm, owners=owners), LocalEngine().run(algorithm, Federation(owners), rounds=4, seed=6)
         assert all(not differences(one.factors[name], two.factors[name]) for name in two.factors)
 
+    @pytest.mark.slow
     def test_rows_larger_than_a_pipe(self):
         owners = {str(i): np.random.default_rng(i).random((2000, 40)) for i in range(5)}
         run = fit(PooledNMF(3), rounds=2, owners=owners)
         assert run.factors["4"].U.shape == (2000, 3)
 
+    @pytest.mark.slow
     def test_tensors_are_refused(self):
         torch = pytest.importorskip("torch")
         with pytest.raises(IncompatibleError, match="backend='threads'"):
             fit(PooledNMF(2), owners={"a": torch.ones((3, 4)), "b": torch.ones((3, 4))})
 
+    @pytest.mark.slow
     def test_more_workers_than_clients_start_no_idle_ones(self):
         seen = []
         fit(Probe(), workers=8, callbacks=(lambda record: seen.append(len(workers_now())),))
@@ -208,6 +223,7 @@ def _lives(pid):
         return False
 
 
+@pytest.mark.slow
 def test_a_crew_can_be_closed_twice():
     federation = Federation(small_data("real"))
     crew = ProcessPool(Probe(), federation, federation.prepare("real"), 1, 1)

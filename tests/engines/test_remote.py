@@ -48,6 +48,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_messages_give_the_bits_of_the_local_engine(tmp_path, name):
     algorithm, owners = CASES[name]
@@ -63,6 +64,7 @@ def test_messages_give_the_bits_of_the_local_engine(tmp_path, name):
     }
 
 
+@pytest.mark.slow
 def test_sparse_and_masked_rows_travel_through_the_disk(tmp_path):
     from scipy.sparse import csr_array
 
@@ -86,6 +88,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", range(1, 8))
 def test_a_server_killed_at_any_message_goes_on_with_the_same_bits(tmp_path, when):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
@@ -125,6 +128,7 @@ def test_a_client_killed_between_state_and_answer_takes_no_step_twice(tmp_path):
     assert [line["index"] for line in again] == [1]
 
 
+@pytest.mark.slow
 def test_a_round_ends_at_its_deadline_and_goes_on_with_those_who_are_there(tmp_path):
     algorithm = algorithms.PooledNMF(3, tol=0.0)
     office = Office(tmp_path, algorithm, OWNERS, rounds=3)
@@ -148,6 +152,7 @@ def test_a_round_ends_at_its_deadline_and_goes_on_with_those_who_are_there(tmp_p
     assert_same_bits(office, away)
 
 
+@pytest.mark.slow
 def test_an_answer_that_came_too_late_never_happened(tmp_path):
     algorithm = algorithms.PooledNMF(3, tol=0.0)
     office = Office(tmp_path, algorithm, OWNERS, rounds=4)
@@ -164,6 +169,7 @@ def test_an_answer_that_came_too_late_never_happened(tmp_path):
     assert_same_bits(office, away)
 
 
+@pytest.mark.slow
 def test_with_a_fixed_cohort_a_drop_out_pauses_the_run_and_it_goes_on_later(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
     office.post.tamper = lambda name, answer: (
@@ -251,6 +257,7 @@ def test_all_that_is_sent_is_logged_before_it_leaves(tmp_path):
         assert (tmp_path / name / "sent.jsonl").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_float16_halves_the_bytes_and_changes_little(tmp_path):
     exact = Office(tmp_path / "exact", algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=10)
     half = Office(tmp_path / "half", algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=10, payload="float16")
@@ -385,6 +392,7 @@ def test_a_run_that_is_given_up_ends_at_once(tmp_path):
         server.run()
 
 
+@pytest.mark.slow
 def test_results_of_each_run_are_kept_with_what_they_were_made_under(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2)
     first = office.server().run()

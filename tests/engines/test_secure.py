@@ -31,6 +31,7 @@ def reasons(folder, name):
     return " ".join(line.get("reason", "") for line in ClientFolder(folder / name).sent())
 
 
+@pytest.mark.slow
 def test_the_bits_are_those_of_the_local_secure_sum(tmp_path):
     made = office(tmp_path)
     outcome = made.server(dropouts="wait").run()
@@ -44,6 +45,7 @@ def test_the_bits_are_those_of_the_local_secure_sum(tmp_path):
         np.testing.assert_array_equal(made.factors(name).U, run.factors[name].U)
 
 
+@pytest.mark.slow
 def test_the_server_is_never_sent_an_upload_in_the_clear(tmp_path):
     made = office(tmp_path)
     answers = []
@@ -58,6 +60,7 @@ def test_the_server_is_never_sent_an_upload_in_the_clear(tmp_path):
     assert ((counts - expected) ** 2 / expected).sum() < 400
 
 
+@pytest.mark.slow
 def test_a_party_lost_in_the_middle_of_a_sum_comes_back_and_the_bits_are_the_same(tmp_path):
     plain = office(tmp_path / "plain")
     plain.server(dropouts="wait").run()
@@ -85,6 +88,7 @@ def test_a_party_lost_in_the_middle_of_a_sum_comes_back_and_the_bits_are_the_sam
         np.testing.assert_array_equal(made.factors(name).V, plain.factors(name).V)
 
 
+@pytest.mark.slow
 def test_a_server_killed_in_the_middle_of_a_sum_goes_on_with_the_same_bits(tmp_path):
     plain = office(tmp_path / "plain")
     plain.server(dropouts="wait").run()
@@ -120,6 +124,7 @@ def test_a_false_key_in_between_is_noticed(tmp_path):
     assert "not signed by 'west'" in reasons(tmp_path, "north")
 
 
+@pytest.mark.slow
 def test_parties_that_were_sent_different_factors_are_not_in_one_sum(tmp_path):
     """Otherwise a server could silence all but one with an empty V, and read that one's upload from the sum."""
     made = office(tmp_path)
@@ -137,6 +142,7 @@ def test_parties_that_were_sent_different_factors_are_not_in_one_sum(tmp_path):
     assert "not signed by" in reasons(tmp_path, "north") + reasons(tmp_path, "west")
 
 
+@pytest.mark.slow
 def test_parties_that_were_told_different_columns_are_not_in_one_sum(tmp_path):
     made = office(tmp_path, least=(5, 2))
 
@@ -172,6 +178,7 @@ def test_totals_that_are_no_counts_are_refused(tmp_path, odd):
     assert "are no counts" in reasons(tmp_path, "west")
 
 
+@pytest.mark.slow
 def test_masks_and_keys_of_two_tries_have_nothing_in_common(tmp_path):
     made, said = office(tmp_path, rounds=1), {}
 
@@ -196,6 +203,7 @@ def test_masks_and_keys_of_two_tries_have_nothing_in_common(tmp_path):
     assert len({tree.mask.tobytes() for tree in said[0, Keys]}) == len(said[0, Keys])
 
 
+@pytest.mark.slow
 def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
     made = office(tmp_path)
     made.server(dropouts="wait").run()
@@ -209,6 +217,7 @@ def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
         assert answer.kind == "refusal"
 
 
+@pytest.mark.slow
 def test_a_party_that_lost_its_folder_refuses_until_columns_are_counted_again(tmp_path):
     made = office(tmp_path)
     made.server(dropouts="wait").run()
@@ -220,6 +229,7 @@ def test_a_party_that_lost_its_folder_refuses_until_columns_are_counted_again(tm
     assert "the columns were never agreed on" in reasons(tmp_path, "north")
 
 
+@pytest.mark.slow
 def test_rare_columns_are_left_out_by_everybody(tmp_path):
     owners = {name: rows.copy() for name, rows in OWNERS.items()}
     for rows in owners.values():

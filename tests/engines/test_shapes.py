@@ -21,6 +21,7 @@ OWNERS = {"north": X[:110], "south": X[110:220], "west": X[220:]}
 ALGORITHM = PooledCF(2, tol=0.0, min_ratings=100)  # the first column has fewer, and no factors
 
 
+@pytest.mark.slow
 def test_sums_of_fewer_items_than_there_are(tmp_path):
     made = Office(tmp_path, ALGORITHM, OWNERS, rounds=4, protect="secure-sum", report_score=False)
     made.server(dropouts="wait").run()

@@ -45,6 +45,7 @@ def test_between_remote_parties(tmp_path):
     assert np.isfinite(office.factors("north").V).all()
 
 
+@pytest.mark.slow
 def test_a_late_and_a_doubled_upload_change_nothing(tmp_path):
     plain = Office(tmp_path / "plain", BadStream(2, who=""), OWNERS, rounds=4)
     plain.server().run()

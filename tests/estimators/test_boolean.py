@@ -25,6 +25,7 @@ def data():
     return planted_boolean(300, 40, 3, flips=0.02, in_tile=1.0, n_clients=5, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", FEDERATED)
 def test_factors_are_binary_and_the_metrics_are_those_of_the_boolean_product(face, data):
     with warnings.catch_warnings():
@@ -41,6 +42,7 @@ def test_factors_are_binary_and_the_metrics_are_those_of_the_boolean_product(fac
     assert model.measure({"a": data.X}, floor=data.floor).excess < 0.5
 
 
+@pytest.mark.slow
 def test_restarts_keep_the_one_with_the_least_summed_loss(data):
     one = FELB(n_components=3, rounds=10, random_state=4).fit(data.X, groups=data.labels)
     five = FELB(n_components=3, rounds=10, random_state=4, n_init=5).fit(data.X, groups=data.labels)
@@ -136,6 +138,7 @@ def test_what_is_missing_counts_for_nothing(data):
         PooledBMF(3, solver="proximal", missing_values=np.nan).fit(X, groups=data.labels)
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_no_better_than_nothing_is_told():
     rng = np.random.default_rng(0)
     X = (rng.random((300, 150)) < 0.9) * 1.0

@@ -37,6 +37,7 @@ def test_labels_must_fit_the_columns():
         SynSD(2, split="diagonal").fit(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collect", [True, False])
 def test_a_grid_is_cut_and_put_together(collect):
     model = DSANLS(3, ratio=0.5, n_clients=3, leak="ignore", collect=collect, random_state=0).fit(X)

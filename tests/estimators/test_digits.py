@@ -16,6 +16,7 @@ def digits():
     return load_digits(return_X_y=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_split_by_class_is_as_good_as_pooled(digits, seed):
     X, owner = digits
@@ -29,6 +30,7 @@ def test_split_by_class_is_as_good_as_pooled(digits, seed):
     np.testing.assert_allclose(model.relative_error_, residual / np.linalg.norm(X), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_averaging_suffers_from_the_split(digits):
     X, owner = digits
     model = FedAvgNMF(n_components=20, rounds=30, tol=0, random_state=0)

@@ -14,6 +14,7 @@ def fitted():
     return X, own, model
 
 
+@pytest.mark.slow
 def test_private_components_are_outputs(fitted):
     X, _, model = fitted
     assert set(model.components_private_) == set(X)

@@ -32,6 +32,7 @@ def same(a, b, **tolerance):
     np.testing.assert_allclose(to_numpy(a), to_numpy(b), **{"rtol": 1e-6, "atol": 1e-9} | tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", FACES)
 def test_fit_transform_keeps_the_order_of_rows(face, X, owner):
     U = make(face).fit_transform(X, groups=owner)
@@ -42,6 +43,7 @@ def test_fit_transform_keeps_the_order_of_rows(face, X, owner):
     assert np.linalg.norm(X - model.inverse_transform(U)) < 0.02 * np.linalg.norm(X)
 
 
+@pytest.mark.slow
 def test_rows_dealt_at_random_keep_their_order_too(X):
     model = make(n_clients=4)
     U = model.fit_transform(X)
@@ -61,6 +63,7 @@ def test_what_fit_transform_returns_belongs_to_the_caller(X, owner):
     np.testing.assert_array_equal(model.client_factors_["0"], before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mapping", "reversed", "federation", "shards", "openers"])
 @pytest.mark.parametrize("face", FACES)
 def test_rows_that_come_with_their_owners(face, kind, X, owner):
@@ -85,6 +88,7 @@ def test_rows_that_come_with_their_owners(face, kind, X, owner):
     assert model.score(dressed) == pytest.approx(reference.score(X), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_list_of_matrices_has_owners_and_a_list_of_rows_has_not(X):
     model = make().fit([X[:10], X[10:]])
     assert list(model.client_factors_) == ["0", "1"]
@@ -93,6 +97,7 @@ def test_a_list_of_matrices_has_owners_and_a_list_of_rows_has_not(X):
     same(model.components_, reference.components_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", ["list", "series", "integers", "categorical"])
 def test_labels_may_be_anything_with_one_value_for_each_row(labels, X, owner, fitted):
     pandas = pytest.importorskip("pandas")
@@ -135,6 +140,7 @@ def test_single_precision_stays(face, form, X, owner):
     assert model.inverse_transform(U).dtype == np.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", FACES)
 def test_torch_in_torch_out(face, X, owner):
     torch = pytest.importorskip("torch")
@@ -153,6 +159,7 @@ def test_torch_in_torch_out(face, X, owner):
         model.transform(T[:, :4])
 
 
+@pytest.mark.slow
 def test_torch_tensors_at_their_owners_and_gradients_left_alone(X, owner):
     torch = pytest.importorskip("torch")
     T = torch.from_numpy(X).requires_grad_()
@@ -162,6 +169,7 @@ def test_torch_tensors_at_their_owners_and_gradients_left_alone(X, owner):
     assert {rows.dtype for rows in U.values()} == {torch.float32}
 
 
+@pytest.mark.slow
 def test_sparse_tensors_belong_to_their_owners(X, owner):
     torch = pytest.importorskip("torch")
     X = np.where(X > np.median(X), X, 0.0)
@@ -178,6 +186,7 @@ def test_sparse_tensors_belong_to_their_owners(X, owner):
         make().fit(tensors["west"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames(library, X, owner, fitted):
     frames = pytest.importorskip(library)
@@ -192,6 +201,7 @@ def test_frames(library, X, owner, fitted):
         model.transform(frame[names[::-1]])
 
 
+@pytest.mark.slow
 def test_frames_at_their_owners_may_differ_in_the_order_of_columns(X, owner, fitted):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdef"))

@@ -46,6 +46,7 @@ def test_attributes(X, owner):
     assert model.get_feature_names_out().tolist() == ["poolednmf0", "poolednmf1", "poolednmf2"]
 
 
+@pytest.mark.slow
 def test_random_state(X):
     def fit(state):
         return PooledNMF(rounds=2, tol=0, random_state=state).fit(X).run_.seed
@@ -85,6 +86,7 @@ def test_pipeline_passes_groups_on(X, owner):
     assert pipe.predict(X).shape == (30,)
 
 
+@pytest.mark.slow
 def test_grid_search_finds_the_rank(X):
     search = GridSearchCV(PooledNMF(random_state=0, rounds=200), {"n_components": [1, 2, 3]}, cv=3).fit(X)
     assert search.best_params_ == {"n_components": 3}
@@ -97,6 +99,7 @@ def test_score_is_minus_the_relative_error(X):
     assert model.score(np.zeros((2, 6))) == 0.0
 
 
+@pytest.mark.slow
 def test_score_of_counts_is_by_their_divergence(X):
     counts = np.random.default_rng(0).poisson(4 * X).astype(float)
     model = PooledNMF(n_components=3, loss="kullback-leibler", n_clients=3, tol=0, random_state=0).fit(counts)
@@ -155,6 +158,7 @@ def test_the_warning_points_at_the_callers_line(face, how, X):
     assert caught[0].filename == __file__
 
 
+@pytest.mark.slow
 def test_a_frame_has_no_column_for_an_owners_own_components(X, owner):
     model = PooledNMF(2, n_private=1, rounds=3, tol=0, random_state=0).set_output(transform="pandas")
     model.fit(X, groups=owner)
@@ -175,6 +179,7 @@ def test_callbacks_follow_a_fit_and_may_end_it(tmp_path):
     assert (seen, model.n_iter_, model.run_.status) == ([0, 1, 2], 3, "stopped")
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_broken_off_goes_on_from_its_checkpoint(tmp_path):
     X = np.random.default_rng(0).random((30, 6))
     whole = PooledNMF(2, rounds=25, tol=0, random_state=0).fit(X)

@@ -20,6 +20,7 @@ def make(**options):
     return PooledNMF(**{"n_components": 2, "rounds": 40, "tol": 0, "random_state": 0} | options)
 
 
+@pytest.mark.slow
 def test_nan_number_and_unstored_are_one_thing(X, seen, owner):
     holes = np.where(seen, X, np.nan)
     model = make(missing_values=np.nan)
@@ -34,6 +35,7 @@ def test_nan_number_and_unstored_are_one_thing(X, seen, owner):
         np.testing.assert_allclose(other.transform(data), model.transform(holes), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_missing_is_not_zero(X, seen):
     holes = np.where(seen, X, np.nan)
     model = make(n_components=3, rounds=100, missing_values=np.nan).fit(holes)
@@ -52,6 +54,7 @@ def test_stored_zeros_are_observed_when_unstored_cells_are_missing():
     assert int(model.run_.score.n) == 6
 
 
+@pytest.mark.slow
 def test_owners_with_missing_cells(X, seen, owner):
     holes = np.where(seen, X, np.nan)
     parts = {name: holes[owner == name] for name in np.unique(owner)}
@@ -65,6 +68,7 @@ def test_owners_with_missing_cells(X, seen, owner):
         np.testing.assert_allclose(model.transform(holes), reference.transform(holes))
 
 
+@pytest.mark.slow
 def test_torch_with_missing_cells(X, seen):
     torch = pytest.importorskip("torch")
     holes = np.where(seen, X, np.nan)
@@ -94,6 +98,7 @@ def test_averaging_refuses_missing_cells(X, seen):
         FedAvgNMF(missing_values=np.nan).fit(np.where(seen, X, np.nan))
 
 
+@pytest.mark.slow
 def test_several_starts_of_pooled_nmf_keep_the_least_summed_error():
     X = load_digits().data[:150]
     one = PooledNMF(6, rounds=15, tol=0, random_state=3).fit(X)

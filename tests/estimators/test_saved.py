@@ -42,6 +42,7 @@ def test_boolean_patterns_come_back(tmp_path):
     np.testing.assert_array_equal(again.transform(X), model.transform(X))
 
 
+@pytest.mark.slow
 def test_components_of_single_owners_come_back(rows, tmp_path):
     model = fitted(fedfactor.PooledNMF, rows, n_private=1)
     again = fedfactor.load(fedfactor.save(model, tmp_path))

@@ -24,6 +24,7 @@ def test_messages_bytes_and_speed_over_parties(split):
     assert found["Asyn-SD"]["speed"] >= 0.98 * found["Syn-SD"]["speed"]
 
 
+@pytest.mark.slow
 def test_the_table_and_the_picture_of_parties(tmp_path):
     row = {**CELL, "method": "Syn-SD", "speed": 40.0, "messages": 2.0, "sent": 100, "final": 0.5}
     rows = [{**row, "split": split, "parties": n} for split in ("uniform", "imbalanced") for n in (2, 4)]

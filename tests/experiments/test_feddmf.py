@@ -76,6 +76,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_figures_are_made_in_processes_and_only_once(folder, monkeypatch):
     tiny = {"n_components": 2, "hidden": 2, "epochs": 1, "batch_size": 256, "runs": 2}
     tasks = [Task(20, seed, {}, "FedDMF", tiny) for seed in range(2)]

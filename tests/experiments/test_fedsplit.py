@@ -70,6 +70,7 @@ def test_protocol(folder):
     assert gap_closed(1.0, 0.5, 0.75) == 0.5
 
 
+@pytest.mark.slow
 def test_joint_ranks_are_judged_as_whole_runs_would_be(folder):
     owners = make_split(prepared("movielens_small"), 0).owners
     base = FedSPLIT.as_printed(2, iterations=5)
@@ -88,6 +89,7 @@ def test_changes_of_groups_in_rmse_and_in_mse():
     assert found["r_members"] < 0
 
 
+@pytest.mark.slow
 def test_curves_of_attacks_fall_when_all_is_given_and_have_intervals(folder):
     R = prepared("movielens_small")
     groups = list(make_split(R, 0).groups.values())[:3]

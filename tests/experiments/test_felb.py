@@ -35,6 +35,7 @@ def test_quantile_from_counts_is_the_pooled_one():
         federated_quantile(owners, 1.5, 0, 1)
 
 
+@pytest.mark.slow
 def test_bench_gives_what_an_engine_gives():
     data = even_tiles(120, 40, 3, 4, flips=0.05, seed=0)
     bench = Bench(data.owners)
@@ -60,6 +61,7 @@ def test_store_goes_on_where_it_stopped(tmp_path):
     assert len(made) == 2
 
 
+@pytest.mark.slow
 def test_reproduce_writes_tables_and_figures(tmp_path, monkeypatch):
     def tiny(full):
         methods = {"FELB": PooledBMF(2), "asso majority": BooleanVotes.paper(2, time_limit=1e-9)}
@@ -100,6 +102,7 @@ def test_every_study_names_its_data_and_methods():
         assert {"FELB", "FALB", "PooledBMF", "asso majority", "primp majority aligned"} <= set(plan[0][2])
 
 
+@pytest.mark.slow
 def test_seeds_are_drawn_anew_and_averaged(tmp_path, monkeypatch):
     def tiny(full):
         yield "0.10", partial(even_tiles, 60, 20, 2, 3, flips=0.1, dense=0.9), {"FELB": PooledBMF(2)}

@@ -61,6 +61,7 @@ def test_the_image_is_made_of_what_is_there_and_runs_as_nobody_special():
     assert [rest for word, rest in lines if word == "USER"] == ["fedfactor"]
 
 
+@pytest.mark.slow
 def test_compose_describes_a_trial_of_three():
     yaml = pytest.importorskip("yaml")
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]

@@ -62,6 +62,7 @@ def dies(made, name, index):
     return happened
 
 
+@pytest.mark.slow
 def test_a_network_that_is_cut_for_an_hour_costs_time_and_no_bit(tmp_path):
     made = office(tmp_path / "a")
     happened = dies(made, "south", 2)
@@ -75,6 +76,7 @@ def test_a_network_that_is_cut_for_an_hour_costs_time_and_no_bit(tmp_path):
     np.testing.assert_array_equal(made.factors("north").V, undisturbed(tmp_path / "b"))
 
 
+@pytest.mark.slow
 def test_a_server_that_moves_takes_its_run_along(tmp_path):
     made = office(tmp_path / "a")
     dies(made, "west", 1)
@@ -87,6 +89,7 @@ def test_a_server_that_moves_takes_its_run_along(tmp_path):
     np.testing.assert_array_equal(made.factors("north").V, undisturbed(tmp_path / "b"))
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_more_at_the_coordinator_loses_nothing(tmp_path):
     made = office(tmp_path / "a")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -133,6 +136,7 @@ def test_a_party_restored_from_a_backup_of_rounds_ago_goes_on_and_nothing_is_cou
     assert len(rounds) <= 4
 
 
+@pytest.mark.slow
 def test_two_parties_that_swapped_keys_are_told_under_which_name_they_speak(trial):
     shutil.move(trial.root / "north.key", trial.root / "other.key")
     shutil.move(trial.root / "south.key", trial.root / "north.key")
@@ -174,6 +178,7 @@ def test_summer_time_changes_nothing_that_is_said_or_kept(monkeypatch):
     assert said[0][0].endswith("UTC")
 
 
+@pytest.mark.slow
 def test_several_parties_are_let_in_at_once_and_one_that_was_removed_comes_back(trial, tmp_path):
     server = trial.coordinator.folder
     (server / REMOVED).write_text(json.dumps(["south", "west"]))

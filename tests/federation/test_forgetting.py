@@ -69,6 +69,7 @@ def test_who_left_does_not_join_by_mistake(trial):
     _, store, _ = runs_once(trial)
     said = run(app, ["federation", "leave", str(store.folder)])
     assert "federation remove federation.toml north" in said.output
+    assert f"federation forget {store.folder}" in said.output
     words = [
         "join",
         str(trial.toml),

@@ -96,6 +96,7 @@ def test_certificates_stand_up_to_their_authority_and_can_be_renewed(tmp_path):
     assert "127.0.0.1" in map(str, names.get_values_for_type(x509.IPAddress))
 
 
+@pytest.mark.slow
 def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = real.write_rows(tmp_path)
@@ -126,6 +127,7 @@ def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
     assert "no run to stop" in said.output
 
 
+@pytest.mark.slow
 def test_results_and_status_of_a_party(trial, tmp_path):
     from fedfactor.engines.remote.client import RemoteClient
     from fedfactor.engines.remote.server import Server
@@ -203,6 +205,7 @@ def test_why_a_server_cannot_be_reached(error, problem, remedy):
     assert remedy in found.remedy
 
 
+@pytest.mark.slow
 def test_who_leaves_is_removed_at_once_or_by_a_new_agreement(trial, tmp_path):
     gone = run(app, ["federation", "remove", str(trial.toml), "west"])
     assert "new agreement" in gone.output  # all three were needed

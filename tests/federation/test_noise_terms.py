@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedfactor.cli import app
+from fedfactor.cli.report import write_report
 from fedfactor.core.errors import DataError
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.server import Server
@@ -183,8 +184,14 @@ def test_a_ledger_is_for_terms_with_noise(tmp_path):
         sign_up(trial, budget=1.0)
 
 
+@pytest.mark.slow
 def test_the_command_shows_the_noise(tmp_path):
     trial = federation(tmp_path)
     said = CliRunner().invoke(app, ["federation", "show", str(trial.toml)])
     assert said.exit_code == 0
     assert "Noise        ε = 1" in said.output
+    for place, folder in ((trial.folder("north"), "party"), (tmp_path / "server", "all")):
+        write_result(place, tmp_path / folder)
+        page = write_report(tmp_path / folder).read_text(encoding="utf-8")
+        assert ("This party sent" in page) == (folder == "party")
+        assert ("All owners together sent" in page) == (folder == "all")

@@ -31,6 +31,7 @@ def by_name(lines):
     return {line.what: line for line in lines}
 
 
+@pytest.mark.slow
 def test_a_party_that_cannot_start_reads_why(trial, tmp_path):
     member = Member(trial.toml, trial.root / "north.key", tmp_path / "north")
     (trial.root / "north.key").chmod(0o644)
@@ -49,6 +50,7 @@ def test_a_party_that_cannot_start_reads_why(trial, tmp_path):
     assert "WRONG" in said.output
 
 
+@pytest.mark.slow
 def test_the_coordinator_reads_about_its_certificate_and_port(trial):
     found = by_name(check_coordinator(trial.coordinator))
     assert (found["certificate"].state, found["port"].state) == ("ok", "note")
@@ -63,6 +65,7 @@ def test_the_coordinator_reads_about_its_certificate_and_port(trial):
     assert "chmod 600" in by_name(check_coordinator(trial.coordinator))["key file"].remedy
 
 
+@pytest.mark.slow
 def test_other_units_are_found_at_the_party_that_has_them(trial, tmp_path):
     table = tmp_path / "units.csv"
     table.write_text("column,low,high,unit\nfeature 0,0,30,mmol/l\nfeature 3,,50,\n")

@@ -39,6 +39,7 @@ def parties(tmp_path):
     return {name: tmp_path / f"{name}.csv" for name in ("north", "south", "west")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps", [["log1p", "scale max"], ["scale"], ["log1p"], ["library-size 100", "select 4", "tf-idf"]]
 )
@@ -80,6 +81,7 @@ def test_transform_does_what_the_federation_did(tmp_path, parties, steps):
     assert read_row_ids(tmp_path / "party", "south") == ids
 
 
+@pytest.mark.slow
 def test_weights_that_were_lost_are_missed(tmp_path, parties):
     assert (
         call("fit", *parties.values(), "-k", 2, "--rounds", 3, "-o", tmp_path / "out", "--scale", "max", "-q").exit_code

@@ -158,6 +158,7 @@ def test_terms_cannot_write_over_what_they_say(content):
     assert "\x1b" not in setup.words(Terms.of(content))
 
 
+@pytest.mark.slow
 def test_a_party_is_told_what_leaves_it(content):
     assert "UᵀU and UᵀX" in setup.words(Terms.of(content))
     content["algorithm"]["name"] = "FNMF"
@@ -180,6 +181,7 @@ def test_an_unknown_section_and_a_file_that_is_no_toml(tmp_path, content):
         Terms.read(tmp_path / "y.toml")
 
 
+@pytest.mark.slow
 def test_from_nothing_to_agreed_terms(tmp_path):
     file = setup.found(
         tmp_path / "study", address="127.0.0.1:8000", algorithm="pooled-nmf", rank=2, rounds=3, name="", purpose="p",
@@ -237,6 +239,7 @@ def test_links_that_cannot_work_are_refused(content, links, said):
         Terms.of(content).agreement("north")
 
 
+@pytest.mark.slow
 def test_a_party_is_told_what_happens_to_its_uploads_before_anybody_sees_them(content):
     content["privacy"] |= {"links": [{"link": "Clip", "norm": 1.5}]}
     assert "The server sees yours after Clip(norm=1.5)" in setup.words(Terms.of(content))
@@ -254,6 +257,7 @@ def test_links_stand_in_an_order_that_protects(content):
         Terms.of(content).agreement("north")
 
 
+@pytest.mark.slow
 def test_consent_tells_rare_columns_that_are_left_out_from_those_that_are_not(content):
     for name in ("south", "north", "west"):
         content["parties"][name] = {**content["parties"]["north"], "key": content["parties"]["north"]["key"]}

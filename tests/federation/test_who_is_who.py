@@ -76,6 +76,7 @@ def mount(trial, tmp_path, **confirmed):
     return sums, mine
 
 
+@pytest.mark.slow
 def test_with_false_keys_every_upload_is_read_and_without_the_words_nobody_signs_up(trial, tmp_path):
     with pytest.raises(TermsError, match="Nobody but the coordinator says that these are the keys of south, west"):
         mount(trial, tmp_path)
@@ -88,6 +89,7 @@ def test_with_false_keys_every_upload_is_read_and_without_the_words_nobody_signs
         np.testing.assert_allclose(flatten(guess, noisy=False)[0].values, true["values"], rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_words_of_a_false_registry_are_others(trial, tmp_path):
     false = Terms.read(false_registry(trial, tmp_path))
     honest = terms_words(trial.terms.fingerprint)  # what south reads aloud
@@ -103,6 +105,7 @@ def test_words_of_a_false_registry_are_others(trial, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.slow
 def test_words_hang_on_every_key_name_and_term(trial):
     said = {terms_words(trial.terms.fingerprint)}
     for change in ("rounds", "key", "name"):
@@ -137,6 +140,7 @@ def test_without_a_secure_sum_nobody_is_asked(tmp_path):
     member(trial).sign_up(trial.files["north"])
 
 
+@pytest.mark.slow
 def test_a_fourth_hospital_comes_in_by_the_word_of_a_known_one(trial, tmp_path):
     for name in trial.files:
         member(trial, name).sign_up(trial.files[name], confirmed=True)
@@ -170,6 +174,7 @@ def test_nobody_known_may_leave_under_the_word_of_another(trial, tmp_path):
     assert strangers(Terms.of(content), known) == ["west"]
 
 
+@pytest.mark.slow
 def test_vouching_on_the_command_line(trial, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = run(app, ["keygen", "east"])
@@ -185,6 +190,7 @@ def test_vouching_on_the_command_line(trial, tmp_path, monkeypatch):
     assert f"east: {words}" in said.output
 
 
+@pytest.mark.slow
 def test_a_run_after_the_words_were_compared(trial, tmp_path):
     stores = {n: member(trial, n).sign_up(f, confirmed=True) for n, f in trial.files.items()}
     post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})

@@ -53,6 +53,7 @@ def test_assignment_is_the_best_of_all_orders(seed, k):
     assert np.sum((W - P @ V) ** 2) <= np.sum((W - best @ V) ** 2) + 1e-12
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), epsilon=st.sampled_from([1.0, 0.2]))
 @settings(max_examples=8, deadline=None)
 def test_transport_is_that_of_the_log_domain(seed, epsilon):

@@ -39,6 +39,7 @@ def test_each_iteration_lowers_the_loss():
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_soft_alignments_win_by_their_own_loss_and_not_by_the_truth():
     truth, Vs = copies(30, noise=0.5)
     found = {

@@ -26,6 +26,7 @@ assert solve_rows(np.zeros((1, 2)), np.eye(2), np.array([[3.0, -1.0]])).tolist()
 """
 
 
+@pytest.mark.slow
 def test_a_read_only_place_without_a_home_compiles_anew():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

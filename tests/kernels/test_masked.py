@@ -100,6 +100,7 @@ def test_neither_threads_nor_row_order_change_bits():
     np.testing.assert_array_equal(mixed, seen[0][0][order])
 
 
+@pytest.mark.slow
 def test_types_tol_and_empty_rows(path):
     X, M, U, V = holes(20, 15, 3, 5, np.float32)
     M = M.copy()

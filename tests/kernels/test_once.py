@@ -1,6 +1,7 @@
 import gc
 
 import numpy as np
+import pytest
 
 from fedfactor.kernels import once as room
 from fedfactor.kernels.once import once
@@ -17,6 +18,7 @@ def test_a_writable_array_is_computed_each_time():
     assert once(doubled, A)[0] == 10
 
 
+@pytest.mark.slow
 def test_a_read_only_array_is_computed_once_and_forgotten_with_it():
     A = np.ones(3)
     A.flags.writeable = False

@@ -170,6 +170,7 @@ print(held() - before)
 """
 
 
+@pytest.mark.slow
 @needs_numba
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's account of memory")
 def test_mapped_rows_are_not_copied(tmp_path):

@@ -94,6 +94,7 @@ class TestExposure:
         assert errors[-1] < 1e-8
         assert min(errors[:-1]) > 0.2
 
+    @pytest.mark.slow
     def test_sparse_columns_fall_earlier_and_the_accounting_earlier_still(self):
         rng = np.random.default_rng(1)
         n, s, m = 200, 10, 20

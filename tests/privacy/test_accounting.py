@@ -28,6 +28,7 @@ def test_tight_books_agree_with_an_independent_implementation(rounds, epsilon):
     assert epsilon_of([Release(theirs)] * rounds, 1e-5, "pld") == pytest.approx(epsilon, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_numerical_privacy_loss_agrees_with_the_analytic_figure_to_a_thousandth():
     books = dp_accounting.pld.PLDAccountant()
     books.compose(dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(10.0), 100))
@@ -41,6 +42,7 @@ def test_the_certified_bound_lies_above_the_tight_figure(z, sampling, rounds):
     assert tight <= certified <= 2 * tight
 
 
+@pytest.mark.slow
 def test_calibrated_noise_keeps_the_budget_and_not_much_more():
     for accountant in ("rdp", "pld"):
         z = calibrate(1.0, 1e-5, 30, accountant=accountant)

@@ -19,6 +19,7 @@ ANY = st.floats(allow_nan=True, allow_infinity=True, allow_subnormal=True)
 SITE = Site("a", Round(0, 0), 3, None)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(arrays(np.float64, st.integers(1, 40), elements=ANY), st.floats(1e-6, 1e6))
 def test_no_upload_is_longer_than_the_clip(values, norm):
@@ -27,6 +28,7 @@ def test_no_upload_is_longer_than_the_clip(values, norm):
     assert np.linalg.norm(clipped) <= norm * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(arrays(np.float64, 12, elements=ANY), st.floats(1e-3, 1e3))
 def test_no_clipped_upload_is_longer_on_the_grid(values, norm):
@@ -36,6 +38,7 @@ def test_no_clipped_upload_is_longer_on_the_grid(values, norm):
     assert sum(int(s) ** 2 for s in steps) <= (norm / noise.grid(12)) ** 2
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     arrays(np.float64, (4, 6), elements=ANY),

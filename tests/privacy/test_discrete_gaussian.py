@@ -22,6 +22,7 @@ def p_value(draws: np.ndarray, sigma: int) -> float:
     ).pvalue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [0, 2, 5])
 def test_chi_square_values_are_uniform(bits):
     found = [p_value(discrete_gaussian(20_000, bits, Entropy.seeded(i, "chi", bits)), 1 << bits) for i in range(25)]

@@ -85,12 +85,14 @@ class TestOneClientMovesNobodyElse:
         fedfactor.run(algorithm, owners, rounds=1, seed=0, privacy=privacy)
         return np.concatenate([np.ravel(leaf) for _, leaf in leaves(heard.rounds[0][1])])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("weights", ["rows", "equal"])
     def test_sums_of_neighbours_differ_by_the_clip_at_most(self, weights):
         algorithm = PooledNMF(3, weights=weights)
         few, many = self.sums(1, algorithm), self.sums(100_000, algorithm)
         assert np.linalg.norm(few - many) <= 0.5
 
+    @pytest.mark.slow
     def test_penalties_that_need_the_number_of_rows_are_refused(self):
         with pytest.raises(IncompatibleError, match="alpha_V=0"):
             self.sums(5, PooledNMF(3, alpha_U=0.1))
@@ -108,6 +110,7 @@ def test_methods_that_take_noise_for_fraud_say_so_before_they_start():
         )
 
 
+@pytest.mark.slow
 def test_a_private_run_holds_no_exact_figure_under_a_public_name():
     run = fedfactor.run(PooledNMF(3), owners(), rounds=2, privacy=fedfactor.dp(1.0, row_bound=2.0, rows=240))
     assert run.scores == {}

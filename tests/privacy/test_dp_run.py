@@ -43,6 +43,7 @@ PUBLIC = {"row_bound": 3.0, "rows": 300}
 
 
 class TestRowLevel:
+    @pytest.mark.slow
     def test_the_budget_is_that_of_the_whole_run(self):
         run = fedfactor.run(PooledNMF(3), owners(), rounds=8, seed=0, privacy=fedfactor.dp(1.0, **PUBLIC))
         about = run.privacy
@@ -52,6 +53,7 @@ class TestRowLevel:
         assert "a person with several rows" in describe(about)
         assert run.rounds == 8
 
+    @pytest.mark.slow
     def test_the_server_hears_gradients_with_the_noise_that_was_paid_for(self):
         heard = Listener()
         big = fedfactor.dp(1.0, noise_multiplier=50.0, row_bound=3.0, rows=300)
@@ -80,6 +82,7 @@ class TestRowLevel:
         assert 1.99 < run.privacy["epsilon"] <= 2
         assert run.privacy["noise_multiplier"] > calibrate(2.0, 1e-5, 5)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("length", [0.01, 6.08, 5000.0])
     def test_the_bound_that_was_paid_for_is_near_the_rows_whatever_the_noise(self, length):
         rows = {str(i): np.full((320, 4), length / 2) for i in range(10)} | {"zeros": np.zeros((3000, 4))}
@@ -99,6 +102,7 @@ class TestRowLevel:
         with pytest.warns(PrivacyWarning, match="one over the number of rows"):
             fedfactor.run(PooledNMF(3), owners(), rounds=1, privacy=fedfactor.dp(1.0, 0.01, **PUBLIC))
 
+    @pytest.mark.slow
     def test_local_noise_needs_no_secure_sum_and_is_louder(self):
         heard = Listener()
         for share in ("distributed", "local"):
@@ -107,6 +111,7 @@ class TestRowLevel:
         totals = [total.D for _, total, _ in heard.rounds]
         assert np.std(totals[20:]) > 1.5 * np.std(totals[:20])
 
+    @pytest.mark.slow
     def test_boolean_rows(self):
         X = np.kron(np.eye(2), np.ones((300, 6)))
         parts = np.array_split(np.random.default_rng(0).permutation(X), 5)
@@ -116,6 +121,7 @@ class TestRowLevel:
         assert np.isin(run.V, (0, 1)).all()
         assert run.measured.relative_error < 0.2
 
+    @pytest.mark.slow
     def test_a_seeded_run_is_called_a_simulation(self):
         one, two = (
             fedfactor.run(PooledNMF(3), owners(), rounds=2, seed=0, privacy=fedfactor.dp(1.0, noise_seed=1, **PUBLIC))
@@ -140,6 +146,7 @@ class TestOtherUnits:
         assert run.privacy["unit"] == "client"
         assert run.rounds == 3
 
+    @pytest.mark.slow
     def test_a_wide_clip_without_noise_is_plain_averaging(self):
         channel = (Clip(100.0), SecureSum())
         noisy = fedfactor.run(FedAvgNMF(3, weights="equal", tol=0), owners(8), rounds=4, seed=0, privacy=channel)
@@ -280,6 +287,7 @@ class TestLedger:
         assert (run.rounds, run.status) == (4, "budget")
         assert run.privacy["epsilon"] <= 1
 
+    @pytest.mark.slow
     def test_the_books_of_a_data_set_run_across_runs(self, tmp_path):
         books = tmp_path / "patients.jsonl"
         opened = Ledger(books, epsilon=9.0)
@@ -295,6 +303,7 @@ class TestLedger:
         with pytest.raises(BudgetError, match="Not even one round"):
             fedfactor.run(PooledNMF(3), owners(), rounds=3, privacy=(fedfactor.dp(1.0, **PUBLIC), tight))
 
+    @pytest.mark.slow
     def test_a_release_without_noise_or_proof_is_infinite(self):
         for channel in (
             ("secure-sum",),
@@ -346,6 +355,7 @@ class TestLedger:
         fedfactor.run(PooledNMF(3), owners(), rounds=1, privacy=fedfactor.dp(1.0, ledger=books, **PUBLIC))
         assert len(Ledger(books).entries()) == 3
 
+    @pytest.mark.slow
     def test_a_crash_redraws_no_noise_and_spends_nothing_twice(self, tmp_path):
         heard, books = Listener(), tmp_path / "books.jsonl"
         privacy = (heard, fedfactor.dp(1.0, ledger=books))
@@ -432,6 +442,7 @@ def fedfactor_checkpoint(folder, every):
     return Checkpoint(folder, every)
 
 
+@pytest.mark.slow
 def test_an_estimator_takes_the_same_words():
     X = np.concatenate(list(owners().values()))
     model = fedfactor.PooledNMF(3, n_clients=5, rounds=3, random_state=0, privacy=fedfactor.dp(1.0, **PUBLIC)).fit(X)

@@ -136,6 +136,7 @@ def begin(folder, books, stop=2, rounds=6, every=10, **more):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["distributed", "local"])
 def test_copies_of_an_unfinished_folder_do_not_go_on(tmp_path, noise):
     """Three plain copies gave three results with different noise, and the ledger said ε = 1.0."""
@@ -169,6 +170,7 @@ def test_a_sealed_round_without_its_parcels_is_not_drawn_again(tmp_path, gone):
         begin(tmp_path / "run", books, None)
 
 
+@pytest.mark.slow
 def test_whoever_deletes_the_releases_too_pays_again(tmp_path):
     books = tmp_path / "books.jsonl"
     begin(tmp_path / "run", books)
@@ -181,6 +183,7 @@ def test_whoever_deletes_the_releases_too_pays_again(tmp_path):
     assert Ledger(books).epsilon() <= 1
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_the_outbox_is_noticed(tmp_path):
     books = tmp_path / "books.jsonl"
     begin(tmp_path / "run", books)
@@ -208,6 +211,7 @@ def _hold(folder, ready, done):
     del box
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_work_in_one_folder(tmp_path):
     """Both finished, with different V's, and one set of entries in the ledger."""
     context = multiprocessing.get_context("spawn")

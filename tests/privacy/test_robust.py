@@ -56,12 +56,14 @@ def clean():
     return error(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["noise", "sign flip", "permuted"])
 @pytest.mark.parametrize("rule", ["median", "trimmed-mean"])
 def test_within_twice_the_clean_error(how, rule, clean):
     assert error((Sabotage(how, HOSTILE), Robust(rule))) <= 2 * clean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["noise", "sign flip", "permuted"])
 def test_medians_of_group_means_withstand_under_a_quarter(how, clean):
     assert error((Sabotage(how, HOSTILE), Robust("group-median", hostile=4))) <= 2 * clean
@@ -95,10 +97,12 @@ def test_who_stays_away_takes_from_what_is_withstood():
         fedfactor.run(METHOD, data(), rounds=2, privacy=Robust("group-median", hostile=4), participation=rule)
 
 
+@pytest.mark.slow
 def test_the_plain_mean_does_not(clean):
     assert error((Sabotage("noise", HOSTILE),)) > 2 * clean
 
 
+@pytest.mark.slow
 def test_uploads_that_are_not_finite_are_left_out(clean):
     class Broken(FedAvgNMF):
         def client_step(self, shard, state, down, at):
@@ -124,6 +128,7 @@ def test_private_or_robust_is_a_choice():
     assert "every client's" in run.privacy["sees"]["server"]
 
 
+@pytest.mark.slow
 def test_medians_of_sums_are_biased_but_hold():
     hostile = Sabotage("noise", HOSTILE)
     median = fedfactor.run(PooledNMF(5), data(), rounds=20, seed=0, privacy=(hostile, Robust("median")))

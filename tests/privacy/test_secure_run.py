@@ -53,6 +53,7 @@ def test_v_is_that_of_plain_sums_up_to_the_quantisation(method, binary):
     assert relative(secure.V, plain.V) <= 1e-5
 
 
+@pytest.mark.slow
 def test_sparse_rows_and_single_precision():
     data = {name: scipy.sparse.csr_array(X.astype(np.float32)) for name, X in owners().items()}
     plain = fedfactor.run(PooledNMF(3, tol=0), data, rounds=10, seed=0)
@@ -124,6 +125,7 @@ class TestMinimums:
         with pytest.raises(RefusedError, match="2 clients that do not collude"):
             fedfactor.run(PooledNMF(3), owners(3), rounds=2, privacy=("secure-sum", rule))
 
+    @pytest.mark.slow
     def test_rare_columns_are_withheld_and_u_is_fitted_at_home_to_all(self):
         data = owners()
         data["c0"] = data["c0"].copy()
@@ -159,6 +161,7 @@ class TestMinimums:
         with pytest.raises(RefusedError, match="1 columns are filled by fewer than 5 rows"):
             fedfactor.run(PooledNMF(3), data, rounds=2, privacy=("secure-sum", rule))
 
+    @pytest.mark.slow
     def test_a_changed_cohort(self):
         def rule(at, names):
             return names if at.index < 2 else names[1:]
@@ -176,6 +179,7 @@ class TestMinimums:
             fedfactor.run(PooledNMF(3), owners(), privacy=("secure-sum", Minimums(allow=("anything",))))
 
 
+@pytest.mark.slow
 def test_clients_that_drop_out_after_the_keys_are_made_up_for():
     class Dropping(PooledNMF):
         def client_step(self, shard, state, down, at):

@@ -27,6 +27,7 @@ def planted(seed, k=3):
     return {f"owner {name}": rows for name, rows in split_rows(data.X, data.labels).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_planted_rank_is_found(seed):
     found = fedfactor.select_rank(planted(seed), range(1, 6), repeats=2, rounds=40, seed=seed)
@@ -166,6 +167,7 @@ def test_a_missing_folder_is_told_before_the_first_run(tmp_path):
     assert "run 1" not in result.output
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path):
     for name, rows in planted(0).items():
         np.save(tmp_path / f"{name}.npy", rows)
@@ -179,6 +181,7 @@ def test_command_line(tmp_path):
     assert wrong.exit_code == 2
 
 
+@pytest.mark.slow
 def test_the_rank_is_that_of_even_columns_where_units_differ():
     rng = np.random.default_rng(2)
     X = rng.gamma(0.7, 1, (120, 3)) @ rng.gamma(1.0, 1, (3, 16)) * rng.uniform(0.9, 1.1, (120, 16))

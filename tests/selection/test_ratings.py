@@ -37,6 +37,7 @@ def test_tuning_stays_in_its_ranges_and_repeats():
     assert 2 <= one.settings["n_components"] <= 4
 
 
+@pytest.mark.slow
 def test_tuning_keeps_to_its_budget():
     pytest.importorskip("optuna")
     began = time.monotonic()
@@ -57,6 +58,7 @@ def test_owners_tune_at_home_and_fedsplit_takes_it():
     assert all(np.isfinite(list(errors.values())))
 
 
+@pytest.mark.slow
 def test_a_recommender_is_tuned_within_its_choices_and_its_budget():
     pytest.importorskip("optuna")
     R = ratings()
@@ -91,6 +93,7 @@ def test_too_few_ratings_are_refused():
         tune_cnmf(sparse.csr_array(np.eye(3)), trials=1)
 
 
+@pytest.mark.slow
 def test_the_planted_rank_of_a_stack_is_found():
     rng = np.random.default_rng(1)
     S = rng.random((30, 4)) @ rng.random((4, 60)) + 0.02 * rng.random((30, 60))

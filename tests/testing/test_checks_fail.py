@@ -257,6 +257,7 @@ def test_a_right_engine_behind_another_face_passes():
     check_engine(lambda: Wrong("none"))
 
 
+@pytest.mark.slow
 def test_a_tolerance_is_honoured():
     checks = {function.__name__: function for function in engine_checks()}
     checks["check_engine_participation"](LocalEngine, 1e-12)

@@ -14,7 +14,7 @@ from fedfactor.audit.explained import explanations
 from fedfactor.audit.findings import WORDS, Finding, Verdict, verdict_of
 from fedfactor.core.files import write_atomic
 
-__all__ = ["AuditReport"]
+__all__ = ["AuditReport", "short"]
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Privacy audit</title><style>
 body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b}}
@@ -61,12 +61,12 @@ class AuditReport:
         """Return one self-contained page."""
         rows = []
         for each in self.findings:
-            figures = "<br>".join(f"{html.escape(k)}: {html.escape(_short(v))}" for k, v in each.figures.items())
+            figures = "<br>".join(f"{html.escape(k)}: {html.escape(short(v))}" for k, v in each.figures.items())
             note = f"<br><em>{html.escape(each.note)}</em>" if each.note else ""
             cells = (html.escape(each.attack), html.escape(each.attacker), html.escape(each.claim))
             verdict = f'<span class="{_mark(each.verdict)}">{each.verdict}</span>'
             rows.append(f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}<td>{verdict}</td><td>{figures}{note}</td></tr>")
-        about = html.escape(", ".join(f"{key}: {_short(value)}" for key, value in self.about.items()))
+        about = html.escape(", ".join(f"{key}: {short(value)}" for key, value in self.about.items()))
         claim = html.escape(json.dumps(_plain(self.claim), indent=2, ensure_ascii=False))
         return _PAGE.format(
             verdict=self.verdict, mark=_mark(self.verdict), meaning=html.escape(WORDS[self.verdict]), about=about,
@@ -82,11 +82,12 @@ def _listed(words: Mapping[Any, str]) -> str:
     return "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in words.items())
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Write a figure with four digits."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        return "[" + ", ".join(_short(v) for v in value) + "]"
+        return "[" + ", ".join(short(v) for v in value) + "]"
     return str(value)
 
 

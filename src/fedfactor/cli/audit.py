@@ -52,6 +52,7 @@ def audit(
     """
     with polite(debug):
         from fedfactor.audit import audit as attack
+        from fedfactor.audit.report import short
         from fedfactor.data.io import open_files
 
         method = build(algorithm, {"n_components": rank}, settings or ())
@@ -65,7 +66,8 @@ def audit(
         report.write(out)
     screen = console()
     for finding in report.findings:
-        text = f"{finding.verdict:14} {finding.attack}: {finding.figures} {finding.note}".rstrip()
+        figures = "".join(f" {name.replace('_', ' ')} {short(value)};" for name, value in finding.figures.items())
+        text = f"{finding.verdict:14} {finding.attack}:{figures} {finding.note}".rstrip()
         screen.print(text, soft_wrap=True, markup=False)  # with the note: an attack that was not tried says so there
     screen.print(f"{report.verdict}. The page is {out / 'audit.html'}", soft_wrap=True, markup=False)
     if report.verdict in EXIT:

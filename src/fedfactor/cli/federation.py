@@ -178,7 +178,7 @@ def leave(folder: Own, debug: Debug = False) -> None:
     with polite(debug):
         go(folder)
     typer.echo(f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
-               f"Your rows, factors and what you sent are still here: fedfactor federation forget")  # fmt: skip
+               f"Your rows, factors and what you sent are here yet: fedfactor federation forget {folder}")  # fmt: skip
 
 
 @federation.command()

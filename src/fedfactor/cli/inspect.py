@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,8 @@ def inspect(
     with polite(debug):
         how = reading()
         table = load(file, how if how.missing_values is not None else reading(missing_values="nan"))
+        if how.missing_values is None and is_sparse(table.X) and np.isfinite(table.X.data).all():
+            table = replace(table, missing_values=table.missing_values if table.missing_values == "unstored" else None)
         facts = facts_of(table)
         kind = kind_of(facts)
         lines = [

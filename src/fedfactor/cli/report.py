@@ -431,9 +431,10 @@ def _travelled(told: Told) -> str:
             f"This party sent {size(record['bytes_sent'])} in {record['letters']} letters; sent.jsonl lists each one."
         )
     else:
+        took = f" and {duration(record['seconds'])}" if "seconds" in record else ""  # not published of a private run
         amount = (
             f"All owners together sent {size(record['bytes_up'])} and received {size(record['bytes_down'])} in "
-            f"{record['rounds']} rounds and {duration(record['seconds'])}."
+            f"{record['rounds']} rounds{took}."
         )
     listed = "".join(f"<li>{_text(each)}</li>" for each in said)
     return f'<p>{_text(amount)}</p><ul class="plain">{listed}</ul>' + (f'<dl class="card">{seen}</dl>' if seen else "")

@@ -237,10 +237,14 @@ def _matrix(rows: Any, columns: Any, values: Any, shape: Any, users: Any, items:
         same = (np.diff(rows[order]) == 0) & (np.diff(columns[order]) == 0)
         p = order[np.flatnonzero(same)[0]]
         raise DataError(
-            f"User {users[rows[p]]!r} rated item {items[columns[p]]!r} more than once. Keep one, for example the last: "
-            "ratings.drop_duplicates(['user', 'item'], keep='last')."
+            f"User {_plain(users[rows[p]])!r} rated item {_plain(items[columns[p]])!r} more than once. Keep one, for "
+            "example the last: ratings.drop_duplicates(['user', 'item'], keep='last')."
         )
     return R
+
+
+def _plain(name: Any) -> Any:
+    return name.item() if isinstance(name, np.generic) else name
 
 
 def _cut(R: sparse.csr_array, owners: np.ndarray, users: np.ndarray, items: np.ndarray) -> Ratings:

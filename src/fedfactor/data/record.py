@@ -67,7 +67,11 @@ class Preprocessed:
 def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
     """Read what a run left about itself, all of it or what may be published; refuse what is no such record."""
     path = shared_folder(folder) / "run.json"
-    record = read_json(path, "Give a folder written by fedfactor fit.") if published else read_run(folder)
+    record = read_run(folder)
+    if published and isinstance(record, dict):
+        # Whose result it is and how much that party sent are no figures made of rows.
+        own = {name: record[name] for name in ("party", *_OF_ONE) if name in record}
+        record = {**own, **read_json(path, "Give a folder written by fedfactor fit.")}
     known = record if isinstance(record, dict) else {}
     number = known.get("format", 1)
     if not isinstance(number, int) or number > FORMAT:

@@ -17,6 +17,8 @@ from fedfactor.core.tree import tree_sum
 __all__ = ["ScaleWarning", "different_units", "even_columns", "uneven", "warn_of_scales"]
 
 _APART = 100.0
+_OTHER_UNIT = 8.0  # of columns that are steady at all owners: glucose in mg/dl and mmol/l is 18 apart, g/dl and g/l 10
+_STEADY = 0.5  # squared mean over mean square: cells spread by no more than their mean
 _WIDEST = 2000  # columns; beyond it they are genes, words or pixels, and of one unit
 
 
@@ -54,7 +56,9 @@ def uneven(features: Sequence[str] | None, sums: Any) -> str:
 
 
 def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> str:
-    """Say which columns one owner has in other units than another, by a hundred or more; empty when none is.
+    """Say which columns one owner seems to have in other units than another; empty when none is.
+
+    A hundred times as large is another unit; eight times are, where cells spread by no more than their mean.
 
     Examples
     --------
@@ -72,7 +76,9 @@ def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> 
     for j in np.flatnonzero((size > 0).sum(axis=0) >= 2):
         most, least = int(np.nanargmax(known[:, j])), int(np.nanargmin(known[:, j]))
         found[int(j)] = (float(known[most, j] / known[least, j]), owners[most], owners[least])
-    odd = sorted((j for j in found if found[j][0] >= _APART), key=lambda j: -found[j][0])
+    steady = np.array([each.sums**2 >= _STEADY * each.squares * each.cells for each in sums.values()])
+    limit = np.where(steady.all(axis=0), _OTHER_UNIT, _APART)
+    odd = sorted((j for j in found if found[j][0] >= limit[j]), key=lambda j: -found[j][0])
     if not odd:
         return ""
     told = [

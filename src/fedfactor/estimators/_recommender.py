@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -394,7 +395,11 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
                     f"Owners {homes[0]!r} and {homes[1]!r} both have a user {user!r}. Say whose: client=..."
                 )
             if not homes:
-                raise DataError(f"No user {user!r} is known. fold_in takes the ratings of users who were not in fit.")
+                some = ", ".join(repr(each) for each in islice(known, 3))
+                raise DataError(
+                    f"No user {user!r} was in fit, where they are called {some} and so on. In Python, fold_in takes "
+                    "the ratings of others."
+                )
             places.setdefault(homes[0], []).append(position)
         return places
 

@@ -31,8 +31,11 @@ _LONGEST = 1 << 27
 _SAMPLE = 100  # lines
 _RESTARTS = 30
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "#n/a", ".", "?"})
-WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-"""Cells of yes/no columns, in small letters."""
+WORDS = {
+    **dict.fromkeys(("true", "yes", "y", "ja", "oui", "si", "sí"), 1.0),
+    **dict.fromkeys(("false", "no", "n", "nein", "nee", "non"), 0.0),
+}
+"""Cells of yes/no columns, in small letters. Not t and f: a column of one sex would be read as no."""
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")

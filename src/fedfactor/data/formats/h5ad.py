@@ -50,7 +50,7 @@ def read(path: Path, reading: Reading) -> Content:
             "Write it again with anndata."
         )
     said = [] if reading.layer is None else [f"layer {reading.layer}"]
-    return Content(X, features, rows, order=features, said=[*said, "row ids: names of cells"])
+    return Content(X, features, rows, order=features, said=said)
 
 
 def count_rows(path: Path, reading: Reading) -> int:
