@@ -176,6 +176,11 @@ def test_each_party_takes_home_what_its_own_books_say_of_the_run(tmp_path):
     assert (told["mode"], told["unit"], told["rows"]) == ("dp", "row", 135.0)
     assert "relative_error" not in json.loads((tmp_path / "out" / "shared" / "run.json").read_text())
     assert client_status(trial.folder("south"))["budget"].startswith("ε = 1 of 1 is spent")
+    for place, folder in ((trial.folder("north"), "party"), (tmp_path / "server", "all")):
+        write_result(place, tmp_path / folder)
+        page = write_report(tmp_path / folder).read_text(encoding="utf-8")
+        assert ("This party sent" in page) == (folder == "party")
+        assert ("All owners together sent" in page) == (folder == "all")
 
 
 def test_a_ledger_is_for_terms_with_noise(tmp_path):
@@ -190,8 +195,3 @@ def test_the_command_shows_the_noise(tmp_path):
     said = CliRunner().invoke(app, ["federation", "show", str(trial.toml)])
     assert said.exit_code == 0
     assert "Noise        ε = 1" in said.output
-    for place, folder in ((trial.folder("north"), "party"), (tmp_path / "server", "all")):
-        write_result(place, tmp_path / folder)
-        page = write_report(tmp_path / folder).read_text(encoding="utf-8")
-        assert ("This party sent" in page) == (folder == "party")
-        assert ("All owners together sent" in page) == (folder == "all")
