@@ -169,18 +169,20 @@ def test_of_each_subject_only_the_agreed_rows_take_part(tmp_path):
 def test_each_party_takes_home_what_its_own_books_say_of_the_run(tmp_path):
     trial = federation(tmp_path)
     post = InProcessTransport({name: RemoteClient(sign_up(trial, name)) for name in trial.files})
-    Server(tmp_path / "server", trial.terms.agreement(), trial.terms.policy(), post).run()
+    trial.coordinator.prepare()
+    place = trial.coordinator.folder
+    Server(place, trial.terms.agreement(), trial.terms.policy(), post).run()
     write_result(trial.folder("south"), tmp_path / "out")
     told = json.loads((tmp_path / "out" / "shared" / "run.json").read_text())["privacy"]
     assert told["epsilon"] == pytest.approx(1.0, rel=1e-3) == told["data_set_epsilon"]
     assert (told["mode"], told["unit"], told["rows"]) == ("dp", "row", 135.0)
     assert "relative_error" not in json.loads((tmp_path / "out" / "shared" / "run.json").read_text())
     assert client_status(trial.folder("south"))["budget"].startswith("ε = 1 of 1 is spent")
-    for place, folder in ((trial.folder("north"), "party"), (tmp_path / "server", "all")):
-        write_result(place, tmp_path / folder)
+    for where, folder in ((trial.folder("north"), "party"), (place, "everybody")):
+        write_result(where, tmp_path / folder)
         page = write_report(tmp_path / folder).read_text(encoding="utf-8")
         assert ("This party sent" in page) == (folder == "party")
-        assert ("All owners together sent" in page) == (folder == "all")
+        assert ("All owners together sent" in page) == (folder == "everybody")
 
 
 def test_a_ledger_is_for_terms_with_noise(tmp_path):
