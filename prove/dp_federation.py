@@ -89,7 +89,7 @@ def join_anew(trial: Trial, *more: str) -> None:
 
 def finished(trial: Trial) -> dict[str, np.ndarray]:
     """Run once more, and return each party's V."""
-    trial.coordinator.start(again=True)
+    trial.coordinator.start(again=True, sure=True)
     status = trial.coordinator.wait(PATIENCE)
     if status["state"] != "finished":
         raise RuntimeError(f"{status['state']}: {status.get('reason')}")
@@ -108,7 +108,7 @@ def books(trial: Trial) -> dict[str, dict[str, float]]:
 
 def killed(trial: Trial) -> dict[str, Any]:
     """Kill a party in the middle of a round, and the coordinator twice; then ask for a second run."""
-    trial.coordinator.start(again=True)
+    trial.coordinator.start(again=True, sure=True)
     real.wait_for_round(trial, 1, PATIENCE)
     reached = real.hold(trial, "south")
     real.kill_member(trial, "south")
@@ -120,7 +120,7 @@ def killed(trial: Trial) -> dict[str, Any]:
         trial.coordinator.start()
     state = trial.coordinator.wait(PATIENCE)["state"]
     spent = books(trial)
-    trial.coordinator.start(again=True)
+    trial.coordinator.start(again=True, sure=True)
     second = trial.coordinator.wait(PATIENCE)
     reasons = {name: ClientFolder(trial.folder(name)).sent()[-1].get("reason", "") for name in trial.files}
     return {

@@ -74,7 +74,7 @@ def one(trial: Trial, rounds: int, kills: list[str], secure: bool, seed: int) ->
     if secure:
         changes["privacy"] |= {"protect": "secure-sum", "allow": ["small-client"]}
     real.everybody_joins(trial, trial.files, changes)
-    trial.coordinator.start(again=True)
+    trial.coordinator.start(again=True, sure=True)
     real.wait_for_round(trial, 1)
     disturb(trial, chance, kills, figures)
     return figures | outcome(trial)

@@ -57,7 +57,7 @@ def besiege(trial: Trial, connections: int, seconds: float) -> dict[str, Any]:
     try:
         time.sleep(20.0)
         began = time.monotonic()
-        trial.coordinator.start(again=True)
+        trial.coordinator.start(again=True, sure=True)
         ended = trial.coordinator.wait(300)
         took = time.monotonic() - began
         besieged = outside.poll() is None

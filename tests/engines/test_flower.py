@@ -52,7 +52,7 @@ def test_killed_parties_and_servers_leave_no_trace_in_the_factors(trial, tmp_pat
     rounds = 14  # more than can pass unseen between two looks
     files = real.write_rows(tmp_path)
     real.everybody_joins(trial, files, real.terms("PooledNMF", rounds, tol=0.0))
-    trial.coordinator.start(again=True)
+    trial.coordinator.start(again=True, sure=True)
     real.wait_for_round(trial, 1, PATIENCE)
     reached = real.hold(trial, "south")  # so it dies in the middle of a round
     assert 1 <= reached < rounds
@@ -81,7 +81,7 @@ def test_a_changed_federation_toml_is_refused_by_those_who_signed_the_old_one(tr
     changed = Coordinator(file, trial.coordinator.folder)
     try:
         changed.prepare()
-        changed.start(again=True)
+        changed.start(again=True, sure=True)
         status = changed.wait(PATIENCE)
     finally:
         trial.coordinator.prepare()
@@ -151,7 +151,7 @@ def test_noise_of_laplace_is_added_by_the_parties_and_counted_by_the_server(tria
     links = [{"link": "Laplace", "norm": 1.0, "epsilon": 0.5}]
     changes["privacy"] |= {"links": links, "report_error": False}
     real.everybody_joins(trial, files, changes)
-    trial.coordinator.start(again=True)
+    trial.coordinator.start(again=True, sure=True)
     assert trial.coordinator.wait(PATIENCE)["state"] == "finished"
     ledger = Ledger(next(trial.coordinator.folder.rglob("ledger.jsonl")))
     assert [entry.epsilon for entry in ledger.entries()] == [0.5] * rounds
@@ -171,7 +171,7 @@ def test_noise_under_the_secure_sum_is_paid_once_by_each_party_whoever_is_killed
     books = {name: tmp_path / f"{name}.jsonl" for name in files}
     real.everybody_joins(trial, files, changes, {name: ("--ledger", str(path)) for name, path in books.items()})
     try:
-        trial.coordinator.start(again=True)
+        trial.coordinator.start(again=True, sure=True)
         real.wait_for_round(trial, 1, PATIENCE)
         reached = real.hold(trial, "south")
         assert 1 <= reached < rounds
@@ -187,7 +187,7 @@ def test_noise_under_the_secure_sum_is_paid_once_by_each_party_whoever_is_killed
             assert 0.99 < Ledger(path).epsilon() <= 1.0 == Ledger(path).budget
         said = json.loads((trial.coordinator.folder / "result" / "run.json").read_bytes())["privacy"]
         assert (said["mode"], said["unit"]) == ("dp", "row")
-        trial.coordinator.start(again=True)
+        trial.coordinator.start(again=True, sure=True)
         status = trial.coordinator.wait(PATIENCE)
         assert status["state"] == "paused"
         assert REFUSAL in status["reason"]
@@ -210,7 +210,7 @@ def test_bad_uploads_are_left_out_and_named_as_on_the_local_engine(trial, tmp_pa
         patch.syspath_prepend(tmp_path)  # of the parties only: this process has begun
         changes = real.terms("PooledCF", 5, {"minimum": 1}, tol=0.0)
         real.everybody_joins(trial, files, changes | {"preprocess": {"missing_values": "unstored"}})
-    trial.coordinator.start(again=True)
+    trial.coordinator.start(again=True, sure=True)
     status = trial.coordinator.wait(PATIENCE)
     assert status["state"] == "finished", status
     monkeypatch.setattr(PooledCF, "client_step", spoiled(PooledCF.client_step))

@@ -323,7 +323,7 @@ class Coordinator:
             self._abandon()
         elif finished and not again:
             raise DataError(f"{self.folder / 'result'} holds a finished run. Start another one with --again.")
-        elif again and not finished and not sure and (self.folder / "checkpoint" / "run.safetensors").exists():
+        elif again and not (finished or sure or self._of_other_terms()) and self._checkpoint.exists():
             reached = self.status().get("round", "?")
             raise UnsureError(f"A run was interrupted after round {reached}; --again forgets what it reached, and "
                               "fedfactor start without it goes on.")  # fmt: skip
@@ -356,14 +356,17 @@ class Coordinator:
             time.sleep(0.2)
         self.journal.write("abandoned", round=self.status().get("round", 0))
 
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint" / "run.safetensors"
+
     def _of_other_terms(self) -> bool:
         """Tell whether what was kept of a run belongs to other terms than these."""
         from fedfactor.core.wire import read_header
 
-        file = self.folder / "checkpoint" / "run.safetensors"
-        if not file.exists():
+        if not self._checkpoint.exists():
             return False
-        about = json.loads(read_header(file.read_bytes(), limit=1 << 30)[1].get("about", "{}"))
+        about = json.loads(read_header(self._checkpoint.read_bytes(), limit=1 << 30)[1].get("about", "{}"))
         kept = about.get("fingerprint", {}).get("terms", self.terms.fingerprint)
         return kept != self.terms.fingerprint
 
