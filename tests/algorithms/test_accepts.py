@@ -60,6 +60,7 @@ def heard(algorithm, federation):
     return [*downs, download_for(run.down, federation.names[0])], meta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_honest_downloads_are_taken_and_numbers_that_are_none_refused(name):
     algorithm, data = CASES[name]

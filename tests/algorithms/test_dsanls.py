@@ -48,6 +48,7 @@ def test_the_published_schedule_stalls():
     assert fedfactor.run(method, grid_federation(low_rank(), 4), seed=0).relative_error > 2 * FLOOR
 
 
+@pytest.mark.slow
 def test_the_estimated_error_is_close_to_the_true_one():
     M = low_rank(80, 90, 4)
     run = fedfactor.run(DSANLS(4, "gaussian", 0.4, iterations=60, leak="ignore"), grid_federation(M, 2), seed=0)
@@ -158,6 +159,7 @@ def test_same_matrix_other_methods():
     assert sketched < 1.1 * pooled
 
 
+@pytest.mark.slow
 def test_a_cap_bounds_the_factors_and_a_wide_one_changes_nothing():
     M = low_rank(60, 40, 3)
     runs = {

@@ -90,6 +90,7 @@ def test_nothing_but_vectors_of_agreed_items_crosses():
             assert not private[name] & {row.tobytes() for row in rows}, "a user vector was sent"
 
 
+@pytest.mark.slow
 def test_layers_travel_only_when_asked_for():
     shards, _ = owners()
     for share, expected in (("items", set()), ("tower", {"item_weight", "join_bias"}), ("network", set(dmf.LAYERS))):
@@ -173,6 +174,7 @@ def test_early_stopping_returns_everybody_to_the_best_epoch():
         np.testing.assert_array_equal(kept.V, shorter.factors[name].V)
 
 
+@pytest.mark.slow
 def test_what_is_published_is_the_running_mean_of_the_weights():
     shards, _ = owners()
     algorithm = replace(SMALL, epochs=3, refine=0, smooth=0.6)

@@ -73,6 +73,7 @@ def test_owners_gain(algorithm, data, alone):
     assert np.mean(list(found.values())) < 0.9 * np.mean(list(alone.values()))
 
 
+@pytest.mark.slow
 def test_two_exchanges_then_done(data):
     R, _, owners = data
     assert fedfactor.run(FedSPLIT(4), federation(R, owners), seed=0).rounds == 2
@@ -160,6 +161,7 @@ SPOILERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", SPOILERS.values(), ids=SPOILERS.keys())
 @pytest.mark.parametrize(
     "algorithm", [FedSPLIT(4), FedSPLIT.as_printed(4, local_components=4)], ids=["default", "printed"]
@@ -211,6 +213,7 @@ LIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
 def test_levels_that_no_ratings_can_give_are_left_out(lie, data):
     R, test, owners = data
@@ -231,6 +234,7 @@ def test_levels_that_no_ratings_can_give_are_left_out(lie, data):
     assert abs(np.mean(list(found.values())) / np.mean(list(clean.values())) - 1) < 0.02
 
 
+@pytest.mark.slow
 def test_items_of_few_raters_are_drawn(data):
     R, _, owners = data
     rows = {name: np.where(X > 0, X, np.nan) for name, X in ((k, R[v].toarray()) for k, v in owners.items())}
@@ -244,6 +248,7 @@ def test_items_of_few_raters_are_drawn(data):
     assert not np.isclose(ratio[:, few], ratio[:, ~few][:, :1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [{"masked": True}, {"unrated": "keep"}], ids=str)
 @pytest.mark.parametrize("item_bias", ["pooled", "mean"])
 def test_items_of_few_raters_stay_home_in_every_form(data, form, item_bias):

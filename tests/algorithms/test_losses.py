@@ -116,6 +116,7 @@ def test_sums_of_blocks_add_up(loss):
             np.testing.assert_allclose(added[name], leaf, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_single_precision_stays_and_agrees(loss):
     X, U, V, mask = data(2)
     single = [a.astype(np.float32) for a in (X, U, V)]
@@ -155,6 +156,7 @@ def test_federated_is_pooled(loss):
         np.testing.assert_allclose(many.V, one.V, rtol=1e-12, atol=1e-12 * one.V.max())
 
 
+@pytest.mark.slow
 def test_secure_sums_do(loss):
     X, *_ = data(5, n=600)
     owners, algorithm = {name: X[i::3] for i, name in enumerate("abc")}, PooledNMF(3, loss=setting_of(loss), tol=0)

@@ -133,6 +133,7 @@ class Watched:
                 break
 
 
+@pytest.mark.slow
 def test_the_descent_never_rises_and_all_that_is_sent_is_whole():
     watched = Watched(PooledBMF(6, penalties=(1, 3)), dealt(overlapping(k=8, noise=0.1), 3, 0))
     assert all(leaf.dtype.kind == "i" for up in watched.sums for _, leaf in leaves(up) if np.ndim(leaf))

@@ -101,6 +101,7 @@ def test_any_scale_gives_the_same_model(shift, factor, data):
         np.testing.assert_allclose(shift + factor * a, b, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_ratings_kept_aside_say_when_to_stop(data):
     R, _, owners = data
     run = fedfactor.run(PooledCF(4, ridge_floor=2.0), federation(R, owners), seed=0)
@@ -150,6 +151,7 @@ def test_only_items_of_some_ratings_travel(data):
     assert np.ptp(run.V[-1, rated]) > 0  # but they have a bias
 
 
+@pytest.mark.slow
 def test_raw_counts_do_not_fail_in_silence():
     """A few plays in the thousands do not drown everything else."""
     rng = np.random.default_rng(2)
@@ -217,6 +219,7 @@ def test_a_client_that_sends_nonsense_is_left_out_and_named(spoil, data):
     assert fedfactor.run(Sick(2), federation(R, owners), seed=0).rejected == (who,)
 
 
+@pytest.mark.slow
 def test_a_secure_sum_gives_the_same_model(data):
     R, _, owners = data
     some = {name: owners[name] for name in list(owners)[:4]}

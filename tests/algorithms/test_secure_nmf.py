@@ -65,6 +65,7 @@ def test_with_uneven_parties_nobody_waits_for_the_largest():
     assert alone < 0.7 * together
 
 
+@pytest.mark.slow
 def test_scaled_data_give_the_same_errors():
     scaled = {name: 100 * part for name, part in EVEN.items()}
     assert error(SynSD(8), 5, scaled) == pytest.approx(error(SynSD(8), 5), rel=1e-9)

@@ -40,6 +40,7 @@ def test_rows_of_small_clients_in_the_clear_are_all_recovered(tmp_path):
     assert "It never means" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_components", [3, 32])
 def test_item_vectors_are_audited_for_what_they_are(n_components):
     pytest.importorskip("torch")
@@ -166,6 +167,7 @@ def test_rare_columns_are_tried_in_the_clear_too():
     assert report.verdict == "REFUTED"
 
 
+@pytest.mark.slow
 def test_rows_of_any_values_are_confirmed_to_whoever_guesses_them():
     rng = np.random.default_rng(0)
     report = audit(PooledNMF(4), {"a": rng.random((3, 40)), "b": rng.random((30, 40))}, rounds=3)

@@ -80,6 +80,7 @@ def test_compare_puts_methods_beside_alone_and_pooled(files, tmp_path):
     assert "pooled-nmf" in done.stdout
 
 
+@pytest.mark.slow
 def test_compare_says_what_is_wrong(files):
     for words in (("-a", "nothing"), ("-a", "pooled"), ("--share", 2)):
         done = call("compare", files, "-k", 2, *words)
@@ -94,6 +95,7 @@ def test_doctor_lists_what_is_there():
         assert word in done.stdout
 
 
+@pytest.mark.slow
 def test_rank_says_when_the_best_lies_at_the_edge(files):
     done = call("rank", files, "-k", "1-2", "--seed", 0, "--repeats", 1, "--rounds", 15)
     assert done.exit_code == 0, done.output

@@ -286,6 +286,7 @@ def _skeleton(tree):
     return type(tree).__name__
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data):

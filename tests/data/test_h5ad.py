@@ -55,6 +55,7 @@ def test_it_is_read_as_anndata_reads_it(tmp_path, kind, compression):
     assert read(tmp_path / "a.h5ad", columns=["gene1", "gene3"]).features == ("gene1", "gene3")
 
 
+@pytest.mark.slow
 def test_an_estimator_takes_it_as_it_is():
     made = cells(sparse.csr_matrix)
     model = fedfactor.PooledNMF(2, random_state=0).fit(made)

@@ -27,6 +27,7 @@ PAGES = [
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_run_and_show_what_they_say(page):
     namespace, failures = {}, []

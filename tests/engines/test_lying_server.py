@@ -94,6 +94,7 @@ def test_too_large_uploads_are_cut_and_the_run_goes_on(tmp_path):
     assert not outcome.rejected
 
 
+@pytest.mark.slow
 def test_a_failure_on_protected_rows_is_the_last_word_of_its_run(tmp_path, monkeypatch):
     made = office(tmp_path)
     calls = []

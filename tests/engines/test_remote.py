@@ -107,6 +107,7 @@ def test_a_server_killed_at_any_message_goes_on_with_the_same_bits(tmp_path, whe
     assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 3))
 
 
+@pytest.mark.slow
 def test_a_client_killed_between_state_and_answer_takes_no_step_twice(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
     lost = []
@@ -190,6 +191,7 @@ def test_too_few_at_the_start_is_said_with_their_names(tmp_path):
         office.server().run()
 
 
+@pytest.mark.slow
 def test_a_late_joiner_takes_part_from_its_first_round(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=4)
     del office.post.here["west"]
@@ -268,6 +270,7 @@ def test_float16_halves_the_bytes_and_changes_little(tmp_path):
     assert errors[1] == pytest.approx(errors[0], rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_survey_gives_every_party_the_same_weights(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2, survey="scale")
     office.server().run()
@@ -284,6 +287,7 @@ def test_a_checkpoint_of_other_terms_is_refused(tmp_path):
         office.server().run()
 
 
+@pytest.mark.slow
 def test_stop_ends_after_the_round_and_everybody_keeps_what_was_reached(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=50)
 

@@ -37,6 +37,7 @@ def test_under_a_virtual_clock():
     assert np.isfinite(run.V).all()
 
 
+@pytest.mark.slow
 def test_between_remote_parties(tmp_path):
     office = Office(tmp_path, BadStream(2), OWNERS, rounds=4)
     outcome = office.server().run()

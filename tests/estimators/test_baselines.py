@@ -19,6 +19,7 @@ def data():
     return frame_of(R), frame_of(test)
 
 
+@pytest.mark.slow
 def test_biases_stand_between_the_mean_and_factors(data):
     train, test = data
     found = {}

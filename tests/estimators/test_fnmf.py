@@ -41,6 +41,7 @@ def test_transform_uses_the_private_components_of_a_client(fitted):
         model.transform(X["00"], client="nobody")
 
 
+@pytest.mark.slow
 def test_rows_keep_their_order_and_shared_columns(fitted):
     X, _, _ = fitted
     labels = np.repeat(sorted(X), 80)

@@ -53,6 +53,7 @@ def test_rows_dealt_at_random_keep_their_order_too(X):
     np.testing.assert_array_equal(U, again)
 
 
+@pytest.mark.slow
 def test_what_fit_transform_returns_belongs_to_the_caller(X, owner):
     for U in (make().fit_transform(X), make().fit_transform(X, groups=owner)):
         U *= 2.0

@@ -124,6 +124,7 @@ def test_verbose_writes_to_the_log(X, caplog):
     assert sum("round" in line and "relative error" in line for line in caplog.messages) >= 3
 
 
+@pytest.mark.slow
 def test_default_engine_is_the_local_one(X, owner):
     options = {"rounds": 5, "tol": 0, "random_state": 0}
     named = PooledNMF(**options, engine="local").fit(X, groups=owner)

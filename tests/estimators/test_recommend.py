@@ -99,6 +99,7 @@ def test_users_are_dealt_to_owners():
     assert list(model.users_) == ["shop"]
 
 
+@pytest.mark.slow
 def test_predictions_stay_on_the_scale():
     columns = small_ratings()
     model = FedMF(n_components=3, lam=0.0, random_state=0, scale=(2, 4)).fit(pd.DataFrame(columns), groups="owner")

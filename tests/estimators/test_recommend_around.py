@@ -51,6 +51,7 @@ def test_strangers_get_the_average_with_a_warning(model, data):
     assert abs(novelty - mean) < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [5, 20])
 def test_a_few_ratings_of_a_new_user_beat_the_item_means(given):
     R, test, _ = planted(seed=3)

@@ -52,6 +52,7 @@ def test_components_of_single_owners_come_back(rows, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_preprocessing_is_part_of_the_model(rows, tmp_path):
     for name, X in rows.items():
         frame = pd.DataFrame(X * [1, 10, 100, 1, 1, 1, 1000], columns=list("abcdefg"))

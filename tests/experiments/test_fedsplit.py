@@ -109,6 +109,7 @@ def test_store_makes_once(tmp_path):
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["ratings", "movies", "users"])
 def test_small_dense_groups_give_their_ratings_away_and_large_ones_do_not(attack, folder, monkeypatch):
     monkeypatch.setattr(audit, "REPEATS", 1)

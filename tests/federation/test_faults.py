@@ -113,6 +113,7 @@ def test_a_disk_that_takes_no_more_at_the_coordinator_loses_nothing(tmp_path):
     np.testing.assert_array_equal(made.factors("north").V, undisturbed(tmp_path / "b"))
 
 
+@pytest.mark.slow
 def test_a_party_restored_from_a_backup_of_rounds_ago_goes_on_and_nothing_is_counted_twice(tmp_path):
     made = office(tmp_path)
     kept = []

@@ -48,6 +48,7 @@ def test_noise_is_the_same_at_every_party_and_at_the_server(tmp_path):
     assert not here.report_score
 
 
+@pytest.mark.slow
 def test_the_terms_say_what_the_noise_promises(tmp_path):
     said = words(federation(tmp_path).terms)
     assert "ε = 1, δ = 1e-05 for each row, in one run of all its rounds" in said
@@ -147,6 +148,7 @@ def test_a_party_with_more_rows_than_were_assumed_is_refused(tmp_path):
         sign_up(trial)
 
 
+@pytest.mark.slow
 def test_of_each_subject_only_the_agreed_rows_take_part(tmp_path):
     rng, files = np.random.default_rng(0), {}
     for name in real.PARTIES:

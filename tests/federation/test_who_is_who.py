@@ -122,6 +122,7 @@ def test_words_hang_on_every_key_name_and_term(trial):
     assert len({word[:4] for word in WORDS}) == len(WORDS) == 256
 
 
+@pytest.mark.slow
 def test_a_party_that_confirmed_is_not_asked_again_until_somebody_changes(trial):
     member(trial).sign_up(trial.files["north"], confirmed=True)
     assert member(trial).unknown() == []

@@ -234,6 +234,7 @@ def test_elbmf_with_a_fast_rate_takes_all_steps():
     assert found.n_iter == 700  # 3 ** 700 is more than a float can hold
 
 
+@pytest.mark.slow
 def test_thresholds_full_grid_is_the_naive_minimum():
     rng = np.random.default_rng(2)
     U, V, X = rng.random((12, 3)), rng.random((3, 9)), noisy(12, 9, 3)

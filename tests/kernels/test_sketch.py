@@ -17,6 +17,7 @@ from fedfactor.kernels.sketch.sketches import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_expected_product_is_the_identity(kind):
     total = np.zeros((12, 12))

@@ -17,6 +17,7 @@ def test_joint_factors_recover_what_was_stacked():
     np.testing.assert_allclose(M @ found, S, atol=0.05)
 
 
+@pytest.mark.slow
 def test_masked_joint_factors_ignore_what_is_masked():
     rng = np.random.default_rng(1)
     S = rng.random((30, 2)) @ rng.random((2, 40))

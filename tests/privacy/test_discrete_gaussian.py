@@ -29,6 +29,7 @@ def test_chi_square_values_are_uniform(bits):
     assert kstest(found, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [6, 20, 24])
 def test_mean_and_spread(bits):
     draws = discrete_gaussian(200_000, bits, Entropy.seeded(3, "spread", bits)) / 2.0**bits

@@ -73,6 +73,7 @@ class TestRowLevel:
         run = fedfactor.run(PooledNMF(3), owners(), rounds=3, seed=0, privacy=fedfactor.dp(1.0, **PUBLIC))
         assert all(record.metrics == {} for record in run.history)
 
+    @pytest.mark.slow
     def test_what_is_not_public_is_estimated_and_paid_for(self):
         data = owners(rows=400)
         run = fedfactor.run(PooledNMF(3), data, rounds=5, seed=0, privacy=fedfactor.dp(2.0, noise_seed=0))
@@ -139,6 +140,7 @@ class TestRowLevel:
 
 
 class TestOtherUnits:
+    @pytest.mark.slow
     def test_client_level_noise_and_equal_weights(self):
         privacy = fedfactor.dp(8.0, unit="client", clip=0.5)
         run = fedfactor.run(FedAvgNMF(3, weights="rows"), owners(8), rounds=3, seed=0, privacy=privacy)
@@ -390,6 +392,7 @@ class TestLedger:
         with pytest.raises(CheckpointError, match="Round 0 was released before"):
             fedfactor.run(PooledNMF(3), owners(), rounds=3, **options)
 
+    @pytest.mark.slow
     def test_a_sum_that_was_opened_is_not_opened_again_without_somebody(self, tmp_path):
         def crash(record):
             raise KeyboardInterrupt

@@ -78,6 +78,7 @@ def test_below_the_threshold_the_round_is_left():
         Room().run(("c00", "c01", "c02", "c03"))
 
 
+@pytest.mark.slow
 def test_one_message_alone_is_uniform():
     seen = []
     for _ in range(60):

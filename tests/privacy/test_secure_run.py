@@ -197,6 +197,7 @@ def test_clients_that_drop_out_after_the_keys_are_made_up_for():
         fedfactor.run(Dropping(3), data, rounds=5, seed=0, privacy=(SecureSum(threshold=0.8), ALLOWED))
 
 
+@pytest.mark.slow
 def test_a_summary_says_who_sees_what():
     run = fedfactor.run(PooledNMF(3), owners(), rounds=3, privacy=("secure-sum", ALLOWED))
     about = run.summary()["privacy"]

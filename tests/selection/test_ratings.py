@@ -71,6 +71,7 @@ def test_a_recommender_is_tuned_within_its_choices_and_its_budget():
     assert one.error == pytest.approx(errors[0])
 
 
+@pytest.mark.slow
 def test_all_combinations_are_tried_when_they_are_few():
     pytest.importorskip("optuna")
     R = ratings()
