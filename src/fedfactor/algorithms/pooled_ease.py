@@ -10,7 +10,7 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import SLACK, odd_columns, odd_numbers
+from fedfactor.core.received import odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
@@ -20,8 +20,11 @@ from fedfactor.kernels.ratings.item_weights import (
     balanced_rows,
     common_pairs,
     gram_half,
+    gram_strip,
     item_weights,
-    low_rank_weights,
+    strip_size,
+    strip_weights,
+    unexplained,
     units,
     unlikely_pairs,
 )
@@ -30,6 +33,9 @@ from fedfactor.kernels.ratings.model import observed
 
 BLOCK = 256
 """Users whose scores of all items exist at one time."""
+
+TENTH = 0.1
+"""Share of the whole upload that ``low_rank="auto"`` sends."""
 
 
 @record
@@ -47,11 +53,12 @@ class AskGram:
 
 
 @record
-class AskProduct:
-    """Down: some columns, and the directions to multiply the Gram matrix by."""
+class AskStrip:
+    """Down: some columns, those of them whose rows of the Gram matrix are wanted, and whether the diagonal is, too."""
 
     columns: Array
-    Q: Array
+    chosen: Array
+    diagonal: Array
 
 
 @record
@@ -65,6 +72,15 @@ class Counts:
 
 
 @record
+class Squares:
+    """Up, in place of counts where noise protects rows: the diagonal of ``XᵀX``."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    diagonal: Array
+
+
+@record
 class Gram:
     """Up: half of ``XᵀX`` and, where pairs of few users are to be found, half of how many users share two items."""
 
@@ -75,22 +91,23 @@ class Gram:
 
 
 @record
-class Product:
-    """Up: ``XᵀX Q``."""
+class Strip:
+    """Up: the chosen rows of ``XᵀX``, and, the first time, its diagonal at the other columns."""
 
     uplink: ClassVar[Uplink] = "sum"
 
-    Y: Array
+    rows: Array
+    rest: Array
 
 
 @record
 class Weights:
-    """Down: the columns with weights, and the weights, whole or as a product ``F B``, with directions to go on from."""
+    """Down: the columns with weights, and the weights, whole or as a product ``F B`` made of some chosen rows."""
 
     columns: Array
     B: Array
     F: Array | None = None
-    Q: Array | None = None
+    chosen: Array | None = None
 
 
 @record
@@ -107,8 +124,10 @@ class Server:
     columns: Array
     users: Array
     rows: Array
-    Q: Array | None
-    steps: Array
+    chosen: Array
+    strip: Array
+    diagonal: Array
+    wanted: Array
     ridge: Array
     done: Array
 
@@ -132,13 +151,17 @@ class PooledEASE(Algorithm):
     Notes
     -----
     Federated = pooled: the sums are those of pooled rows. Two exchanges: numbers of users (m), then m'(m' + 1) / 2
-    numbers for the m' items of enough users. Low rank: m' d single-precision numbers for each of ``exchanges``. The
-    server solves once, O(m'³), and sends B to all. Memory at home: U of the whole form is as large as users × items; a
-    face never makes scores of more than a few users at a time.
+    numbers for the m' items of enough users; low rank: d m' of the same numbers. The server solves once, O(m'³) or
+    O(d² m'), and sends B to all, whole or as two factors. Memory at home: U of the whole form is as large as users ×
+    items; a face never makes scores of more than a few users at a time.
 
     A Gram matrix of zeros and ones counts users who touched both of two items, and most pairs of rare items have one.
     Such a count shows everybody who sees B, or the sum, that some user touched both. ``min_pairs=3`` closes this for
     those who receive B; a server that must not see the counts either needs noise (``dp``).
+
+    The low-rank form sends d rows and the diagonal of that matrix: nothing that the whole form would not send. First
+    the rows of items that most users touched, then of those that the rows before explain least. Any two other items are
+    taken to have in common what those d explain.
 
     References
     ----------
@@ -154,9 +177,9 @@ class PooledEASE(Algorithm):
     (True, 2)
     """
 
-    low_rank: int | None = setting(
-        "None: the whole Gram matrix travels. A number d: only its products with d directions do, m × d numbers in "
-        "each of a few exchanges, and the weights have rank d off their diagonal.",
+    low_rank: int | Literal["auto"] | None = setting(
+        "None: the whole Gram matrix travels. A number d: only d of its rows and its diagonal; the weights then have "
+        'rank d off their diagonal. ``"auto"``: as many as make the upload a tenth of the whole one.',
         default=None,
         at_least=1,
     )
@@ -181,14 +204,14 @@ class PooledEASE(Algorithm):
         at_least=1,
     )
     exchanges: int = setting(
-        "Of the low-rank form: multiplications by the Gram matrix, each with the directions that the last one gave.",
-        default=3,
+        "Of the low-rank form: its rows come in so many parts, each time those that the rows before explain least.",
+        default=4,
         at_least=1,
     )
     row_clip: float | None = set_by_privacy(
         "Rows are shortened to this norm. There is then no counting of users, so ``min_users`` and ``min_pairs`` must "
-        "be 1, and the whole form needs one exchange: give ``rounds=1`` (the low-rank form: ``rounds=exchanges``), so "
-        "that the budget is not spread over exchanges that do not take place.",
+        "be 1, and the whole form needs one exchange: give ``rounds=1`` (the low-rank form: one more than "
+        "``exchanges``), so that the budget is not spread over exchanges that do not take place.",
         default=None,
     )
     row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
@@ -197,15 +220,12 @@ class PooledEASE(Algorithm):
     pooled: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 10
 
-    @property
-    def rounding(self) -> float:
-        """How far V may move when users change owners: products travel in single precision."""
-        return 1e-8 if self.low_rank is None else 1e-4
-
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
-        if self.low_rank is not None and not 1 <= self.low_rank <= meta.n_features:
-            raise ValueError(f"low_rank={self.low_rank} must lie between 1 and {meta.n_features}, or be None.")
+        if isinstance(self.low_rank, int) and not 1 <= self.low_rank <= meta.n_features:
+            raise ValueError(
+                f"low_rank={self.low_rank} must lie between 1 and {meta.n_features}, or be 'auto' or None."
+            )
         if self.low_rank is not None and self.min_pairs > 1:
             raise ValueError("min_pairs needs the whole Gram matrix. Leave low_rank out, or min_pairs at 1.")
         if self.row_clip is not None and (self.min_users > 1 or self.min_pairs > 1):
@@ -214,7 +234,7 @@ class PooledEASE(Algorithm):
             )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
-        """Count users, then a Gram matrix or products with it; down the columns, directions, and weights."""
+        """Count users, then a Gram matrix or some of its rows; down the columns, and weights."""
         m, kind, whole = meta.n_features, meta.dtype, Leaf("int64", ())
         columns, row = Leaf("int64", (m,), exact=False), Leaf(kind, (m,))
         found: dict[type, Spec] = {}
@@ -225,32 +245,50 @@ class PooledEASE(Algorithm):
             found |= {AskGram: {"columns": columns}, Gram: {"half": half}}
             found[Gram] = {"half": half, "pairs": half} if self.min_pairs > 1 else {"half": half}
             return found | {Weights: {"columns": columns, "B": Leaf(kind, (m, m), exact=False)}}
-        d = self.low_rank
-        directions = Leaf("float32", (m, d), exact=False)
-        found |= {AskProduct: {"columns": columns, "Q": directions}, Product: {"Y": directions}}
-        high, wide = Leaf(kind, (m, d), exact=False), Leaf(kind, (d, m), exact=False)
-        return found | {Weights: {"columns": columns, "B": wide, "F": high, "Q": directions}}
+        if self.row_clip is not None:
+            found |= {Count: {"nothing": whole}, Squares: {"diagonal": row}}
+        d = self._strip(m, m)
+        chosen = Leaf("int64", (d,), exact=False)
+        wide, high = Leaf(kind, (d, m), exact=False), Leaf(kind, (m, d), exact=False)
+        found |= {AskStrip: {"columns": columns, "chosen": chosen, "diagonal": whole}}
+        found |= {Strip: {"rows": wide, "rest": Leaf(kind, (m,), exact=False)}}
+        return found | {Weights: {"columns": columns, "B": wide, "F": high, "chosen": chosen}}
+
+    def _strip(self, items: int, counted: int) -> int:
+        """Return how many rows of the Gram matrix travel."""
+        d = strip_size(items, counted, TENTH) if self.low_rank == "auto" else self.low_rank
+        return min(int(d or 0), items)
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Any]:
         """Ask for counts; where noise protects rows, for the matrix at once."""
-        m = meta.n_features
-        none = np.int64(0)
-        users = np.zeros(m, meta.dtype)
-        server = Server(np.arange(m), users, np.float64(0), None, none, np.float64(self.ridge), none)
-        if self.row_clip is None:
-            return server, Count(none)
-        return self._ask(server, at)
+        m, none = meta.n_features, np.int64(0)
+        every = np.arange(m)
+        zeros = np.zeros(m, meta.dtype)
+        server = Server(
+            every, zeros, np.float64(0), every[:0], zeros[:0, None], zeros[:0], none, np.float64(self.ridge), none
+        )
+        return (server, AskGram(every)) if self._at_once else (server, Count(none))
 
-    def _ask(self, state: Server, at: Round) -> tuple[Server, Any]:
+    @property
+    def _at_once(self) -> bool:
+        """Tell whether the first exchange is the only one."""
+        return self.row_clip is not None and self.low_rank is None
+
+    def _ask(self, state: Server, counted: int) -> tuple[Server, Any]:
         if self.low_rank is None:
             return state, AskGram(state.columns)
-        drawn = at.shared_rng("directions").normal(size=(len(state.columns), self.low_rank))
-        return self._next(state, drawn)
+        state = replace(state, wanted=np.int64(self._strip(len(state.columns), counted)))
+        return self._ask_rows(state, np.asarray(state.users), 1)
 
-    def _next(self, state: Server, Y: Array) -> tuple[Server, AskProduct]:
-        """Go on with an orthonormal basis of what came, which makes one row's share at most its squared norm."""
-        Q = np.linalg.qr(np.asarray(Y, np.float64))[0].astype(np.float32)
-        return replace(state, Q=Q), AskProduct(state.columns, Q)
+    def _ask_rows(self, state: Server, urgent: Array, first: int) -> tuple[Server, AskStrip]:
+        """Ask for the rows of the most urgent items."""
+        have, d = len(state.chosen), int(state.wanted)
+        until = next((n for n in (d * part // self.exchanges for part in range(1, self.exchanges + 1)) if n > have), d)
+        # What differs by rounding alone is a tie, or owners together would not choose what one would.
+        order = np.argsort(-np.round(urgent / max(float(np.max(urgent, initial=0.0)), 1e-300), 6), kind="stable")
+        fresh = order[~np.isin(order, state.chosen)][: until - have]
+        chosen = np.concatenate([state.chosen, np.sort(fresh)])
+        return replace(state, chosen=chosen), AskStrip(state.columns, np.sort(fresh), np.int64(first))
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Keep nothing."""
@@ -259,6 +297,9 @@ class PooledEASE(Algorithm):
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
         """Count, or multiply."""
         R = self._touched(shard.X, shard.mask)
+        if isinstance(down, Count) and self.row_clip is not None:
+            Z = balanced_rows(units(R, self.counts), self.balance, self.row_clip)
+            return state, Squares(np.asarray(Z.multiply(Z).sum(axis=0)).ravel().astype(R.dtype))
         if isinstance(down, Count):
             users = np.bincount(R.indices, minlength=R.shape[1]).astype(R.dtype)
             return state, Counts(users, np.float64(R.shape[0]))
@@ -266,8 +307,9 @@ class PooledEASE(Algorithm):
         part = _some(R, columns)
         Z = balanced_rows(units(part, self.counts), self.balance, self.row_clip)
         if self.low_rank is not None:
-            Q = np.asarray(down.Q, np.float64)
-            return state, Product(np.asarray(Z.T @ (Z @ Q)).astype(np.float32))
+            rows, rest = gram_strip(Z, np.asarray(down.chosen))
+            told = rest if isinstance(down, Weights) or int(down.diagonal) else rest[:0]
+            return state, Strip(rows.astype(R.dtype), told.astype(R.dtype))
         pairs = common_pairs(part).astype(R.dtype) if self.min_pairs > 1 else None
         return state, Gram(gram_half(Z).astype(R.dtype), pairs)
 
@@ -280,29 +322,44 @@ class PooledEASE(Algorithm):
         return R
 
     def accepts(self, down: Any, meta: Meta) -> str:
-        """Expect columns in order, and directions whose cells do not exceed 1, as those of length 1."""
-        odd = odd_numbers(down, {"Q": (-1.0 - SLACK, 1.0)})
+        """Expect columns in order, and among them the chosen ones."""
+        odd = odd_numbers(down)
         if odd or not hasattr(down, "columns"):
             return odd
-        beside = [] if getattr(down, "Q", None) is None else [(down.Q, 0)]
-        beside += [(down.B, 1)] if isinstance(down, Weights) else []
-        return odd_columns(down.columns, meta.n_features, *beside)
+        chosen = getattr(down, "chosen", None)
+        if chosen is not None and (odd := odd_columns(chosen, len(down.columns))):
+            return odd
+        return odd_columns(down.columns, meta.n_features, *([(down.B, 1)] if isinstance(down, Weights) else []))
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
-        """Choose the columns, ask for the next product, or solve; those who stayed away are like those who came."""
+        """Choose the columns, or solve; those who stayed away are like those who came."""
+        if isinstance(up, Squares):
+            return self._ask(replace(state, users=up.diagonal), len(up.diagonal))
         if isinstance(up, Counts):
             keep = np.flatnonzero(np.asarray(up.users) >= self.min_users)
             state = replace(state, columns=keep, users=up.users[keep], rows=np.float64(up.rows))
-            return self._ask(state, at)
+            return self._ask(state, len(up.users))
         if isinstance(up, Gram):
             return self._solved(state, up)
-        before = state.Q
-        state, ask = self._next(replace(state, steps=state.steps + 1), up.Y)
-        if int(state.steps) < self.exchanges:
-            return state, ask
-        F, H = low_rank_weights(up.Y, before, float(self.ridge))
+        return self._told(state, up)
+
+    def _told(self, state: Server, up: Strip) -> tuple[Server, Any]:
+        """Add rows to those that came before; ask for the next ones, or solve."""
+        chosen = np.asarray(state.chosen)
+        if len(up.rows) == len(chosen):  # the first part, or all once more
+            others = np.delete(np.arange(len(state.columns)), chosen)
+            diagonal = np.empty(len(state.columns), up.rows.dtype)
+            diagonal[chosen], diagonal[others] = up.rows[np.arange(len(chosen)), chosen], up.rest
+            state = replace(state, strip=up.rows, diagonal=diagonal)
+        else:
+            state = replace(state, strip=np.concatenate([state.strip, up.rows]))
+        if len(chosen) < int(state.wanted):
+            return self._ask_rows(state, unexplained(state.strip, chosen, state.diagonal), 0)
+        order = np.argsort(chosen)
+        state = replace(state, chosen=chosen[order], strip=state.strip[order], done=np.int64(1))
+        F, H = strip_weights(state.strip, state.chosen, state.diagonal, float(self.ridge))
         kind = state.users.dtype
-        return replace(state, done=np.int64(1)), Weights(state.columns, H.astype(kind), F.astype(kind), ask.Q)
+        return state, Weights(state.columns, H.astype(kind), F.astype(kind), state.chosen)
 
     def _solved(self, state: Server, up: Gram) -> tuple[Server, Weights]:
         m = len(state.columns)
@@ -326,10 +383,10 @@ class PooledEASE(Algorithm):
         return {"items": float(len(state.columns)), "ridge": float(state.ridge)} if int(state.done) else {}
 
     def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
-        """Bound what one row adds: the squared norm of a shortened row, as an outer product or times a basis."""
+        """Bound what one row adds: the squared norm of a shortened row, the norm of its outer product."""
         if self.row_clip is None:
             return None
-        # Half of an outer product is no longer than the whole; an orthonormal basis lengthens nothing.
+        # What travels are some entries of an outer product, each at most once, or d of its rows and the diagonal below.
         return "row", float(self.row_clip) ** (2 * (1 - self.balance))
 
     def finish(self, shard: Shard, state: Local, down: Any) -> ItemFactors:
@@ -337,7 +394,7 @@ class PooledEASE(Algorithm):
         R = self._touched(shard.X, shard.mask)
         m, kind = shard.n_features, R.dtype
         if not isinstance(down, Weights):
-            d = m if self.low_rank is None else self.low_rank
+            d = m if self.low_rank is None else self._strip(m, m)
             return self._kept(R, np.zeros((d, m), kind), None if self.low_rank is None else np.zeros((m, d), kind))
         columns = np.asarray(down.columns)
         if down.F is None:

@@ -8,7 +8,18 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-__all__ = ["balanced_rows", "common_pairs", "gram_half", "item_weights", "low_rank_weights", "units", "unlikely_pairs"]
+__all__ = [
+    "balanced_rows",
+    "common_pairs",
+    "gram_half",
+    "gram_strip",
+    "item_weights",
+    "strip_size",
+    "strip_weights",
+    "unexplained",
+    "units",
+    "unlikely_pairs",
+]  # fmt: skip
 
 Array = Any
 
@@ -61,6 +72,40 @@ def gram_half(Z: Array) -> np.ndarray:
     """
     G = (Z.T @ Z).toarray()
     return G[np.triu_indices(len(G))]
+
+
+def gram_strip(Z: Array, chosen: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the chosen rows of ``ZᵀZ``, and what its diagonal has at the others.
+
+    Examples
+    --------
+    >>> gram_strip(scipy.sparse.csr_array(np.array([[1.0, 2.0]])), np.array([1]))
+    (array([[2., 4.]]), array([1.]))
+    """
+    rows = (Z[:, chosen].T @ Z).toarray()
+    squares = np.asarray(Z.multiply(Z).sum(axis=0)).ravel()
+    return rows, np.delete(squares, chosen)
+
+
+def strip_size(items: int, counted: int, share: float) -> int:
+    """Return how many rows of a Gram matrix make an upload of this share of the whole one; at least 1.
+
+    Parameters
+    ----------
+    items : int
+        Size of the Gram matrix, of which half would travel.
+    counted : int
+        Numbers that travel before, in either case.
+    share : float
+
+    Examples
+    --------
+    >>> rows = strip_size(1000, 1200, 0.1)
+    >>> rows, bool(1200 + rows * 1000 + 1000 - rows <= 0.1 * (1200 + 1000 * 1001 / 2))
+    (48, True)
+    """
+    allowed = share * (counted + items * (items + 1) / 2) - counted - items
+    return max(1, int(allowed // max(items - 1, 1)))
 
 
 def unlikely_pairs(G: Array, pairs: Array, least: int, rows: float) -> np.ndarray:
@@ -118,54 +163,92 @@ def item_weights(G: Array, ridge: float) -> tuple[np.ndarray, float]:
            [0.333, 0.   ]])
     """
     A = np.asarray(G, np.float64)
-    raised = False
-    while True:
-        try:
-            factor = scipy.linalg.cholesky(A + ridge * np.eye(len(A)), lower=True, check_finite=False)
-            if not raised:
-                break
-            raised = False  # once more beyond the first that works: just positive definite is not yet well posed
-        except scipy.linalg.LinAlgError:
-            raised = True
-        ridge *= 2
+    factor, ridge = _safe_cholesky(A, ridge)
     P = scipy.linalg.cho_solve((factor, True), np.eye(len(A)), check_finite=False)
     B = -P / np.diag(P)
     np.fill_diagonal(B, 0.0)
     return B, ridge
 
 
-def low_rank_weights(Y: Array, Q: Array, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return F (m × d) and H (d × m) whose product is B off its diagonal, for the Gram matrix that Y and Q tell of.
+def _safe_cholesky(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
+    """Factor ``A + shift I``, the shift doubled until that is safely positive definite."""
+    raised = False
+    while True:
+        try:
+            factor = scipy.linalg.cholesky(A + shift * np.eye(len(A)), lower=True, check_finite=False)
+            if not raised:
+                return factor, shift
+            raised = False  # once more beyond the first that works: just positive definite is not yet well posed
+        except scipy.linalg.LinAlgError:
+            raised = True
+        shift *= 2
+
+
+def unexplained(rows: Array, chosen: Array, diagonal: Array) -> np.ndarray:
+    r"""Return what the chosen rows C of a Gram matrix leave of its diagonal: that of :math:`G - C^\top T^{-1} C`.
 
     Parameters
     ----------
-    Y : array of shape (m, d)
-        ``G Q``.
-    Q : array of shape (m, d)
-        Orthonormal columns.
+    rows : array of shape (d, m)
+    chosen : array of int of shape (d,)
+        Which rows; T is made of these rows and columns.
+    diagonal : array of shape (m,)
+
+    Examples
+    --------
+    >>> unexplained(np.array([[4.0, 2.0]]), np.array([0]), np.array([4.0, 3.0])).round(6)
+    array([0., 2.])
+    """
+    C, factor, _ = _strip(rows, chosen)
+    explained = np.square(scipy.linalg.solve_triangular(factor, C, lower=True, check_finite=False)).sum(axis=0)
+    D = np.maximum(np.asarray(diagonal, np.float64) - explained, 0.0)
+    D[chosen] = 0.0
+    return D
+
+
+def _strip(rows: Array, chosen: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows C in double precision, a factor of T, and T."""
+    C = np.asarray(rows, np.float64)
+    T = (C[:, chosen] + C[:, chosen].T) / 2
+    # Items that the same users touched make T singular; a shift within rounding mends that, and noise asks for more.
+    factor, shift = _safe_cholesky(T, 1e-10 * max(float(np.diag(T).mean()), 1e-300))
+    return C, factor, T + shift * np.eye(len(T))
+
+
+def strip_weights(rows: Array, chosen: Array, diagonal: Array, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return F (m × d) and H (d × m) whose product is B off its diagonal, from d rows of the Gram matrix.
+
+    Parameters
+    ----------
+    rows : array of shape (d, m)
+        The chosen rows C of G.
+    chosen : array of int of shape (d,)
+        Which ones.
+    diagonal : array of shape (m,)
+        That of G.
     ridge : float
 
     Notes
     -----
-    :math:`G \approx Y (Q^\top Y)^{-1} Y^\top` (Nyström); its inverse with λ follows by the Woodbury identity.
+    G is known at all pairs with a chosen item, and on its diagonal. What the other items have in common is taken to be
+    what the chosen ones explain: :math:`G \approx C^\top T^{-1} C + \mathrm{diag}(D)`, T the chosen rows and columns
+    and D what is missing on the diagonal. Its inverse with λ follows by the Woodbury identity, without T⁻¹.
 
     Examples
     --------
     >>> G = np.array([[2.0, 1.0], [1.0, 2.0]])
-    >>> F, H = low_rank_weights(G, np.eye(2), 1.0)
+    >>> F, H = strip_weights(G[:1], np.array([0]), np.diag(G), 1.0)
     >>> (F @ H)[0, 1].round(3)
     np.float64(0.333)
     """
-    Y, Q = np.asarray(Y, np.float64), np.asarray(Q, np.float64)
-    T = Q.T @ Y
-    values, vectors = np.linalg.eigh((T + T.T) / 2)
-    live = np.where(values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300), values, np.inf)
-    L = Y @ (vectors / np.sqrt(live))
-    F = L / ridge
-    M = np.linalg.inv(np.eye(L.shape[1]) + L.T @ F)
-    M = (M + M.T) / 2
-    diagonal = 1 / ridge - np.einsum("id,de,ie->i", F, M, F, optimize=True)
-    return F @ M, (F / diagonal[:, None]).T
+    if not np.size(rows):
+        return np.zeros(np.shape(rows)[::-1]), np.zeros(np.shape(rows))
+    C, _, T = _strip(rows, chosen)
+    D = unexplained(rows, chosen, diagonal) + ridge
+    F = (C / D).T
+    whole = scipy.linalg.cho_factor(T + C @ F, lower=True, check_finite=False)
+    M = scipy.linalg.cho_solve(whole, F.T, check_finite=False).T
+    return M, (F / (1 / D - np.einsum("id,id->i", F, M))[:, None]).T
 
 
 def common_pairs(R: Array) -> np.ndarray:
