@@ -173,11 +173,21 @@ def _of_the_run(
     else:
         found = [_membership(result, members, others, asked)]
     found.append(rows_from_sums(heard, inside, others))
-    if isinstance(algorithm, PooledEASE) and algorithm.low_rank is None and asked is None:
-        found.append(pair_exposure(to_numpy(result.V), inside))
+    if isinstance(algorithm, PooledEASE) and asked is None:
+        found.append(_pairs(result, inside))
     if isinstance(algorithm, PooledBMF) and algorithm.solver == "counts":
         found.append(row_exposure(heard.rounds, inside))
     return found
+
+
+def _pairs(result: Any, inside: Federation) -> Finding:
+    """Ask about pairs of items; of the low-rank form, about those that its rows hold."""
+    kept, chosen = next(iter(result.factors.values())), getattr(result.down, "chosen", None)
+    if chosen is None:
+        return pair_exposure(to_numpy(result.V), inside)
+    B = to_numpy(kept.F) @ to_numpy(kept.V)
+    np.fill_diagonal(B, 0.0)
+    return pair_exposure(B, inside, to_numpy(result.down.columns)[to_numpy(chosen)])
 
 
 def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, asked: DP | None) -> Finding:
