@@ -12,7 +12,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.received import odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
-from fedfactor.core.tree import Array, record
+from fedfactor.core.tree import Array, record, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.once import once
 from fedfactor.kernels.ratings.aside import only_cells
@@ -20,11 +20,11 @@ from fedfactor.kernels.ratings.item_weights import (
     balanced_rows,
     common_pairs,
     gram_half,
-    gram_strip,
+    gram_pairs,
     item_weights,
-    strip_size,
-    strip_weights,
-    unexplained,
+    likely_pairs,
+    pair_weights,
+    pairs_within,
     units,
     unlikely_pairs,
 )
@@ -53,26 +53,27 @@ class AskGram:
 
 
 @record
-class AskStrip:
-    """Down: some columns, those of them whose rows of the Gram matrix are wanted, and whether the diagonal is, too."""
+class AskPairs:
+    """Down: some columns, the order of their weight, and with how many of the first each is to be paired."""
 
     columns: Array
-    chosen: Array
-    diagonal: Array
+    order: Array
+    depth: Array
 
 
 @record
 class Counts:
-    """Up: users who touched each item, and users."""
+    """Up: users who touched each item, and users; for the low-rank form also the diagonal of ``XᵀX``."""
 
     uplink: ClassVar[Uplink] = "sum"
 
     users: Array
     rows: Array
+    diagonal: Array | None = None
 
 
 @record
-class Squares:
+class Diagonal:
     """Up, in place of counts where noise protects rows: the diagonal of ``XᵀX``."""
 
     uplink: ClassVar[Uplink] = "sum"
@@ -91,23 +92,23 @@ class Gram:
 
 
 @record
-class Strip:
-    """Up: the chosen rows of ``XᵀX``, and, the first time, its diagonal at the other columns."""
+class Pairs:
+    """Up: some entries of ``XᵀX``, its diagonal among them."""
 
     uplink: ClassVar[Uplink] = "sum"
 
-    rows: Array
-    rest: Array
+    entries: Array
 
 
 @record
 class Weights:
-    """Down: the columns with weights, and the weights, whole or as a product ``F B`` made of some chosen rows."""
+    """Down: the columns with weights, and the weights, whole or as a product ``F B``, with the pairs behind them."""
 
     columns: Array
     B: Array
     F: Array | None = None
-    chosen: Array | None = None
+    order: Array | None = None
+    depth: Array | None = None
 
 
 @record
@@ -124,10 +125,8 @@ class Server:
     columns: Array
     users: Array
     rows: Array
-    chosen: Array
-    strip: Array
-    diagonal: Array
-    wanted: Array
+    order: Array
+    depth: Array
     ridge: Array
     done: Array
 
@@ -151,7 +150,7 @@ class PooledEASE(Algorithm):
     Notes
     -----
     Federated = pooled: the sums are those of pooled rows. Two exchanges: numbers of users (m), then m'(m' + 1) / 2
-    numbers for the m' items of enough users; low rank: d m' of the same numbers. The server solves once, O(m'³) or
+    numbers for the m' items of enough users; low rank: some of the same numbers. The server solves once, O(m'³) or
     O(d² m'), and sends B to all, whole or as two factors. Memory at home: U of the whole form is as large as users ×
     items; a face never makes scores of more than a few users at a time.
 
@@ -159,9 +158,9 @@ class PooledEASE(Algorithm):
     Such a count shows everybody who sees B, or the sum, that some user touched both. ``min_pairs=3`` closes this for
     those who receive B; a server that must not see the counts either needs noise (``dp``).
 
-    The low-rank form sends d rows and the diagonal of that matrix: nothing that the whole form would not send. First
-    the rows of items that most users touched, then of those that the rows before explain least. Any two other items are
-    taken to have in common what those d explain.
+    The low-rank form sends some entries of that matrix and its diagonal, nothing that the whole form would not send:
+    pairs that chance alone would make frequent, which are the pairs among the d heaviest items, and pairs of a lighter
+    item with fewer of them. Other pairs are taken to have in common what these explain (an incomplete Cholesky factor).
 
     References
     ----------
@@ -178,8 +177,9 @@ class PooledEASE(Algorithm):
     """
 
     low_rank: int | Literal["auto"] | None = setting(
-        "None: the whole Gram matrix travels. A number d: only d of its rows and its diagonal; the weights then have "
-        'rank d off their diagonal. ``"auto"``: as many as make the upload a tenth of the whole one.',
+        "None: the whole Gram matrix travels. A number d: pairs of the d heaviest items and others as frequent by "
+        'chance; the weights then have rank d off their diagonal. ``"auto"``: as many as make the upload a tenth of '
+        "the whole one. Good for catalogues of a thousand items or more.",
         default=None,
         at_least=1,
     )
@@ -203,15 +203,10 @@ class PooledEASE(Algorithm):
         default=1,
         at_least=1,
     )
-    exchanges: int = setting(
-        "Of the low-rank form: its rows come in so many parts, each time those that the rows before explain least.",
-        default=4,
-        at_least=1,
-    )
     row_clip: float | None = set_by_privacy(
         "Rows are shortened to this norm. There is then no counting of users, so ``min_users`` and ``min_pairs`` must "
-        "be 1, and the whole form needs one exchange: give ``rounds=1`` (the low-rank form: one more than "
-        "``exchanges``), so that the budget is not spread over exchanges that do not take place.",
+        "be 1, and the whole form needs one exchange, the low-rank form two: give ``rounds=1`` or ``rounds=2``, so "
+        "that the budget is not spread over exchanges that do not take place.",
         default=None,
     )
     row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
@@ -245,50 +240,35 @@ class PooledEASE(Algorithm):
             found |= {AskGram: {"columns": columns}, Gram: {"half": half}}
             found[Gram] = {"half": half, "pairs": half} if self.min_pairs > 1 else {"half": half}
             return found | {Weights: {"columns": columns, "B": Leaf(kind, (m, m), exact=False)}}
-        if self.row_clip is not None:
-            found |= {Count: {"nothing": whole}, Squares: {"diagonal": row}}
-        d = self._strip(m, m)
-        chosen = Leaf("int64", (d,), exact=False)
+        found[Count] = {"nothing": whole}
+        if self.row_clip is None:
+            found[Counts] = {**found[Counts], "diagonal": row}
+        else:
+            found[Diagonal] = {"diagonal": row}
+        asked = {"columns": columns, "order": columns, "depth": columns}
+        found |= {AskPairs: asked, Pairs: {"entries": Leaf(kind, (half_size(m),), exact=False)}}
+        d = m if self.low_rank == "auto" else int(self.low_rank)
         wide, high = Leaf(kind, (d, m), exact=False), Leaf(kind, (m, d), exact=False)
-        found |= {AskStrip: {"columns": columns, "chosen": chosen, "diagonal": whole}}
-        found |= {Strip: {"rows": wide, "rest": Leaf(kind, (m,), exact=False)}}
-        return found | {Weights: {"columns": columns, "B": wide, "F": high, "chosen": chosen}}
-
-    def _strip(self, items: int, counted: int) -> int:
-        """Return how many rows of the Gram matrix travel."""
-        d = strip_size(items, counted, TENTH) if self.low_rank == "auto" else self.low_rank
-        return min(int(d or 0), items)
+        return found | {Weights: {**asked, "B": wide, "F": high}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Any]:
         """Ask for counts; where noise protects rows, for the matrix at once."""
         m, none = meta.n_features, np.int64(0)
         every = np.arange(m)
         zeros = np.zeros(m, meta.dtype)
-        server = Server(
-            every, zeros, np.float64(0), every[:0], zeros[:0, None], zeros[:0], none, np.float64(self.ridge), none
-        )
-        return (server, AskGram(every)) if self._at_once else (server, Count(none))
+        server = Server(every, zeros, np.float64(0), every[:0], every[:0], np.float64(self.ridge), none)
+        if self.row_clip is not None and self.low_rank is None:
+            return server, AskGram(every)
+        return server, Count(none)
 
-    @property
-    def _at_once(self) -> bool:
-        """Tell whether the first exchange is the only one."""
-        return self.row_clip is not None and self.low_rank is None
-
-    def _ask(self, state: Server, counted: int) -> tuple[Server, Any]:
-        if self.low_rank is None:
+    def _ask(self, state: Server, diagonal: Array | None, sent: int) -> tuple[Server, Any]:
+        if diagonal is None:
             return state, AskGram(state.columns)
-        state = replace(state, wanted=np.int64(self._strip(len(state.columns), counted)))
-        return self._ask_rows(state, np.asarray(state.users), 1)
-
-    def _ask_rows(self, state: Server, urgent: Array, first: int) -> tuple[Server, AskStrip]:
-        """Ask for the rows of the most urgent items."""
-        have, d = len(state.chosen), int(state.wanted)
-        until = next((n for n in (d * part // self.exchanges for part in range(1, self.exchanges + 1)) if n > have), d)
-        # What differs by rounding alone is a tie, or owners together would not choose what one would.
-        order = np.argsort(-np.round(urgent / max(float(np.max(urgent, initial=0.0)), 1e-300), 6), kind="stable")
-        fresh = order[~np.isin(order, state.chosen)][: until - have]
-        chosen = np.concatenate([state.chosen, np.sort(fresh)])
-        return replace(state, chosen=chosen), AskStrip(state.columns, np.sort(fresh), np.int64(first))
+        m = len(state.columns)
+        whole = sent + half_size(m)
+        d = pairs_within(diagonal, TENTH * whole - 2 * sent) if self.low_rank == "auto" else int(self.low_rank or 0)
+        order, depth = likely_pairs(diagonal, min(d, m))
+        return replace(state, order=order, depth=depth), AskPairs(state.columns, order, depth)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Keep nothing."""
@@ -297,21 +277,23 @@ class PooledEASE(Algorithm):
     def client_step(self, shard: Shard, state: Local, down: Any, at: Round) -> tuple[Local, Any]:
         """Count, or multiply."""
         R = self._touched(shard.X, shard.mask)
-        if isinstance(down, Count) and self.row_clip is not None:
-            Z = balanced_rows(units(R, self.counts), self.balance, self.row_clip)
-            return state, Squares(np.asarray(Z.multiply(Z).sum(axis=0)).ravel().astype(R.dtype))
         if isinstance(down, Count):
+            diagonal = None if self.low_rank is None else self._diagonal(R)
+            if self.row_clip is not None:
+                return state, Diagonal(diagonal)
             users = np.bincount(R.indices, minlength=R.shape[1]).astype(R.dtype)
-            return state, Counts(users, np.float64(R.shape[0]))
+            return state, Counts(users, np.float64(R.shape[0]), diagonal)
         columns = np.asarray(down.columns)
         part = _some(R, columns)
         Z = balanced_rows(units(part, self.counts), self.balance, self.row_clip)
         if self.low_rank is not None:
-            rows, rest = gram_strip(Z, np.asarray(down.chosen))
-            told = rest if isinstance(down, Weights) or int(down.diagonal) else rest[:0]
-            return state, Strip(rows.astype(R.dtype), told.astype(R.dtype))
+            return state, Pairs(gram_pairs(Z, np.asarray(down.order), np.asarray(down.depth)).astype(R.dtype))
         pairs = common_pairs(part).astype(R.dtype) if self.min_pairs > 1 else None
         return state, Gram(gram_half(Z).astype(R.dtype), pairs)
+
+    def _diagonal(self, R: Any) -> np.ndarray:
+        Z = balanced_rows(units(R, self.counts), self.balance, self.row_clip)
+        return np.asarray(Z.multiply(Z).sum(axis=0)).ravel().astype(R.dtype)
 
     def _touched(self, X: Array, mask: Any) -> Any:
         R = observed(X, mask)
@@ -322,44 +304,30 @@ class PooledEASE(Algorithm):
         return R
 
     def accepts(self, down: Any, meta: Meta) -> str:
-        """Expect columns in order, and among them the chosen ones."""
+        """Expect columns in order, and pairs among them."""
         odd = odd_numbers(down)
         if odd or not hasattr(down, "columns"):
             return odd
-        chosen = getattr(down, "chosen", None)
-        if chosen is not None and (odd := odd_columns(chosen, len(down.columns))):
-            return odd
+        m, order = len(down.columns), getattr(down, "order", None)
+        if order is not None and not np.array_equal(np.sort(to_numpy(order)), np.arange(m)):
+            return "the order of the columns leaves some out"
+        if order is not None and not _falls(to_numpy(down.depth), m):
+            return "the pairs that are asked for are none, or not in order"
         return odd_columns(down.columns, meta.n_features, *([(down.B, 1)] if isinstance(down, Weights) else []))
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Choose the columns, or solve; those who stayed away are like those who came."""
-        if isinstance(up, Squares):
-            return self._ask(replace(state, users=up.diagonal), len(up.diagonal))
+        if isinstance(up, Diagonal):
+            return self._ask(state, up.diagonal, len(up.diagonal))
         if isinstance(up, Counts):
             keep = np.flatnonzero(np.asarray(up.users) >= self.min_users)
             state = replace(state, columns=keep, users=up.users[keep], rows=np.float64(up.rows))
-            return self._ask(state, len(up.users))
+            return self._ask(state, None if up.diagonal is None else up.diagonal[keep], len(up.users))
         if isinstance(up, Gram):
             return self._solved(state, up)
-        return self._told(state, up)
-
-    def _told(self, state: Server, up: Strip) -> tuple[Server, Any]:
-        """Add rows to those that came before; ask for the next ones, or solve."""
-        chosen = np.asarray(state.chosen)
-        if len(up.rows) == len(chosen):  # the first part, or all once more
-            others = np.delete(np.arange(len(state.columns)), chosen)
-            diagonal = np.empty(len(state.columns), up.rows.dtype)
-            diagonal[chosen], diagonal[others] = up.rows[np.arange(len(chosen)), chosen], up.rest
-            state = replace(state, strip=up.rows, diagonal=diagonal)
-        else:
-            state = replace(state, strip=np.concatenate([state.strip, up.rows]))
-        if len(chosen) < int(state.wanted):
-            return self._ask_rows(state, unexplained(state.strip, chosen, state.diagonal), 0)
-        order = np.argsort(chosen)
-        state = replace(state, chosen=chosen[order], strip=state.strip[order], done=np.int64(1))
-        F, H = strip_weights(state.strip, state.chosen, state.diagonal, float(self.ridge))
-        kind = state.users.dtype
-        return state, Weights(state.columns, H.astype(kind), F.astype(kind), state.chosen)
+        F, H = pair_weights(up.entries, state.order, state.depth, float(self.ridge))
+        kind, done = up.entries.dtype, replace(state, done=np.int64(1))
+        return done, Weights(state.columns, H.astype(kind), F.astype(kind), state.order, state.depth)
 
     def _solved(self, state: Server, up: Gram) -> tuple[Server, Weights]:
         m = len(state.columns)
@@ -386,7 +354,7 @@ class PooledEASE(Algorithm):
         """Bound what one row adds: the squared norm of a shortened row, the norm of its outer product."""
         if self.row_clip is None:
             return None
-        # What travels are some entries of an outer product, each at most once, or d of its rows and the diagonal below.
+        # What travels are entries of an outer product, each at most once.
         return "row", float(self.row_clip) ** (2 * (1 - self.balance))
 
     def finish(self, shard: Shard, state: Local, down: Any) -> ItemFactors:
@@ -394,7 +362,7 @@ class PooledEASE(Algorithm):
         R = self._touched(shard.X, shard.mask)
         m, kind = shard.n_features, R.dtype
         if not isinstance(down, Weights):
-            d = m if self.low_rank is None else self._strip(m, m)
+            d = self.low_rank if isinstance(self.low_rank, int) else m
             return self._kept(R, np.zeros((d, m), kind), None if self.low_rank is None else np.zeros((m, d), kind))
         columns = np.asarray(down.columns)
         if down.F is None:
@@ -443,3 +411,11 @@ def _some(R: Any, columns: np.ndarray) -> Any:
     part = only_cells(R, place[R.indices] >= 0)
     indices = place[part.indices].astype(R.indices.dtype)
     return type(R)((part.data, indices, part.indptr), shape=(R.shape[0], len(columns)))
+
+
+def _falls(depth: np.ndarray, m: int) -> bool:
+    """Tell whether depths fall along the order, from the number of items that are paired with each other."""
+    if len(depth) != m:
+        return False
+    d = int(depth.max(initial=0))
+    return d <= m and bool((np.diff(depth) <= 0).all() and (depth[:d] == d).all() and (depth >= 0).all())

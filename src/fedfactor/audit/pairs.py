@@ -53,8 +53,8 @@ def pair_exposure(B: np.ndarray, federation: Federation, told: np.ndarray | None
         Weights; items without any are left out.
     federation : Federation
         The owners.
-    told : array of int, optional
-        Items whose pairs the weights were made of; other pairs are then not asked about. All, unless given.
+    told : array of bool of shape (m, m), optional
+        Pairs that the weights were made of, in either order; others are not asked about. All, unless given.
 
     Returns
     -------
@@ -68,8 +68,7 @@ def pair_exposure(B: np.ndarray, federation: Federation, told: np.ndarray | None
     pairs = (ones.T @ ones).toarray()
     upper = np.triu(np.ones_like(pairs, bool), 1)
     if told is not None:
-        known = np.isin(columns, told)
-        upper &= known[:, None] | known[None, :]
+        upper &= (told | told.T)[np.ix_(columns, columns)]
     once, never = (upper & (pairs == count) for count in (1, 0))
     figures: dict[str, Any] = {
         "pairs_of_one_user": int(once.sum()),

@@ -204,7 +204,6 @@ class PooledEASE(FederatedRecommender):
     balance: float
     min_users: int
     min_pairs: int
-    exchanges: int
     def __init__(
         self,
         low_rank: int | Literal["auto"] | None = None,
@@ -214,7 +213,6 @@ class PooledEASE(FederatedRecommender):
         balance: float = 0.5,
         min_users: int = 3,
         min_pairs: int = 1,
-        exchanges: int = 4,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",

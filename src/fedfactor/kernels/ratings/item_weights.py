@@ -9,16 +9,8 @@ import scipy.linalg
 import scipy.sparse
 
 __all__ = [
-    "balanced_rows",
-    "common_pairs",
-    "gram_half",
-    "gram_strip",
-    "item_weights",
-    "strip_size",
-    "strip_weights",
-    "unexplained",
-    "units",
-    "unlikely_pairs",
+    "balanced_rows", "common_pairs", "gram_half", "gram_pairs", "item_weights", "likely_pairs", "pair_weights",
+    "pairs_within", "units", "unlikely_pairs", "which_pairs",
 ]  # fmt: skip
 
 Array = Any
@@ -74,38 +66,83 @@ def gram_half(Z: Array) -> np.ndarray:
     return G[np.triu_indices(len(G))]
 
 
-def gram_strip(Z: Array, chosen: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the chosen rows of ``ZᵀZ``, and what its diagonal has at the others.
-
-    Examples
-    --------
-    >>> gram_strip(scipy.sparse.csr_array(np.array([[1.0, 2.0]])), np.array([1]))
-    (array([[2., 4.]]), array([1.]))
-    """
-    rows = (Z[:, chosen].T @ Z).toarray()
-    squares = np.asarray(Z.multiply(Z).sum(axis=0)).ravel()
-    return rows, np.delete(squares, chosen)
-
-
-def strip_size(items: int, counted: int, share: float) -> int:
-    """Return how many rows of a Gram matrix make an upload of this share of the whole one; at least 1.
+def likely_pairs(weight: Array, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Choose pairs of items: those that chance alone would make as frequent as any pair of the d heaviest items.
 
     Parameters
     ----------
-    items : int
-        Size of the Gram matrix, of which half would travel.
-    counted : int
-        Numbers that travel before, in either case.
-    share : float
+    weight : array of shape (m,)
+        How often each item occurs; what differs by rounding alone is taken to be equal.
+    d : int
+
+    Returns
+    -------
+    order : array of int of shape (m,)
+        Items, the heaviest first.
+    depth : array of int of shape (m,)
+        Along that order: with how many of the first items this one is paired, at most d.
 
     Examples
     --------
-    >>> rows = strip_size(1000, 1200, 0.1)
-    >>> rows, bool(1200 + rows * 1000 + 1000 - rows <= 0.1 * (1200 + 1000 * 1001 / 2))
-    (48, True)
+    >>> likely_pairs(np.array([1.0, 4.0, 2.0]), 2)
+    (array([1, 2, 0]), array([2, 2, 1]))
     """
-    allowed = share * (counted + items * (items + 1) / 2) - counted - items
-    return max(1, int(allowed // max(items - 1, 1)))
+    heavy = np.asarray(weight, np.float64)
+    heavy = np.maximum(np.round(heavy / max(float(heavy.max(initial=0.0)), 1e-300), 6), 1e-6)
+    order = np.argsort(-heavy, kind="stable")
+    heavy = heavy[order]
+    if not d:
+        return order, np.zeros(len(order), np.int64)
+    least = heavy[d - 1] ** 2 * (1 - 1e-9)
+    return order, np.clip(np.searchsorted(-heavy, -least / heavy, side="right"), 1, d)
+
+
+def which_pairs(depth: Array) -> np.ndarray:
+    """Mark which entries of the first d rows of a Gram matrix, items in order, are sent: each pair once.
+
+    Examples
+    --------
+    >>> which_pairs(np.array([2, 2, 1])).astype(int)
+    array([[1, 1, 1],
+           [0, 1, 0]])
+    """
+    depth = np.asarray(depth)
+    row = np.arange(int(depth.max(initial=0)))[:, None]
+    return (row < depth[None, :]) & (row <= np.arange(len(depth))[None, :])
+
+
+def pairs_within(weight: Array, most: float) -> int:
+    """Return the largest d for which :func:`likely_pairs` and the diagonal are at most so many numbers; at least 1.
+
+    Examples
+    --------
+    >>> pairs_within(np.array([1.0, 4.0, 2.0]), 5)
+    2
+    """
+
+    def size(d: int) -> int:
+        depth = likely_pairs(weight, d)[1]
+        return int(np.minimum(depth, np.arange(1, len(depth) + 1)).sum()) + len(depth) - d
+
+    low, high = 1, len(weight) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size(middle) <= most else (low, middle)
+    return low
+
+
+def gram_pairs(Z: Array, order: Array, depth: Array) -> np.ndarray:
+    """Return the chosen entries of ``ZᵀZ`` row by row, then its diagonal at the items beyond the first d.
+
+    Examples
+    --------
+    >>> gram_pairs(scipy.sparse.csr_array(np.array([[1.0, 2.0]])), np.array([1, 0]), np.array([1, 1]))
+    array([4., 2., 1.])
+    """
+    marked = which_pairs(depth)
+    rows = (Z[:, order[: len(marked)]].T @ Z[:, order]).toarray()
+    squares = np.asarray(Z.multiply(Z).sum(axis=0)).ravel()
+    return np.concatenate([rows[marked], squares[order[len(marked) :]]])
 
 
 def unlikely_pairs(G: Array, pairs: Array, least: int, rows: float) -> np.ndarray:
@@ -184,71 +221,48 @@ def _safe_cholesky(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
         shift *= 2
 
 
-def unexplained(rows: Array, chosen: Array, diagonal: Array) -> np.ndarray:
-    r"""Return what the chosen rows C of a Gram matrix leave of its diagonal: that of :math:`G - C^\top T^{-1} C`.
+def pair_weights(entries: Array, order: Array, depth: Array, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return F (m × d) and H (d × m) whose product is B off its diagonal, from some entries of the Gram matrix.
 
     Parameters
     ----------
-    rows : array of shape (d, m)
-    chosen : array of int of shape (d,)
-        Which rows; T is made of these rows and columns.
-    diagonal : array of shape (m,)
-
-    Examples
-    --------
-    >>> unexplained(np.array([[4.0, 2.0]]), np.array([0]), np.array([4.0, 3.0])).round(6)
-    array([0., 2.])
-    """
-    C, factor, _ = _strip(rows, chosen)
-    explained = np.square(scipy.linalg.solve_triangular(factor, C, lower=True, check_finite=False)).sum(axis=0)
-    D = np.maximum(np.asarray(diagonal, np.float64) - explained, 0.0)
-    D[chosen] = 0.0
-    return D
-
-
-def _strip(rows: Array, chosen: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows C in double precision, a factor of T, and T."""
-    C = np.asarray(rows, np.float64)
-    T = (C[:, chosen] + C[:, chosen].T) / 2
-    # Items that the same users touched make T singular; a shift within rounding mends that, and noise asks for more.
-    factor, shift = _safe_cholesky(T, 1e-10 * max(float(np.diag(T).mean()), 1e-300))
-    return C, factor, T + shift * np.eye(len(T))
-
-
-def strip_weights(rows: Array, chosen: Array, diagonal: Array, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return F (m × d) and H (d × m) whose product is B off its diagonal, from d rows of the Gram matrix.
-
-    Parameters
-    ----------
-    rows : array of shape (d, m)
-        The chosen rows C of G.
-    chosen : array of int of shape (d,)
-        Which ones.
-    diagonal : array of shape (m,)
-        That of G.
+    entries : array
+        As :func:`gram_pairs` gives them.
+    order, depth : arrays of int of shape (m,)
     ridge : float
 
     Notes
     -----
-    G is known at all pairs with a chosen item, and on its diagonal. What the other items have in common is taken to be
-    what the chosen ones explain: :math:`G \approx C^\top T^{-1} C + \mathrm{diag}(D)`, T the chosen rows and columns
-    and D what is missing on the diagonal. Its inverse with λ follows by the Woodbury identity, without T⁻¹.
+    An incomplete Cholesky factor: :math:`G \approx L L^\top + \mathrm{diag}(D)` has all known entries.
+    Two items of which no pair is known have in common what their pairs with the first items explain. The inverse with λ
+    follows by the Woodbury identity.
 
     Examples
     --------
-    >>> G = np.array([[2.0, 1.0], [1.0, 2.0]])
-    >>> F, H = strip_weights(G[:1], np.array([0]), np.diag(G), 1.0)
+    >>> F, H = pair_weights(np.array([2.0, 1.0, 2.0]), np.array([0, 1]), np.array([1, 1]), 1.0)
     >>> (F @ H)[0, 1].round(3)
     np.float64(0.333)
     """
-    if not np.size(rows):
-        return np.zeros(np.shape(rows)[::-1]), np.zeros(np.shape(rows))
-    C, _, T = _strip(rows, chosen)
-    D = unexplained(rows, chosen, diagonal) + ridge
-    F = (C / D).T
-    whole = scipy.linalg.cho_factor(T + C @ F, lower=True, check_finite=False)
-    M = scipy.linalg.cho_solve(whole, F.T, check_finite=False).T
-    return M, (F / (1 / D - np.einsum("id,id->i", F, M))[:, None]).T
+    marked = which_pairs(depth)
+    d, m = marked.shape
+    F, H = np.zeros((m, d)), np.zeros((d, m))
+    if not d:
+        return F, H
+    entries, known = np.asarray(entries, np.float64), int(marked.sum())
+    rows = np.zeros((d, m))
+    rows[marked] = entries[:known]
+    T = rows[:, :d] + np.triu(rows[:, :d], 1).T
+    # Items that the same users touched make T singular; a small shift mends that, and noise asks for more.
+    factor, _ = _safe_cholesky(T, 1e-8 * max(float(np.diag(T).mean()), 1e-300))
+    rest = scipy.linalg.solve_triangular(factor, rows[:, d:], lower=True, check_finite=False)
+    L = np.vstack([factor, np.where(marked[:, d:], rest, 0.0).T])
+    D = np.full(m, float(ridge))
+    D[d:] += np.maximum(entries[known:] - np.square(L[d:]).sum(axis=1), 0.0)
+    scaled = L / D[:, None]
+    M = scipy.linalg.cho_solve(scipy.linalg.cho_factor(np.eye(d) + L.T @ scaled), scaled.T, check_finite=False).T
+    F[order] = M
+    H[:, order] = (scaled / (1 / D - np.einsum("id,id->i", scaled, M))[:, None]).T
+    return F, H
 
 
 def common_pairs(R: Array) -> np.ndarray:
