@@ -69,9 +69,7 @@ def tables(folder, names):
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not installed, so no page was opened (apt-get install chromium)"
-)
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed, so no page was opened")
 def test_no_name_runs_in_a_browser(tmp_path):
     control = tmp_path / "control.html"
     control.write_text(f"<!doctype html><html><head></head><body><p>{MARKUP[1]}</p></body></html>")

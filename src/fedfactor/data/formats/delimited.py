@@ -318,9 +318,7 @@ def harmless(cell: str) -> str:
     >>> harmless("=HYPERLINK(1)"), harmless("-5"), harmless("anna")
     ("'=HYPERLINK(1)", '-5', 'anna')
     """
-    cell = cell.replace("\r\n", "\n").replace(
-        "\r", "\n"
-    )  # a writer leaves the bare one unquoted: it would end the line
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # bare, a writer leaves it unquoted
     if cell[:1] not in ("=", "+", "-", "@", "\t", "\r", "\n"):
         return cell
     try:
