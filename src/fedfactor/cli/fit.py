@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.algorithms.names import algorithm_names
+from fedfactor.cli.begin import Parent, starts_of
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.place import Place
 from fedfactor.cli.privacy import (
@@ -91,6 +93,23 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Another setting, name=value; fedfactor settings ALGORITHM lists them."),
 ]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        help="Start at the components of this result of pooled-nmf: with rows or owners that came since, few rounds "
+        "do.",
+        show_default=False,
+    ),
+]
+Starts = Annotated[
+    int | None,
+    typer.Option(
+        "--n-init",
+        help="Starts, of which the one with the least error is kept; by default 1, for pooled-nmf with n_private 6.",
+        show_default=False,
+    ),
+]
 Share = Annotated[float, typer.Option(help="Share of the owners that take part in each round.")]
 Where = Annotated[Backend, typer.Option(help="Run the owners in threads or in processes of their own.")]
 Workers = Annotated[
@@ -157,6 +176,8 @@ def fit(
     seed: Seed = None,
     tol: Tol = None,
     settings: Set = None,
+    begin_from: From = None,
+    n_init: Starts = None,
     participation: Share = 1.0,
     backend: Where = Backend.threads,
     workers: Workers = None,
@@ -202,7 +223,9 @@ def fit(
     and removed once the results of all rounds are written.
     """
     with polite(debug):
-        method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
+        parent = None if begin_from is None else Parent.read(begin_from, steps)
+        asked_rank = parent.V.shape[0] if parent and rank is None and algorithm == "pooled-nmf" else rank
+        method = build(algorithm, {"n_components": asked_rank, "tol": tol}, settings or ())
         check_device(device, None if storage is None else storage.value)
         place = Place(out, checkpoint_every)
         if engine is not Network.mpi:
@@ -219,6 +242,9 @@ def fit(
                 f"{Preprocess.parse(steps).survey!r} would show sums of all owners' columns that no --privacy covers. "
                 "Leave it out, or divide the columns by public constants before."
             )
+        starts = starts_of(method, n_init, words)
+        if parent is not None or len(starts) > 1:
+            _check_start(method, parent, starts, n_init, engine, words)
         how = reading()
         if subject is not None:  # rows of one subject share its id, which is exact only outside the matrix
             how = replace(how, id=subject if how.id is None else how.id, repeated_ids=True)
@@ -247,9 +273,11 @@ def fit(
             _check(federation, method)
         if overwrite:
             place.clear()
+        if parent is not None:
+            starts, asked = [parent.begin(method, federation)], {**asked, "begun_from": parent.lineage}
         run, until = _run(
             place,
-            method,
+            starts,
             federation,
             rounds=rounds,
             seed=seed,
@@ -274,6 +302,27 @@ def fit(
     screen = console(quiet)
     screen.print(summary_table(run, federation, out, page))
     screen.print(told(run, federation))
+
+
+def _check_start(
+    method: Any, parent: Parent | None, starts: list[Any], n_init: int | None, engine: Network, privacy: Any
+) -> None:
+    """Refuse a start at another result, and several starts, where they have no place."""
+    from fedfactor.privacy.dp import refuse_start
+
+    option = "--n-init" if parent is None else "--from"
+    if engine is not Network.local:
+        raise ValueError(f"{option} belongs to --engine local. Leave it out{_one_start(starts)}, or use that engine.")
+    if parent is not None:
+        if type(method).__name__ != "PooledNMF":
+            raise ValueError(f"--from starts pooled-nmf, not {type(method).__name__}. Leave it out.")
+        if n_init is not None:
+            raise ValueError("--from is one start, and --n-init asks for several. Leave one of them out.")
+        refuse_start(privacy, "--from")
+
+
+def _one_start(starts: list[Any]) -> str:
+    return " (with n_private give --n-init 1)" if len(starts) > 1 else ""
 
 
 def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[float, float]]:
@@ -345,14 +394,35 @@ def _engine(engine: Network, backend: Backend, workers: int | None, scheduler: s
     return LocalEngine(backend=backend.value, workers=workers)
 
 
+def _best(starts: list[Any], federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
+    """Run from several starts, and keep the run with the least summed error; nothing is kept before all are done."""
+    from fedfactor.engines.callbacks import watcher
+    from fedfactor.engines.run import run
+    from fedfactor.estimators._face import restart_seed
+
+    first = secrets.randbits(63) if seed is None else seed
+    found: list[Any] = []
+    try:
+        for place, method in enumerate(starts):
+            watch = watcher(int(not quiet), f"start {place + 1} of {len(starts)}")
+            found.append(run(method, federation, seed=restart_seed(first, place), callbacks=watch, **options))
+    except KeyboardInterrupt:
+        typer.echo("Interrupted. Nothing is kept: of several starts no checkpoint is written.", err=True)
+        raise typer.Exit(130) from None
+    return min(found, key=lambda each: float(each.measured.score.sse))
+
+
 def _run(
-    place: Place, method: Any, federation: Any, *, seed: int | None, quiet: bool, **options: Any
+    place: Place, starts: list[Any], federation: Any, *, seed: int | None, quiet: bool, **options: Any
 ) -> tuple[Any, int | None]:
     """Run, from the checkpoint if there is one; return the run, and the round it was interrupted at, if it was."""
     from fedfactor.core.errors import CheckpointError
     from fedfactor.engines.callbacks import watcher
     from fedfactor.engines.run import run
 
+    if len(starts) > 1:
+        return _best(starts, federation, seed=seed, quiet=quiet, **options), None
+    method = starts[0]
     saved = place.saved()
     if saved:
         seed = saved[0] if seed is None else seed

@@ -1,6 +1,6 @@
 # Written by `make format` from the declared settings. Change those, not this.
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
@@ -9,7 +9,11 @@ from fedfactor.estimators._face import Restarts
 class OwnComponents(FederatedTransformer):
     components_private_: Any
 
-class PooledNMF(Restarts, OwnComponents):
+class GoesOn(FederatedTransformer):
+    _held: Any
+    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self: ...
+
+class PooledNMF(Restarts, GoesOn, OwnComponents):
     n_components: int
     local_steps: int
     server_steps: int
@@ -44,6 +48,7 @@ class PooledNMF(Restarts, OwnComponents):
         ridge: float | Literal["auto"] = "auto",
         noisy_step: Literal["gradient", "newton"] = "gradient",
         n_init: int | None = None,
+        warm_start: bool = False,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
