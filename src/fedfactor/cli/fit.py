@@ -31,7 +31,7 @@ from fedfactor.cli.privacy import (
     privacy_of,
 )
 from fedfactor.cli.reading import ENDINGS, reads
-from fedfactor.cli.report import write_report
+from fedfactor.cli.report import write_page
 from fedfactor.cli.settings import build, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
 from fedfactor.core.card import check_device
@@ -261,6 +261,7 @@ def fit(
                 "ranks": ranks,
                 "reduction": reduction.value,
                 "overwrite": overwrite,
+                "no_report": no_report,
                 "quiet": quiet,
             }
             fit_on_ranks(method, files, place, asked, seed=seed, reading=how, steps=steps, **job)
@@ -291,7 +292,7 @@ def fit(
         unmeasured = no_gain or no_report or until is not None or words is not None
         gain = {} if unmeasured else _gain(method, federation, rounds)
         place.write(run, federation, asked, unfinished=until is not None, gain=gain)
-        page = _report(out, no_report)
+        page = write_page(out, no_report)
         if until is not None:
             typer.echo(
                 f"Interrupted. The result of the first {until} rounds is in {out}. Give the same command again, "
@@ -339,18 +340,6 @@ def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[f
         return gain_over_alone(federation, method, rounds=rounds)
     except (FedfactorError, ValueError, KeyboardInterrupt):  # an owner too small for the rank: the run itself stands
         return {}
-
-
-def _report(out: Path, unwanted: bool) -> Path | None:
-    """Write the page; the results are written already, and no mistake in a page may look like one in them."""
-    if unwanted:
-        (out / "report.html").unlink(missing_ok=True)  # of a run that was overwritten
-        return None
-    try:
-        return write_report(out)
-    except Exception as error:
-        typer.echo(f"Note: the results are written, but report.html is not ({error}).", err=True)
-        return None
 
 
 def _written(missing_values: float | str | None) -> str | None:

@@ -55,6 +55,18 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     return write_atomic(path, page(folder).encode("utf-8", "replace"), 0o600)
 
 
+def write_page(out: Path, unwanted: bool) -> Path | None:
+    """Write the page; the results are written already, and no mistake in a page may look like one in them."""
+    if unwanted:
+        (out / "report.html").unlink(missing_ok=True)  # of a run that was overwritten
+        return None
+    try:
+        return write_report(out)
+    except Exception as error:
+        typer.echo(f"Note: the results are written, but report.html is not ({error}).", err=True)
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """A result as the page speaks of it."""
