@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor import PooledNMF
+from fedfactor import PooledNMF, Shard
 from fedfactor.core.errors import DataError, IncompatibleError
 
 pytestmark = pytest.mark.slow
@@ -87,8 +89,10 @@ def test_a_secure_sum_serves():
 def test_sums_that_would_not_tell_are_refused(settings, named):
     X = planted()
     model = PooledNMF(2, random_state=0, rounds=3, tol=0, **settings).fit({"a": X[:60], "b": X[60:]})
-    with pytest.raises(IncompatibleError, match=f"{named}.*warm_start=True"):
+    with pytest.raises(AttributeError, match="no attribute 'partial_fit'") as refused:
         model.partial_fit({"c": X[:10]})
+    assert re.search(f"{named} no sums say.*warm_start=True", str(refused.value.__cause__))
+    assert not hasattr(model, "partial_fit")
     model.set_params(warm_start=True).fit({"a": X[:60], "b": X[60:], "c": X[:10]})
 
 
@@ -96,11 +100,13 @@ def test_missing_cells_before_or_after_are_refused():
     X = planted()
     gaps = X.copy()
     gaps[3, 4] = np.nan
-    model = PooledNMF(2, random_state=0, rounds=3, tol=0).fit(X).set_params(missing_values=np.nan)
+    model = PooledNMF(2, random_state=0, rounds=3, tol=0).fit(X)
+    further, earlier = ({"a": Shard.of(gaps, np.nan)}, {"a": Shard.of(X)})
     with pytest.raises(IncompatibleError, match=r"missing cells.*warm_start=True"):
-        model.partial_fit(gaps)
+        model.partial_fit(further)
     with pytest.raises(IncompatibleError, match="No sums of the earlier rows"):
-        PooledNMF(2, random_state=0, rounds=3, tol=0, missing_values=np.nan).fit(gaps).partial_fit(X)
+        PooledNMF(2, random_state=0, rounds=3, tol=0).fit(further).partial_fit(earlier)
+    assert not hasattr(PooledNMF(2, missing_values=np.nan), "partial_fit")
 
 
 def test_a_folder_keeps_no_sums(tmp_path):

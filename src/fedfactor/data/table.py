@@ -163,7 +163,8 @@ def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[s
         kept = None if when is None else latest(who, what, when)
         if kept is not None:
             older = len(who) - len(kept)
-            who, what, values = [who[i] for i in kept], [what[i] for i in kept], values[kept]
+            places: list[int] = kept.tolist()
+            who, what, values = [who[i] for i in places], [what[i] for i in places], values[kept]
     X, rows, columns = pivot(where, roles, who, what, values)
     return X, columns, rows, older
 

@@ -1,17 +1,14 @@
 # Written by `make format` from the declared settings. Change those, not this.
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.estimators._face import Restarts
+from fedfactor.estimators._going_on import GoesOn
 
 class OwnComponents(FederatedTransformer):
     components_private_: Any
-
-class GoesOn(FederatedTransformer):
-    _held: Any
-    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self: ...
 
 class PooledNMF(Restarts, GoesOn, OwnComponents):
     n_components: int
