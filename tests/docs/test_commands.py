@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from scipy import sparse
@@ -78,10 +79,11 @@ def cells_of(folder: Path) -> None:
     rng = np.random.default_rng(1)
     for name in ("basel", "lund"):
         counts = rng.poisson(rng.gamma(0.4, 1, (60, 14)) @ rng.random((14, 30))).astype(np.float32)
-        found = anndata.AnnData(counts, layers={"counts": counts})
-        found.var_names = [f"gene{j}" for j in range(30)]
-        found.obs_names = [f"{name}{i}" for i in range(60)]
-        found.write_h5ad(folder / f"{name}.h5ad")
+        with pd.option_context("future.infer_string", False):  # anndata 0.12 cannot write the strings of pandas 3
+            found = anndata.AnnData(counts, layers={"counts": counts})
+            found.var_names = [f"gene{j}" for j in range(30)]
+            found.obs_names = [f"{name}{i}" for i in range(60)]
+            found.write_h5ad(folder / f"{name}.h5ad")
 
 
 def types(words: list[str]) -> None:

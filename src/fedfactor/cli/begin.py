@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
@@ -97,3 +99,40 @@ def starts_of(method: Any, n_init: int | None, privacy: Any) -> list[Algorithm]:
     face._algorithm()  # refuses n_init=0
     refuse_repeats(privacy, n_init or 1, f"--n-init {n_init}")
     return face._starts(method)
+
+
+def check_start(
+    method: Any, parent: Parent | None, starts: list[Algorithm], n_init: int | None, *, local: bool, privacy: Any
+) -> None:
+    """Refuse a start at another result, and several starts, where they have no place."""
+    from fedfactor.privacy.dp import refuse_start
+
+    if not local and (parent is not None or len(starts) > 1):
+        option = "--from" if parent is not None else "--n-init"
+        one = " (with n_private give --n-init 1)" if len(starts) > 1 else ""
+        raise ValueError(f"{option} belongs to --engine local. Leave it out{one}, or use that engine.")
+    if parent is None:
+        return
+    if type(method).__name__ != "PooledNMF":
+        raise ValueError(f"--from starts pooled-nmf, not {type(method).__name__}. Leave it out.")
+    if n_init is not None:
+        raise ValueError("--from is one start, and --n-init asks for several. Leave one of them out.")
+    refuse_start(privacy, "--from")
+
+
+def best_of(starts: list[Algorithm], federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
+    """Run from several starts, and keep the run with the least summed error; nothing is kept before all are done."""
+    from fedfactor.engines.callbacks import watcher
+    from fedfactor.engines.run import run
+    from fedfactor.estimators._face import restart_seed
+
+    first = secrets.randbits(63) if seed is None else seed
+    found: list[Any] = []
+    try:
+        for place, method in enumerate(starts):
+            watch = watcher(int(not quiet), f"start {place + 1} of {len(starts)}")
+            found.append(run(method, federation, seed=restart_seed(first, place), callbacks=watch, **options))
+    except KeyboardInterrupt:
+        typer.echo("Interrupted. Nothing is kept: of several starts no checkpoint is written.", err=True)
+        raise typer.Exit(130) from None
+    return min(found, key=lambda each: float(each.measured.score.sse))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedfactor.cli.console import Debug, polite
-from fedfactor.cli.results import Folder
+from fedfactor.cli.options import Folder
 from fedfactor.core.errors import DataError
 from fedfactor.data.formats import endings
 
