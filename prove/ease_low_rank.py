@@ -58,7 +58,7 @@ def forms(X: sparse.csr_array, seed: int) -> dict[str, float]:
     users = np.bincount(train.indices, minlength=X.shape[1])[whole.down.columns]
     del whole
     for share in (0.1, *SHARES):
-        d = "auto" if share == 0.1 else pairs_within(users, share * items * (items + 1) / 2)
+        d = "auto" if share == 0.1 else pairs_within(users, share * items * (items + 1) / 2 - items)
         low = fedfactor.run(PooledEASE(d), owners, seed=0)
         found[f"lost at {share:g}, %"] = 100 * (1 - ndcg(low, rows, train, test) / best)
         found[f"bytes at {share:g}"] = low.bytes_up / sent
