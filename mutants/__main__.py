@@ -98,7 +98,7 @@ def main() -> int:
     given = asked.parse_args()
     if not REACH.exists():
         print(
-            "First the map of tests and lines (once; python -m mutants.reach FILES adds new tests to it).", flush=True
+            "First the map of tests and lines (python -m mutants.reach FILES adds new tests to it).", flush=True
         )
         if subprocess.run([sys.executable, "-m", "mutants.reach"], cwd=ROOT).returncode:
             return 2
