@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import urllib.request
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +24,11 @@ from fedfactor.core.checked import file_digest
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.witness import Witness
 from fedfactor.data.content import Reading
 from fedfactor.engines.flower.supernode import CONNECTION
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.engines.remote.client_folder import WITNESS, ClientFolder
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.fingerprint import terms_words
@@ -200,7 +202,19 @@ class Member:
     def _with_books(
         self, store: ClientFolder, ledger: str | Path | None, budget: float | None, before: str = ""
     ) -> ClientFolder:
-        """Bind the books of these rows to them; what was spent on rows that this party replaced stays spent."""
+        """Bind the books of these rows to them; what was spent on rows that this party replaced stays spent.
+
+        A file beside the key remembers them as well: without this folder, or with an older copy of it, the same rows
+        do not get their budget, nor their runs, a second time.
+        """
+        witness = Witness(self.key.resolve().with_name(self.key.name + ".books"))
+        try:
+            write_atomic(store.folder / WITNESS, str(witness.path).encode())
+            store.asked.bind(witness, str(self.terms.content["federation"]["name"]))
+        except OSError as error:
+            (store.folder / WITNESS).unlink(missing_ok=True)
+            warnings.warn(f"{witness.path} cannot be written ({error.strerror}): if {store.folder} is lost or put back "
+                          "from a copy, nothing remembers what its rows have cost.", stacklevel=2)  # fmt: skip
         if ledger is not None:
             write_atomic(store.folder / "ledger.path", str(Path(ledger).resolve()).encode())
         books = store.ledger
@@ -208,6 +222,8 @@ class Member:
             if ledger is not None or budget is not None:
                 raise TermsError("A ledger and a budget are for terms with noise, and these have none.")
             return store
+        if store.witness is not None:
+            books.bind(store.witness, store.rows)
         if books.rows == before:
             books.take_over(store.rows)
         books.belong(store.rows)
