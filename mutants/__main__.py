@@ -97,9 +97,7 @@ def main() -> int:
     asked.add_argument("--workers", type=int, default=2)
     given = asked.parse_args()
     if not REACH.exists():
-        print(
-            "First the map of tests and lines (python -m mutants.reach FILES adds new tests to it).", flush=True
-        )
+        print("First the map of tests and lines (python -m mutants.reach FILES adds new tests to it).", flush=True)
         if subprocess.run([sys.executable, "-m", "mutants.reach"], cwd=ROOT).returncode:
             return 2
     reach = json.loads(REACH.read_text())
