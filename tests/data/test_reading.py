@@ -301,3 +301,13 @@ def test_negative_and_lacking_cells_have_a_row_and_a_column(tmp_path):
         Federation(
             {"a": pd.DataFrame({"x": [1.0], "z": [1.0]}), "b": pd.DataFrame({"x": [1.0], "q": [1.0], "y": [2.0]})}
         ).prepare()
+
+
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dates_in_a_frame_are_not_factored(library, owned):
+    frame = pd.DataFrame({"crp": [1.5, 2, 3], "seen on": pd.to_datetime(["2024-07-16"] * 3)})
+    if library == "polars":
+        frame = pytest.importorskip("polars").from_pandas(frame)
+    with pytest.raises(DataError, match=r"'seen on' holds dates or times.*drop=\['seen on'\]"):
+        fedfactor.PooledNMF(1).fit({"a": frame} if owned else frame)

@@ -54,12 +54,16 @@ def inspect(
             kinds = {name: "dates" if is_date(cell) else "text" for name, cell in words.items()}
             which = [f"{name} ({kinds[name]}, such as {cell!r})" for name, cell in words.items()]
             lines.append(f"Not numbers: {listed(which)}. Leave them out when you fit:{drop}.")
+        options = drop
         if facts["missing"] and not (how.missing_values is not None or kind == "ratings"):
             lines.append("Cells are missing: say --missing nan when you fit.")
+            options += " --missing nan"
         if facts["apart"] is not None and kind in ("amounts",):
             small, large, times = facts["apart"]
             lines.append(f"Scales differ: {large!r} is {times:,.0f} times as large as {small!r}. Use --scale rms.")
-        lines += ["", "What can be run on it:", *(f"  {line}" for line in advice(kind, file, drop, facts["columns"]))]
+            options += " --scale rms"
+        found = advice(kind, file, options, facts["columns"])
+        lines += ["", "What can be run on it:", *(f"  {line}" for line in found)]
         lines += ["", "What would leave the house, with the first of these and 5 components:"]
         lines += [f"  {line}" for line in leaves_the_house(kind, facts)]
     for line in lines:

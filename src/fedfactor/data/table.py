@@ -76,8 +76,8 @@ class NotNumbers(DataError):
         which, one, each = ("columns", "one", "them") if others else ("column", "it", "it")
         super().__init__(
             f"{where}, {content.place(i)}, column {name!r}: {cell!r} is {kind}, which a factorisation needs.{more} "
-            f"Leave the {which} out (--drop {shlex.quote(','.join(columns))}), take {one} for ids (--id "
-            f"{shlex.quote(name)}), encode {each}, or leave what is missing empty."
+            f"Leave the {which} out (--drop {shlex.quote(','.join(columns))}; in Python drop={list(columns)!r}), take "
+            f"{one} for ids (--id {shlex.quote(name)}), encode {each}, or leave what is missing empty."
         )
 
 
