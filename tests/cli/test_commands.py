@@ -106,6 +106,34 @@ def test_compare_puts_methods_beside_alone_and_pooled(files, tmp_path):
 
 
 @pytest.mark.slow
+def test_compare_takes_what_can_take_the_rows(tmp_path):
+    X = np.random.default_rng(0).random((2, 30, 5))
+    X[0, 3, 2] = np.nan
+    for name, rows in zip("ab", X, strict=True):
+        np.save(tmp_path / f"{name}.npy", rows)
+    words = (
+        "compare",
+        tmp_path / "a.npy",
+        tmp_path / "b.npy",
+        "--missing",
+        "nan",
+        "-k",
+        2,
+        "--seeds",
+        1,
+        "--rounds",
+        5,
+    )
+    done = call(*words)
+    assert done.exit_code == 0, done.output
+    assert "without fedavg-nmf. FedAvgNMF needs complete rows" in done.stderr
+    assert "pooled-nmf" in done.stdout
+    asked = call(*words, "-a", "pooled-nmf", "-a", "fedavg-nmf")
+    assert asked.exit_code == 2
+    assert "run 1" not in asked.stderr  # it is known before anything is run
+
+
+@pytest.mark.slow
 def test_compare_says_what_is_wrong(files):
     for words in (("-a", "nothing"), ("-a", "pooled"), ("--share", 2)):
         done = call("compare", files, "-k", 2, *words)

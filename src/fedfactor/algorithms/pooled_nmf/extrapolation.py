@@ -29,8 +29,8 @@ class Extrapolation:
     def after(self, loss: Any, before: Any, tol: float, rounding: Any = 0.0) -> Extrapolation:
         """Speed up while the loss falls; slow down, and take that pace for the most, when it rises (Ang and Gillis).
 
-        A rise below ``rounding`` is none: the order of additions would decide it, and with it who owns which row. A rise
-        by less than ``tol`` brings as little as such a fall: where a ridge follows from V, losses creep up at the end.
+        A rise below ``rounding`` is none: the order of additions would decide it, and with it who owns which row. A
+        rise by less than ``tol`` brings as little as such a fall: a ridge that follows from V lets losses creep up.
 
         Examples
         --------
