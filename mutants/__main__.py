@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from mutants.faults import Fault, fault, number_of_faults
+from mutants.faults import ON_CARDS, Fault, fault, number_of_faults
 from mutants.reach import OUT as REACH
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +35,7 @@ def sample(rooms: tuple[str, ...], size: int, seed: int) -> list[Fault]:
     for room in rooms:
         draw = random.Random(f"{seed} {room}")  # a room alone gets the faults that it gets among the others
         files = sorted((ROOT / "src" / "fedfactor" / room).rglob("*.py"))
+        files = [path for path in files if not path.as_posix().endswith(ON_CARDS)]
         spots = [(path, i) for path in files for i in range(number_of_faults(path))]
         found += [fault(path, i) for path, i in draw.sample(spots, min(len(spots), size // len(ROOMS)))]
     return found
