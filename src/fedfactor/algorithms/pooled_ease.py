@@ -325,7 +325,8 @@ class PooledEASE(Algorithm):
             return self._ask(state, None if up.diagonal is None else up.diagonal[keep], len(up.users))
         if isinstance(up, Gram):
             return self._solved(state, up)
-        F, H = pair_weights(up.entries, state.order, state.depth, float(self.ridge))
+        noisy = self.row_clip is not None
+        F, H = pair_weights(up.entries, state.order, state.depth, float(self.ridge), noisy=noisy)
         kind, done = up.entries.dtype, replace(state, done=np.int64(1))
         return done, Weights(state.columns, H.astype(kind), F.astype(kind), state.order, state.depth)
 

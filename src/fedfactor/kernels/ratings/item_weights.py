@@ -221,7 +221,9 @@ def _safe_cholesky(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
         shift *= 2
 
 
-def pair_weights(entries: Array, order: Array, depth: Array, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+def pair_weights(
+    entries: Array, order: Array, depth: Array, ridge: float, *, noisy: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     r"""Return F (m × d) and H (d × m) whose product is B off its diagonal, from some entries of the Gram matrix.
 
     Parameters
@@ -230,6 +232,9 @@ def pair_weights(entries: Array, order: Array, depth: Array, ridge: float) -> tu
         As :func:`gram_pairs` gives them.
     order, depth : arrays of int of shape (m,)
     ridge : float
+    noisy : bool
+        Whether entries carry noise: pairs among the first items are then shrunk by λ before others are explained by
+        them, and λ is doubled as in :func:`item_weights`.
 
     Notes
     -----
@@ -252,8 +257,9 @@ def pair_weights(entries: Array, order: Array, depth: Array, ridge: float) -> tu
     rows = np.zeros((d, m))
     rows[marked] = entries[:known]
     T = rows[:, :d] + np.triu(rows[:, :d], 1).T
-    # Items that the same users touched make T singular; a small shift mends that, and noise asks for more.
-    factor, _ = _safe_cholesky(T, 1e-8 * max(float(np.diag(T).mean()), 1e-300))
+    # Items that the same users touched make T singular; a small shift mends that.
+    factor, shift = _safe_cholesky(T, float(ridge) if noisy else 1e-8 * max(float(np.diag(T).mean()), 1e-300))
+    ridge = max(float(ridge), shift) if noisy else ridge
     rest = scipy.linalg.solve_triangular(factor, rows[:, d:], lower=True, check_finite=False)
     L = np.vstack([factor, np.where(marked[:, d:], rest, 0.0).T])
     D = np.full(m, float(ridge))
