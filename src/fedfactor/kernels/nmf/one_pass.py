@@ -19,6 +19,7 @@ from fedfactor.kernels.compiled import aligned, kernel
 from fedfactor.kernels.nmf.steps import inverse_diagonal, solve_rows, with_l2
 from fedfactor.kernels.products import as_like, cross, csr_parts, gram, gram_rows, row_bounds, streamed, zeros
 from fedfactor.kernels.products import sums as products
+from fedfactor.mapped import in_turn, read_ahead
 from fedfactor.threads import for_blocks
 
 __all__ = ["Pass", "one_pass", "passes", "sums_of_rows"]
@@ -209,9 +210,12 @@ def _dense(
     bounds = _chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
     A: list[Any] = [None] * (len(bounds) - 1)
+    order = in_turn(len(bounds) - 1, [X])
 
-    def part(chunk: int, _: int) -> None:
+    def part(place: int, _: int) -> None:
+        chunk = order[place]
         start, stop = bounds[chunk], bounds[chunk + 1]
+        arrive(place)
         W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
         ends = aligned((lanes, 2 * across), real)
         total = aligned((padded, (whole + 2) * across), np.dtype(np.float64)) if sums else np.zeros((1, 1))
@@ -223,7 +227,8 @@ def _dense(
             )  # fmt: skip
         A[chunk] = total
 
-    for_blocks(part, len(bounds) - 1, 1)
+    with read_ahead(len(order), lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]]) as arrive:
+        for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
     total = np.ascontiguousarray(_added(A)[:k, across - head : across - head + m], dtype=real)
@@ -256,8 +261,11 @@ def _sparse(
     A = [np.zeros((m, k)) if by_rows else None for _ in bounds[1:]]
     nothing, nowhere = np.zeros((0, wide), real), np.zeros((0, k))
     how = (1 if by_rows else 2) if sums else 0
+    order = in_turn(len(bounds) - 1, [data, indices])
 
-    def part(chunk: int, _: int) -> None:
+    def part(place: int, _: int) -> None:
+        chunk = order[place]
+        arrive(place)
         W, B = aligned((k, lanes), real), aligned((k, lanes), real)
         some = aligned((m, wide), real) if by_rows else nothing
         target = A[chunk] if by_rows else nowhere
@@ -266,7 +274,12 @@ def _sparse(
             across, target, H[chunk], W, B, some,
         )  # fmt: skip
 
-    for_blocks(part, len(bounds) - 1, 1)
+    def cells(place: int) -> list[np.ndarray]:
+        here = slice(indptr[bounds[order[place]]], indptr[bounds[order[place] + 1]])
+        return [data[here], indices[here]]
+
+    with read_ahead(len(order), cells) as arrive:
+        for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
     total = _added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, across)
