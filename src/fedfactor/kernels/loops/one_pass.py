@@ -16,21 +16,24 @@ PLANS = {
     "dense_rows": ("rTRRRWnnnnstnnQQWWW", "contract"),
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
+    "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWIE", "contract"),
     "sweep_rows": ("rrRRwnnnstWW", "contract"),
 }
 
 _BUILT = (
-    "dot_tile", "outer_tile", "outer_column", "coordinate",
+    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "list_cells", "own_slope",
+    "gram_large", "gram_one", "gram_two",
     "gather_one", "gather_two", "gather_four", "scatter_one", "scatter_two", "scatter_four",
 )  # fmt: skip
-dot_tile = outer_tile = outer_column = coordinate = cast("Any", None)
+dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
+list_cells = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
 gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = cast("Any", None)
-TILE = ROWS = 0
+TILE = ROWS = LARGE = 0
 
 
 def prepare(numba) -> None:
     """Build the vector code, once, before the first loop is compiled."""
-    global TILE, ROWS
+    global TILE, ROWS, LARGE
     if TILE:
         return
     from fedfactor.kernels.loops import vectors
@@ -40,8 +43,10 @@ def prepare(numba) -> None:
     room.update(
         {loop.__name__: numba.njit(loop, nogil=True) for loop in (sweep_group, load_group, gather, scatter, flush)}
     )
-    room["add_gram"] = numba.njit(add_gram, nogil=True, fastmath={"contract", "reassoc", "nsz"})
-    ROWS, TILE = vectors.rows_of_tile(), vectors.TILE
+    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, sweep_own)})
+    free = {"contract", "reassoc", "nsz"}
+    room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, gap)})
+    ROWS, TILE, LARGE = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile()
 
 
 def sweep_group(W, B, G, inverse, k, sweeps, tol):
@@ -161,6 +166,196 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
                 for q in range(0, padded, TILE):
                     cell = a + (q * lda + (c + 1) * across) * 8
                     outer_column(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+            add_gram(W, H)
+
+
+def gap(Y, F, first, rows, columns):
+    """Return the sum of squares of ``Y - F``, of which F begins at column `first` of Y."""
+    total = 0.0
+    for j in range(rows):
+        part = Y[0, 0] - Y[0, 0]
+        for c in range(columns):
+            away = Y[j, first + c] - F[j, c]
+            part += away * away
+        total += part
+    return total
+
+
+def own_grams(seen, count, m, Vt, G, across, one, cells, own, sizes):
+    """Fill `own` with the products of the components of V over the observed cells of each of `count` rows.
+
+    ``own[t * k + q, j]`` is that of components t and q of row j. Rows with few missing cells take those off the
+    products over all cells, G; a component of which hardly anything is left then counts as unseen.
+    """
+    k, (padded, wide) = G.shape[0], (one.shape[1], one.shape[2])
+    size = Vt.itemsize
+    v, o, at = Vt.ctypes.data, one.ctypes.data, cells.ctypes.data
+    zero = G[0, 0] - G[0, 0]
+    least = 64 * np.finfo(G.dtype).eps
+    for j in range(count):
+        known = 0
+        for c in range(m):
+            known += seen[j, c]
+        sizes[j] = known
+        away = 1 if 2 * known > m else 0
+        held = list_cells(seen.ctypes.data + j * seen.shape[1], m // 16, away, at)
+        for c in range(m // 16 * 16, m):
+            if seen[j, c] != away:
+                cells[held] = c
+                held += 1
+        here = o + j * padded * wide * size
+        t = 0
+        while t < padded:
+            many = LARGE if t + LARGE <= padded else TILE
+            last = min(t + many, k)
+            c = 0
+            while c < last:
+                place = here + (t * wide + c) * size
+                if many == LARGE:
+                    gram_large(Vt, at, held, v, wide, t, c, place, wide)
+                elif c + across < last:
+                    gram_two(Vt, at, held, v, wide, t, c, place, wide)
+                    c += across
+                else:
+                    gram_one(Vt, at, held, v, wide, t, c, place, wide)
+                c += across
+            t += many
+    for t in range(k):
+        for q in range(t + 1):
+            for j in range(count):
+                left = one[j, t, q]
+                if 2 * sizes[j] > m:
+                    left = G[t, q] - left
+                    if t == q and left <= least * G[t, t]:
+                        left = zero
+                own[t * k + q, j] = left
+                own[q * k + t, j] = left
+
+
+def sweep_own(W, B, own, count, k, sweeps, tol, l2, ridge, sizes):
+    """Sweep over the coordinates of rows that each have a Gram matrix of their own; return the ridge that they pay."""
+    lanes = W.shape[1]
+    zero = W[0, 0] - W[0, 0]
+    slope, weight, live = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
+    moved, first = np.zeros(lanes), np.zeros(lanes)
+    b, w, o, s = B.ctypes.data, W.ctypes.data, own.ctypes.data, slope.ctypes.data
+    inverse = np.zeros((k, lanes), W.dtype)
+    for j in range(count):
+        mean = zero
+        for t in range(k):
+            mean += own[t * k + t, j]
+        p = max(sizes[j], 1)
+        weight[j] = (ridge[0] + (ridge[1] + ridge[2] / p) / p) * mean / k
+    for t in range(k):
+        for j in range(count):
+            if own[t * k + t, j] > zero:
+                inverse[t, j] = 1 / (own[t * k + t, j] + l2[0, t] + weight[j])
+    for sweep in range(sweeps):
+        for j in range(lanes):
+            moved[j] = 0
+        for t in range(k):
+            own_slope(W, b, w, o, t, k, s)
+            for j in range(lanes):
+                old, less = W[t, j], inverse[t, j]
+                new = max((old * own[t * k + t, j] + slope[j]) * less, zero)
+                slope[j] = (new - old) * live[j] if less > zero else zero
+                W[t, j] = old + slope[j]
+            if tol > 0:
+                for j in range(lanes):
+                    moved[j] += slope[j] * slope[j]
+        if tol > 0:
+            going = False
+            for j in range(count):
+                if sweep == 0:
+                    first[j] = moved[j]
+                if moved[j] <= tol * tol * first[j]:
+                    live[j] = zero
+                elif live[j] > 0:
+                    going = True
+            if not going:
+                break
+    paid = 0.0
+    for t in range(k):
+        for j in range(count):
+            paid += weight[j] * W[t, j] * W[t, j]
+    return paid
+
+
+def masked_rows(
+    X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, N, D, H, Y, seen, W, B, Wt, F,
+    own, one, ends, cells, told,
+):  # fmt: skip
+    """Do for rows with missing cells what :func:`dense_rows` does.
+
+    A byte of M is one where a cell was observed. N and D, in double precision, are the sums over rows of U times the
+    observed cells, and times what U and V make of them. V is padded to whole registers, `packed` and Vt are V in tiles
+    and transposed. A group of rows is copied into Y and `seen` first, aligned, with zeros where nothing was observed.
+    The squared error of the observed cells, and what the rows pay as a ridge, are added to `told`.
+    """
+    m, k = X.shape[1], U.shape[1]
+    padded, lanes = W.shape
+    across = ends.shape[1] // 2
+    whole = packed.shape[1] - 2
+    size = X.itemsize
+    tile = packed.shape[1] * TILE * across * size
+    group = lanes // ROWS * ROWS
+    p, v, w, b, y, e = (
+        packed.ctypes.data, V.ctypes.data, W.ctypes.data, B.ctypes.data, Y.ctypes.data, ends.ctypes.data
+    )  # fmt: skip
+    f, wt, s, n, d = F.ctypes.data, Wt.ctypes.data, seen.ctypes.data, N.ctypes.data, D.ctypes.data
+    ldy, lds, lda, ldv, ldf = Y.shape[1], seen.shape[1], N.shape[1], V.shape[1], F.shape[1]
+    grams = one.reshape(lanes, padded, one.shape[1] // padded)
+    sizes = np.zeros(lanes, np.int64)
+    zero = l1 - l1
+    for top in range(start, stop, group):
+        count = min(group, stop - top)
+        for j in range(count):
+            for c in range(m):
+                here = M[top + j, c]
+                seen[j, c] = here
+                Y[j, c] = X[top + j, c] if here != 0 else zero
+        for j in range(count, lanes):
+            for c in range(m):
+                seen[j, c] = 0
+        load_group(U, top, count, W)
+        if fit:
+            for i in range(0, count, ROWS):
+                for q in range(padded // TILE):
+                    dot_tile(
+                        packed, y, ldy, i, count - 1, whole, e, 0, p + q * tile, b + q * TILE * lanes * size, lanes
+                    )
+            for t in range(k):
+                for j in range(count):
+                    B[t, j] -= l1
+            own_grams(seen, count, m, Vt, G, across, grams, cells, own, sizes)
+            told[1] += sweep_own(W, B, own, count, k, sweeps, tol, l2, ridge, sizes)
+            for j in range(count):
+                for t in range(k):
+                    out[top + j, t] = W[t, j]
+        if sums:
+            for j in range(lanes):
+                for t in range(k):
+                    Wt[j, t] = W[t, j]
+            c = 0
+            while c < whole:
+                many = ROWS if c + ROWS <= whole else 1
+                left = c * across
+                for i in range(0, count, TILE):
+                    u, marks, here = wt + i * k * size, s + i * lds + left, f + i * ldf * size
+                    if many == ROWS:
+                        fitted_tile(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf)
+                    else:
+                        fitted_column(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf)
+                for q in range(0, padded, TILE):
+                    u, place = w + q * lanes * size, (q * lda + left) * 8
+                    if many == ROWS:
+                        outer_tile(V, y + left * size, ldy, count, u, lanes, n + place, lda)
+                        outer_tile(V, f, ldf, count, u, lanes, d + place, lda)
+                    else:
+                        outer_column(V, y + left * size, ldy, count, u, lanes, n + place, lda)
+                        outer_column(V, f, ldf, count, u, lanes, d + place, lda)
+                told[0] += gap(Y, F, left, count, many * across)
+                c += many
             add_gram(W, H)
 
 

@@ -21,6 +21,10 @@ GROUP = 8
 """Registers of rows that are swept side by side: as many chains of additions as two units need to stay busy."""
 
 
+LANES = 64
+"""Rows with a Gram matrix of their own that are swept side by side: those matrices stay in cache."""
+
+
 @functools.cache
 def _machine() -> tuple[int, int]:
     """Return the bytes of a vector register, and the rows of a tile."""
@@ -40,6 +44,11 @@ def width(itemsize: int) -> int:
 def rows_of_tile() -> int:
     """Return how many rows (or registers of columns) a tile has."""
     return _machine()[1]
+
+
+def large_tile() -> int:
+    """Return how many components a large tile of a Gram matrix has: their sums fill half the registers."""
+    return 16 if rows_of_tile() == 6 else 8
 
 
 class _Code:
@@ -195,6 +204,170 @@ def outer_tile(typingctx, like, X, ldx, rows, U, ldu, A, lda):
 def outer_column(typingctx, like, X, ldx, rows, U, ldu, A, lda):
     """Do the same for one register of columns."""
     return types.none(like, *[types.int64] * 7), _outer(1)
+
+
+def _fitted(columns: int):
+    """Return the code of TILE rows of ``U V``, so many registers of columns, zero where no cell was seen."""
+
+    def codegen(context, builder, signature, args):
+        _, V, ldv, k, U, ldu, seen, lds, out, ldo = args
+        code = _Code(builder, signature.args[0].dtype)
+        bytes_ = ir.VectorType(ir.IntType(8), code.width)
+        sums = code.cells(TILE * columns)
+        with cgutils.for_range(builder, k) as loop:
+            start = builder.mul(loop.index, ldv)
+            v = [code.load(V, builder.add(start, code.number(c * code.width))) for c in range(columns)]
+            for q in range(TILE):
+                u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
+                for c in range(columns):
+                    cell = sums[q * columns + c]
+                    builder.store(code.fma(u, v[c], code.get(cell)), cell)
+        for q in range(TILE):
+            for c in range(columns):
+                place = builder.add(builder.mul(code.number(q), lds), code.number(c * code.width))
+                marks = builder.inttoptr(builder.add(seen, place), ir.PointerType())
+                here = builder.icmp_unsigned("!=", builder.load(marks, typ=bytes_, align=1), ir.Constant(bytes_, None))
+                value = builder.select(here, code.get(sums[q * columns + c]), code.zero)
+                code.store(value, out, builder.add(builder.mul(code.number(q), ldo), code.number(c * code.width)))
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@intrinsic
+def fitted_tile(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo):
+    """Write ``U V`` of TILE rows and a few registers of columns to `out`, zero where a byte of `seen` is zero."""
+    return types.none(like, *[types.int64] * 9), _fitted(rows_of_tile())
+
+
+@intrinsic
+def fitted_column(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo):
+    """Do the same for one register of columns."""
+    return types.none(like, *[types.int64] * 9), _fitted(1)
+
+
+def _grams(components: int, registers: int):
+    """Return the code of a tile of products of components with so many registers of others."""
+    sets = 2 if components * registers <= GROUP else 1  # cells at a time: chains of additions to keep both units busy
+
+    def codegen(context, builder, signature, args):
+        _, cells, count, V, ldv, t, column, out, ldo = args
+        code = _Code(builder, signature.args[0].dtype)
+        sums = code.cells(sets * components * registers)
+
+        def cell(at, which):
+            row = builder.mul(_position(code, context, builder, cells, types.int32, at), ldv)
+            x = [
+                code.load(V, builder.add(builder.add(row, column), code.number(c * code.width)))
+                for c in range(registers)
+            ]
+            for q in range(components):
+                other = code.splat(V, builder.add(builder.add(row, t), code.number(q)))
+                for c in range(registers):
+                    here = sums[(which * components + q) * registers + c]
+                    builder.store(code.fma(other, x[c], code.get(here)), here)
+
+        rounds = builder.sdiv(count, code.number(sets))
+        with cgutils.for_range(builder, rounds) as loop:
+            first = builder.mul(loop.index, code.number(sets))
+            for which in range(sets):
+                cell(builder.add(first, code.number(which)), which)
+        done = builder.mul(rounds, code.number(sets))
+        with cgutils.for_range(builder, builder.sub(count, done)) as loop:
+            cell(builder.add(done, loop.index), 0)
+        for q in range(components):
+            for c in range(registers):
+                total = code.get(sums[q * registers + c])
+                if sets == 2:
+                    total = builder.fadd(total, code.get(sums[(components + q) * registers + c]))
+                place = builder.add(builder.mul(code.number(q), ldo), code.number(c * code.width))
+                code.store(total, out, place)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@intrinsic
+def gram_large(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
+    """Write products of components from `t` on with a register of others, from `column` on, summed over some cells.
+
+    `V` has the components of a cell side by side; `cells` are the numbers of those that count. As many components as
+    fill a register of single precision, or half as many where there are few registers.
+    """
+    return types.none(like, *[types.int64] * 8), _grams(large_tile(), 1)
+
+
+@intrinsic
+def gram_one(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
+    """Do the same for TILE components."""
+    return types.none(like, *[types.int64] * 8), _grams(TILE, 1)
+
+
+@intrinsic
+def gram_two(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
+    """Do the same for TILE components and two registers of others."""
+    return types.none(like, *[types.int64] * 8), _grams(TILE, 2)
+
+
+@intrinsic
+def list_cells(typingctx, seen, whole, flip, out):
+    """Write the numbers of bytes that differ from `flip`, of `whole` times sixteen, as int32; return how many.
+
+    Bytes are zero or one.
+    """
+
+    def codegen(context, builder, signature, args):
+        seen, whole, flip, out = args
+        word, bytes_, numbers = ir.IntType(64), ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(32), 16)
+        held = cgutils.alloca_once_value(builder, ir.Constant(word, 0))
+        places = cgutils.alloca_once_value(builder, ir.Constant(numbers, list(range(16))))
+        void = ir.FunctionType(ir.VoidType(), [numbers, ir.PointerType(), ir.VectorType(ir.IntType(1), 16)])
+        store = cgutils.get_or_insert_function(builder.module, void, "llvm.masked.compressstore.v16i32")
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 16), [0] * 16)
+        one = builder.insert_element(ir.Constant(bytes_, ir.Undefined), builder.trunc(flip, ir.IntType(8)),
+                                     ir.Constant(ir.IntType(32), 0))  # fmt: skip
+        same = builder.shuffle_vector(one, ir.Constant(bytes_, ir.Undefined), zeros)
+        with cgutils.for_range(builder, whole) as loop:
+            place = builder.inttoptr(
+                builder.add(seen, builder.mul(loop.index, ir.Constant(word, 16))), ir.PointerType()
+            )
+            marks = builder.icmp_unsigned("!=", builder.load(place, typ=bytes_, align=1), same)
+            so_far = builder.load(held, typ=word)
+            target = builder.inttoptr(builder.add(out, builder.mul(so_far, ir.Constant(word, 4))), ir.PointerType())
+            here = builder.load(places, typ=numbers)
+            builder.call(store, [here, target, marks])
+            more = builder.zext(builder.ctpop(builder.bitcast(marks, ir.IntType(16))), word)
+            builder.store(builder.add(so_far, more), held)
+            builder.store(builder.add(here, ir.Constant(numbers, [16] * 16)), places)
+        return builder.load(held, typ=word)
+
+    return types.int64(*[types.int64] * 4), codegen
+
+
+@intrinsic
+def own_slope(typingctx, like, B, W, own, t, k, out):
+    """Write ``B[t] - Σ own[t, q] W[q]`` of LANES rows that each have a Gram matrix of their own to `out`."""
+
+    def codegen(context, builder, signature, args):
+        _, B, W, own, t, k, out = args
+        code = _Code(builder, signature.args[0].dtype)
+        count = LANES // code.width
+        lanes, steps = code.number(LANES), [code.number(g * code.width) for g in range(count)]
+        slope = code.cells(count)
+        for g in range(count):
+            builder.store(code.load(B, builder.add(builder.mul(t, lanes), steps[g])), slope[g])
+        first = builder.mul(builder.mul(t, k), lanes)
+        with cgutils.for_range(builder, k) as loop:
+            base = builder.mul(loop.index, lanes)
+            for g in range(count):
+                u = builder.fneg(code.load(W, builder.add(base, steps[g])))
+                curve = code.load(own, builder.add(builder.add(first, base), steps[g]))
+                builder.store(code.fma(curve, u, code.get(slope[g])), slope[g])
+        for g in range(count):
+            code.store(code.get(slope[g]), out, steps[g])
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 6), codegen
 
 
 @intrinsic

@@ -195,19 +195,19 @@ def _dense(
 
     n, m = X.shape
     k, real = U.shape[1], X.dtype
-    across, lanes, padded = _sizes(vectors, real, k)
+    across, lanes, padded = register_sizes(vectors, real, k)
     ready = X.strides[1] == real.itemsize or m <= 1
     # Registers are read fastest from addresses that are a multiple of their size: where all rows begin alike, the
     # cells before the first such address are set apart.
     level = X.strides[0] % (across * real.itemsize) == 0 and ready
     head = min(m, -X.__array_interface__["data"][0] % (across * real.itemsize) // real.itemsize) if level else 0
     whole = (m - head) // across
-    packed = _packed(V, head, whole, across, padded, vectors.TILE)
+    packed = packed_tiles(V, head, whole, across, padded, vectors.TILE)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
     group = lanes // vectors.rows_of_tile() * vectors.rows_of_tile()
-    bounds = _chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
+    bounds = chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
     A: list[Any] = [None] * (len(bounds) - 1)
     order = in_turn(len(bounds) - 1, [X])
@@ -231,8 +231,8 @@ def _dense(
         for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = np.ascontiguousarray(_added(A)[:k, across - head : across - head + m], dtype=real)
-    return Pass(out, _added(list(H))[:k, :k].astype(real), total)
+    total = np.ascontiguousarray(added(A)[:k, across - head : across - head + m], dtype=real)
+    return Pass(out, added(list(H))[:k, :k].astype(real), total)
 
 
 def _sparse(
@@ -243,7 +243,7 @@ def _sparse(
 
     n, m = X.shape
     k, real = U.shape[1], X.dtype
-    across, lanes, _ = _sizes(vectors, real, k)
+    across, lanes, _ = register_sizes(vectors, real, k)
     wide = -(-k // across) * across
     indptr, indices, data = csr_parts(X, real)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
@@ -282,8 +282,8 @@ def _sparse(
         for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = _added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, across)
-    return Pass(out, _added(list(H)).astype(real), np.ascontiguousarray(total.T.astype(real, copy=False)))
+    total = added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, across)
+    return Pass(out, added(list(H)).astype(real), np.ascontiguousarray(total.T.astype(real, copy=False)))
 
 
 def _by_columns(
@@ -301,7 +301,7 @@ def _by_columns(
     return A
 
 
-def _sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]:
+def register_sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]:
     """Return the numbers in a register, the rows of a group, and the components padded to whole tiles."""
     across = vectors.width(real.itemsize)
     return across, vectors.GROUP * across, -(-k // vectors.TILE) * vectors.TILE
@@ -312,7 +312,7 @@ def _curvature(V: np.ndarray, l2: Any) -> tuple[np.ndarray, np.ndarray]:
     return G, inverse_diagonal(G)
 
 
-def _packed(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile: int) -> np.ndarray:
+def packed_tiles(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile: int) -> np.ndarray:
     """Put V into tiles of a few components, one register of each after the other: before, whole registers, after."""
     k, m = V.shape
     flat = np.zeros((padded, (whole + 2) * across), V.dtype)
@@ -322,7 +322,7 @@ def _packed(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile
     return packed
 
 
-def _chunks(n: int, group: int, work: int, held: int, copy: int) -> np.ndarray:
+def chunks(n: int, group: int, work: int, held: int, copy: int) -> np.ndarray:
     """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow a quarter of X."""
     groups = -(-n // group)
     room = max(1, held // (4 * copy)) if copy else groups
@@ -336,7 +336,7 @@ def _pieces(X: np.ndarray, start: int, stop: int, group: int, ready: bool) -> li
     return [(a, min(a + step, stop)) for a in range(start, stop, max(1, step))]
 
 
-def _added(parts: list[Any]) -> np.ndarray:
+def added(parts: list[Any]) -> np.ndarray:
     """Add up in order, in place of the first."""
     total = parts[0]
     for other in parts[1:]:
