@@ -29,6 +29,8 @@ dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column 
 list_cells = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
 gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = cast("Any", None)
 TILE = ROWS = LARGE = 0
+OFTEN = 32
+"""Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
 
 
 def prepare(numba) -> None:
@@ -379,73 +381,79 @@ def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
 
 
 def gather(indices, data, begin, end, D, row, across):
-    """Write the sum of stored cells ``begin:end`` times rows of D to `row`, a few registers at a time."""
-    wide, size = D.shape[1], D.itemsize
+    """Write the sum of stored cells ``begin:end`` times rows of D to `row`, a few registers at a time.
+
+    `row` has whole registers; rows of D follow each other without a gap, so what is read beyond one is of no meaning.
+    """
+    wide, ldd, size = row.shape[1], D.shape[1], D.itemsize
     i, x, d, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, row.ctypes.data
     at = 0
     while at < wide:
         left = (wide - at) // across
         if left >= 4:
-            gather_four(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            gather_four(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += 4 * across
         elif left >= 2:
-            gather_two(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            gather_two(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += 2 * across
         else:
-            gather_one(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            gather_one(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += across
 
 
 def scatter(indices, data, begin, end, row, out, shift, across):
-    """Add stored cells ``begin:end`` times `row` to the rows of `out`, the first of which is column `shift`."""
-    wide, size = out.shape[1], out.itemsize
+    """Add stored cells ``begin:end`` times `row` to the rows of `out`, the first of which is column `shift`.
+
+    `row` ends in zeros, which are added to what follows a row of `out`.
+    """
+    wide, ldo, size = row.shape[1], out.shape[1], out.itemsize
     i, x, o, r = indices.ctypes.data, data.ctypes.data, out.ctypes.data, row.ctypes.data
     at = 0
     while at < wide:
         left = (wide - at) // across
         if left >= 4:
-            scatter_four(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            scatter_four(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
             at += 4 * across
         elif left >= 2:
-            scatter_two(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            scatter_two(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
             at += 2 * across
         else:
-            scatter_one(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            scatter_one(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
             at += across
 
 
 def flush(part, A, shift):
     """Add what was summed in single precision to A (columns × components, double), and begin anew."""
     k = A.shape[1]
-    for j in range(part.shape[0]):
+    for j in range(min(part.shape[0], A.shape[0] - shift)):
         for t in range(k):
             A[shift + j, t] += part[j, t]
-        for t in range(part.shape[1]):
             part[j, t] = 0
 
 
 def sparse_rows(
     indptr, indices, data, D, G, inverse, U, out, start, stop, sweeps, l1, tol, fit, sums, across, A, H, W, B, part
 ):
-    """Do for stored cells what :func:`dense_rows` does; D is Vᵀ, padded to whole registers, and A is transposed.
+    """Do for stored cells what :func:`dense_rows` does; D is Vᵀ and A is transposed.
 
-    A register holds `across` numbers. Sums are taken in `part` (columns × padded components, zero before and after) and
-    moved to A from time to time. With
+    A register holds `across` numbers. Sums are taken in `part` (columns × components, zero before and after) and moved
+    to A from time to time. D and `part` have some rows more, into which the last register of a row reaches. With
     ``sums = 2`` only H is filled, and A is left to :func:`sparse_columns`.
     """
     k = U.shape[1]
     lanes = W.shape[1]
     zero = l1 - l1
     pending = 0
-    line = np.zeros((1, D.shape[1]), W.dtype)
+    found = np.zeros((1, (k + across - 1) // across * across), W.dtype)
+    line = np.zeros_like(found)  # apart from what was found, whose end has no meaning: zeros
     for top in range(start, stop, lanes):
         count = min(lanes, stop - top)
         load_group(U, top, count, W)
         if fit:
             for j in range(count):
-                gather(indices, data, indptr[top + j], indptr[top + j + 1], D, line, across)
+                gather(indices, data, indptr[top + j], indptr[top + j + 1], D, found, across)
                 for t in range(k):
-                    B[t, j] = line[0, t] - l1
+                    B[t, j] = found[0, t] - l1
             for t in range(k):
                 for j in range(count, lanes):
                     B[t, j] = zero
@@ -461,7 +469,7 @@ def sparse_rows(
                     line[0, t] = W[t, j]
                 scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, 0, across)
             pending += indptr[top + count] - indptr[top]
-            if pending > 8 * part.shape[0]:
+            if pending > OFTEN * part.shape[0]:
                 flush(part, A, 0)
                 pending = 0
     if sums == 1:
@@ -472,7 +480,7 @@ def sparse_columns(indptr, indices, data, U, left, right, across, A):
     """Fill columns ``left:right`` of UᵀX (A is transposed) from CSR rows whose column numbers rise."""
     n, k = U.shape
     wide = (k + across - 1) // across * across
-    part = np.zeros((right - left, wide), U.dtype)
+    part = np.zeros((right - left + wide // k + 1, k), U.dtype)
     line = np.zeros((1, wide), U.dtype)
     pending = 0
     for i in range(n):
@@ -496,7 +504,7 @@ def sparse_columns(indptr, indices, data, U, left, right, across, A):
                 line[0, t] = U[i, t]
             scatter(indices, data, begin, low, line, part, left, across)
             pending += low - begin
-            if pending > 8 * (right - left):
-                flush(part, A, left)
+            if pending > OFTEN * (right - left):
+                flush(part[: right - left], A, left)
                 pending = 0
-    flush(part, A, left)
+    flush(part[: right - left], A, left)

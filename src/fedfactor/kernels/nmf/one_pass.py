@@ -244,22 +244,22 @@ def _sparse(
     n, m = X.shape
     k, real = U.shape[1], X.dtype
     across, lanes, _ = register_sizes(vectors, real, k)
-    wide = -(-k // across) * across
+    more = across // k + 1  # rows that the last register of a row may reach into
     indptr, indices, data = csr_parts(X, real)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
-    D = aligned((m if fit else 0, wide), real)
+    D = aligned((m + more if fit else 0, k), real)
     if fit:
-        D[:, :k] = V.T
+        D[:m] = V.T
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
     # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are.
-    apart = int(min(_CHUNKS, X.nnz // (8 * max(1, m))))
+    apart = int(min(_CHUNKS, X.nnz // (32 * max(1, m))))
     by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or not X.has_sorted_indices)
     parts = max(1, apart) if by_rows else (1 if X.nnz * k < _SMALL else _CHUNKS)
     bounds = row_bounds(indptr, min(parts, max(1, n)))
     H = np.zeros((len(bounds) - 1, k, k))
     A = [np.zeros((m, k)) if by_rows else None for _ in bounds[1:]]
-    nothing, nowhere = np.zeros((0, wide), real), np.zeros((0, k))
+    nothing, nowhere = np.zeros((0, k), real), np.zeros((0, k))
     how = (1 if by_rows else 2) if sums else 0
     order = in_turn(len(bounds) - 1, [data, indices])
 
@@ -267,7 +267,7 @@ def _sparse(
         chunk = order[place]
         arrive(place)
         W, B = aligned((k, lanes), real), aligned((k, lanes), real)
-        some = aligned((m, wide), real) if by_rows else nothing
+        some = aligned((m + more, k), real) if by_rows else nothing
         target = A[chunk] if by_rows else nowhere
         run(
             indptr, indices, data, D, G, inverse, U, out, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol, fit, how,
