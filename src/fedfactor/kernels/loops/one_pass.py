@@ -13,10 +13,10 @@ import numpy as np
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "dense_rows": ("rTRRRWnnnnstnnQQWWW", "contract"),
+    "dense_rows": ("rTRRRWnnnnstnnQQWWWDn", "contract"),
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
-    "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWIE", "contract"),
+    "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWIED", "contract"),
     "sweep_rows": ("rrRRwnnnstWW", "contract"),
 }
 
@@ -45,7 +45,7 @@ def prepare(numba) -> None:
     room.update(
         {loop.__name__: numba.njit(loop, nogil=True) for loop in (sweep_group, load_group, gather, scatter, flush)}
     )
-    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, sweep_own)})
+    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, sweep_own, dots)})
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, gap)})
     ROWS, TILE, LARGE = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile()
@@ -106,25 +106,47 @@ def load_group(U, top, count, W):
             W[t, j] = 0
 
 
-def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, A, H, W, B, ends):
+def dots(V, rows, ldx, count, whole, ends, B, kept):
+    """Fill B with the products of `count` rows with V, in stretches of columns for which V stays in cache."""
+    padded, lanes = B.shape
+    across, size = V.shape[3], V.itemsize
+    tile = V.shape[1] * TILE * across * size
+    v, b, place = V.ctypes.data, B.ctypes.data, kept.ctypes.data
+    stretch = max(16, 32768 // (padded * across * size))
+    for start in range(0, max(whole, 1), stretch):
+        stop = min(start + stretch, whole)
+        if whole - stop < stretch // 2:  # no short rest
+            stop = whole
+        for i in range(0, count, ROWS):
+            for q in range(padded // TILE):
+                here = place + (i // ROWS * (padded // TILE) + q) * ROWS * TILE * across * size
+                soon = rows + min(i + ROWS + q % ROWS, count - 1) * ldx * size
+                later_on = rows + min(i + ROWS + (q + padded // TILE) % ROWS, count - 1) * ldx * size
+                dot_tile(
+                    V, rows, ldx, i, count - 1, whole, ends, v + q * tile, b + q * TILE * lanes * size, lanes,
+                    start, stop, here, soon, later_on,
+                )  # fmt: skip
+        if stop == whole:
+            break
+
+
+def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, A, H, W, B, ends, kept, group):
     """Improve rows ``start:stop`` of U for the rows of X, and add their sums to A and H.
 
     The cells of a row lie side by side. Its first `head` cells, and those that do not fill a register at its end, are
     copied and padded; the others are read where they are. V lies in packed tiles: before, whole registers, after; the
     columns of A, which is in double precision as H is, in the same order. With ``fit = 0`` U stays as it is; with
-    ``sums = 0`` nothing is added. `W`, `B` and `ends` are scratch.
+    ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a `group` are worked on
+    together.
     """
     m, k = X.shape[1], U.shape[1]
     padded, lanes = W.shape
     across = ends.shape[1] // 2
     whole = V.shape[1] - 2
     rest = m - head - whole * across
-    turn = (across - head) % across
     size = X.itemsize
     ldx = X.strides[0] // size
-    tile = V.shape[1] * TILE * across * size
-    group = lanes // ROWS * ROWS
-    v, w, b, a, e = V.ctypes.data, W.ctypes.data, B.ctypes.data, A.ctypes.data, ends.ctypes.data
+    w, a, e = W.ctypes.data, A.ctypes.data, ends.ctypes.data
     lda = A.shape[1]
     zero = l1 - l1
     for top in range(start, stop, group):
@@ -137,11 +159,7 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
                 ends[j, across + c] = X[top + j, m - rest + c]
         load_group(U, top, count, W)
         if fit:
-            for i in range(0, count, ROWS):
-                for q in range(padded // TILE):
-                    dot_tile(
-                        V, rows, ldx, i, count - 1, whole, e, turn, v + q * tile, b + q * TILE * lanes * size, lanes
-                    )
+            dots(V, rows, ldx, count, whole, e, B, kept)
             if l1 != zero:
                 for t in range(k):
                     for j in range(lanes):
@@ -285,7 +303,7 @@ def sweep_own(W, B, own, count, k, sweeps, tol, l2, ridge, sizes):
 
 def masked_rows(
     X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, N, D, H, Y, seen, W, B, Wt, F,
-    own, one, ends, cells, told,
+    own, one, ends, cells, told, kept,
 ):  # fmt: skip
     """Do for rows with missing cells what :func:`dense_rows` does.
 
@@ -299,11 +317,8 @@ def masked_rows(
     across = ends.shape[1] // 2
     whole = packed.shape[1] - 2
     size = X.itemsize
-    tile = packed.shape[1] * TILE * across * size
     group = lanes // ROWS * ROWS
-    p, v, w, b, y, e = (
-        packed.ctypes.data, V.ctypes.data, W.ctypes.data, B.ctypes.data, Y.ctypes.data, ends.ctypes.data
-    )  # fmt: skip
+    v, w, y, e = V.ctypes.data, W.ctypes.data, Y.ctypes.data, ends.ctypes.data
     f, wt, s, n, d = F.ctypes.data, Wt.ctypes.data, seen.ctypes.data, N.ctypes.data, D.ctypes.data
     ldy, lds, lda, ldv, ldf = Y.shape[1], seen.shape[1], N.shape[1], V.shape[1], F.shape[1]
     grams = one.reshape(lanes, padded, one.shape[1] // padded)
@@ -321,11 +336,7 @@ def masked_rows(
                 seen[j, c] = 0
         load_group(U, top, count, W)
         if fit:
-            for i in range(0, count, ROWS):
-                for q in range(padded // TILE):
-                    dot_tile(
-                        packed, y, ldy, i, count - 1, whole, e, 0, p + q * tile, b + q * TILE * lanes * size, lanes
-                    )
+            dots(packed, y, ldy, count, whole, e, B, kept)
             for t in range(k):
                 for j in range(count):
                     B[t, j] -= l1

@@ -93,13 +93,38 @@ class _Code:
         fn = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(self.vector, [self.vector] * 3), name)
         return self.builder.call(fn, [a, b, c])
 
-    def total(self, value):
-        """Add up the lanes."""
-        name = f"llvm.vector.reduce.fadd.v{self.width}{self.suffix}"
-        fn = cgutils.get_or_insert_function(
-            self.builder.module, ir.FunctionType(self.scalar, [self.scalar, self.vector]), name
-        )
-        return self.builder.call(fn, [ir.Constant(self.scalar, -0.0), value], fastmath=("reassoc",))
+    def fetch(self, address, offset):
+        """Ask for a register's worth of memory, to be found in the second cache."""
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [ir.PointerType(), number, number, number])
+        ask = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        self.builder.call(ask, [self.pointer(address, offset), *(ir.Constant(number, each) for each in (0, 2, 1))])
+
+    def totals(self, values):
+        """Add up the lanes of each of several vectors: halves onto each other, of two vectors at a time.
+
+        Lane i meets lane i + width / 2, their sums meet at half that distance, and so on: turning the lanes of a vector
+        changes no bit of its sum, so that it does not matter where in memory a row begins.
+        """
+        count, held = len(values), self.width
+        while held > 1:
+            if len(values) % 2:
+                values = [*values, self.zero]
+            starts = range(0, self.width, held)
+            low = [start + i + side for side in (0, self.width) for start in starts for i in range(held // 2)]
+            masks = [
+                ir.Constant(ir.VectorType(ir.IntType(32), self.width), [lane + more for lane in low])
+                for more in (0, held // 2)
+            ]
+            values = [
+                self.builder.fadd(*(self.builder.shuffle_vector(a, b, mask) for mask in masks))
+                for a, b in zip(values[::2], values[1::2], strict=True)
+            ]
+            held //= 2
+        return [
+            self.builder.extract_element(values[i // self.width], ir.Constant(ir.IntType(32), i % self.width))
+            for i in range(count)
+        ]
 
     def cells(self, count: int, first=None):
         """Return variables that the compiler keeps in registers."""
@@ -113,17 +138,18 @@ class _Code:
 
 
 @intrinsic
-def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, turn, V, out, ldo):
+def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, V, out, ldo, start, stop, kept, soon, later_on):
     """Write the products of a few rows with a packed tile of V to ``out[t * ldo + row]``, for rows from `row` on.
 
     `X` is where the whole registers of the first row begin, `whole` how many there are; what lies before and after them
     is in `ends`, two registers for each row, padded with zeros. Rows after `last` are taken to be `last`. The tile of V
-    has ``whole + 2`` times one register of each component: before, whole, after. Lanes are turned by `turn` before they
-    are added up, so that every column is added in its place wherever in memory a row begins.
+    has ``whole + 2`` times one register of each component: before, whole, after. Only registers ``start:stop`` are
+    taken: a sum that has not come to its end is left at `kept`, where the next call finds it. Meanwhile the same
+    registers of two other rows, at `soon` and `later_on`, are fetched into the cache.
     """
 
     def codegen(context, builder, signature, args):
-        _, X, ldx, row, last, whole, ends, turn, V, out, ldo = args
+        _, X, ldx, row, last, whole, ends, V, out, ldo, start, stop, kept, soon, later_on = args
         code = _Code(builder, signature.args[0].dtype)
         R = rows_of_tile()
         sums = code.cells(R * TILE)
@@ -143,26 +169,34 @@ def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, turn, V, out, ldo)
                     cell = sums[r * TILE + q]
                     builder.store(code.fma(x, v[q], code.get(cell)), cell)
 
-        step(borders, code.number(0), code.number(0))
-        with cgutils.for_range(builder, whole) as loop:
-            register = builder.mul(loop.index, code.number(code.width))
-            place = builder.mul(builder.add(loop.index, code.number(1)), code.number(TILE * code.width))
+        with builder.if_else(builder.icmp_signed("==", start, code.number(0))) as (first, later):
+            with first:
+                step(borders, code.number(0), code.number(0))
+            with later:
+                for i, cell in enumerate(sums):
+                    builder.store(code.load(kept, code.number(i * code.width)), cell)
+        with cgutils.for_range(builder, builder.sub(stop, start)) as loop:
+            at = builder.add(start, loop.index)
+            register = builder.mul(at, code.number(code.width))
+            place = builder.mul(builder.add(at, code.number(1)), code.number(TILE * code.width))
+            code.fetch(soon, register)
+            code.fetch(later_on, register)
             step(starts, register, place)
-        place = builder.mul(builder.add(whole, code.number(1)), code.number(TILE * code.width))
-        step(borders, code.number(code.width), place)
-        twice = [cgutils.alloca_once(builder, ir.ArrayType(code.vector, 2)) for _ in sums]
-        places = [builder.ptrtoint(cell, code.word) for cell in twice]
-        for cell, place in zip(sums, places, strict=True):
-            code.store(code.get(cell), place)
-            code.store(code.get(cell), place, code.number(code.width))
-        for r in range(R):
-            for q in range(TILE):
-                offset = builder.add(builder.mul(code.number(q), ldo), builder.add(row, code.number(r)))
-                turned = code.load(places[r * TILE + q], turn)
-                builder.store(code.total(turned), code.pointer(out, offset), align=code.size)
+        with builder.if_else(builder.icmp_signed("<", stop, whole)) as (more, over):
+            with more:
+                for i, cell in enumerate(sums):
+                    code.store(code.get(cell), kept, code.number(i * code.width))
+            with over:
+                place = builder.mul(builder.add(whole, code.number(1)), code.number(TILE * code.width))
+                step(borders, code.number(code.width), place)
+                totals = code.totals([code.get(cell) for cell in sums])
+                for r in range(R):
+                    for q in range(TILE):
+                        offset = builder.add(builder.mul(code.number(q), ldo), builder.add(row, code.number(r)))
+                        builder.store(totals[r * TILE + q], code.pointer(out, offset), align=code.size)
         return context.get_dummy_value()
 
-    return types.none(like, *[types.int64] * 10), codegen
+    return types.none(like, *[types.int64] * 14), codegen
 
 
 def _outer(columns: int):

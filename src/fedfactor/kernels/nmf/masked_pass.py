@@ -115,12 +115,13 @@ def masked_pass(
         W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
         Wt, own, one = (aligned(shape, real) for shape in ((lanes, k), (k * k, lanes), (lanes, padded * wide)))
         ends, cells = aligned((lanes, 2 * across), real), np.zeros(m + 16, np.int32)
+        kept = aligned((padded * lanes * across,), real)
         for a in range(bounds[chunk], bounds[chunk + 1], lanes * group):
             b = min(a + lanes * group, bounds[chunk + 1])
             rows, marks = np.ascontiguousarray(X[a:b]), np.ascontiguousarray(mask[a:b]).view(np.uint8)
             run(
                 rows, marks, flat, tiles, turned, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
-                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, ends, cells, told[chunk],
+                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, ends, cells, told[chunk], kept,
             )  # fmt: skip
         N[chunk], D[chunk] = total
 

@@ -29,6 +29,9 @@ Array = Any
 _CHUNKS = 32
 """Most parts that are summed apart: enough for as many threads, and to let a free thread take what a slow one left."""
 
+_CACHE = 1 << 20
+"""Bytes of rows that are worked on together."""
+
 _SMALL = 200_000
 """Multiplications below which handing work to another thread costs more than it brings."""
 
@@ -206,7 +209,9 @@ def _dense(
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
-    group = lanes // vectors.rows_of_tile() * vectors.rows_of_tile()
+    # A group of rows is read for products, and again for sums: it shall stay in cache.
+    few = max(5 * vectors.rows_of_tile(), min(lanes, _CACHE // max(1, m * real.itemsize)))
+    group = few // vectors.rows_of_tile() * vectors.rows_of_tile()
     bounds = chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
     A: list[Any] = [None] * (len(bounds) - 1)
@@ -217,13 +222,13 @@ def _dense(
         start, stop = bounds[chunk], bounds[chunk + 1]
         arrive(place)
         W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        ends = aligned((lanes, 2 * across), real)
+        ends, kept = aligned((lanes, 2 * across), real), aligned((padded * lanes * across,), real)
         total = aligned((padded, (whole + 2) * across), np.dtype(np.float64)) if sums else np.zeros((1, 1))
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
             run(
                 rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
-                total, H[chunk], W, B, ends,
+                total, H[chunk], W, B, ends, kept, group,
             )  # fmt: skip
         A[chunk] = total
 
@@ -323,9 +328,9 @@ def packed_tiles(V: np.ndarray, head: int, whole: int, across: int, padded: int,
 
 
 def chunks(n: int, group: int, work: int, held: int, copy: int) -> np.ndarray:
-    """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow a quarter of X."""
+    """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow an eighth of X."""
     groups = -(-n // group)
-    room = max(1, held // (4 * copy)) if copy else groups
+    room = max(1, held // (8 * copy)) if copy else groups
     parts = 1 if work < _SMALL else max(1, min(_CHUNKS, groups, room))
     return np.minimum(np.linspace(0, groups, parts + 1).astype(np.int64) * group, n)
 
