@@ -1,7 +1,7 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check federation prove bench mutants package docs lint types format clean
+.PHONY: help demo test check quick federation prove bench mutants package docs lint types format clean
 
 PYTHON ?= python3
 ITEM ?=
@@ -14,7 +14,7 @@ LIGHT := $(VENV)/.light
 FULL := $(VENV)/.full
 PIP_INSTALL := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
 # Extras that the tests use; torch (the extra "deep") is a step of its own, see $(FULL).
-EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report
+EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
 
 # Flower: no telemetry, no look for updates. Figures go to files. Two parallel test processes share two cores.
 export FLWR_TELEMETRY_ENABLED := 0
@@ -28,7 +28,10 @@ help: ## list the targets
 demo: $(LIGHT) ## see it work: digits split by class among ten owners; writes demo-out/
 	$(BIN)/fedfactor demo
 
-check: lint types ## under two minutes: lint, types, unit and contract tests, doctests
+check: $(FULL) ## under two minutes: lint, types, unit and contract tests, doctests, side by side
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint types quick
+
+quick: $(FULL)
 	$(PYTEST) -n 2 -m "not slow and not integration" tests src
 
 test: lint types ## everything, in small counts: all tests, doctests, docs; under half an hour

@@ -77,14 +77,14 @@ def error(files: Mapping[str, Path], V: np.ndarray) -> float:
 
 
 def join_anew(trial: Trial, *more: str) -> None:
-    """Let every party leave, and come back."""
+    """Let every party leave, and come back; without a SuperNode beside each, or five of them would fill the time."""
     for child in trial.members.values():
         if child.poll() is None:
             child.send_signal(signal.SIGINT)
     for child in trial.members.values():
         children.end(child, patience=30.0)
     for name in trial.files:
-        trial.join(name, *more)
+        trial.join(name, "--light", "--poll", "0.2", *more)
 
 
 def finished(trial: Trial) -> dict[str, np.ndarray]:
@@ -112,7 +112,7 @@ def killed(trial: Trial) -> dict[str, Any]:
     real.wait_for_round(trial, 1, PATIENCE)
     reached = real.hold(trial, "south")
     real.kill_member(trial, "south")
-    trial.join("south")
+    trial.join("south", "--light")
     for more in (1, 2):
         real.wait_for_round(trial, min(reached + more, ROUNDS - 1), PATIENCE)
         real.kill_server(trial)

@@ -7,9 +7,9 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FELB, BooleanVotes, PooledBMF
-from fedfactor.algorithms.pooled_bmf.messages import Votes
+from fedfactor.algorithms.pooled_bmf.messages import Factor, Votes
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Round
+from fedfactor.core.protocol import Meta, Round
 from fedfactor.core.tree import leaves, tree_sum
 from fedfactor.experiments.felb.tiles import uneven_tiles
 from fedfactor.kernels.boolean.asso import asso
@@ -191,3 +191,22 @@ def test_an_empty_v_is_told(caplog):
     X = (np.random.default_rng(0).random((300, 150)) < 0.9) * 1.0
     fedfactor.run(FELB(8, init="independent", start="uniform", row_max="free"), np.array_split(X, 20), seed=0)
     assert "FELB ends with an empty V" in caplog.text
+
+
+def test_rows_that_changed_between_two_runs_are_packed_anew():
+    X = np.kron(np.eye(2), np.ones((10, 4)))
+    federation = Federation({"a": X})
+    first = fedfactor.run(PooledBMF(2), federation, seed=0)
+    shard = federation.shard("a").X
+    shard[:] = shard[:, ::-1] * np.tile([0.0, 1.0], 4)
+    second = fedfactor.run(PooledBMF(2), federation, seed=0)
+    assert first.score.sse == second.score.sse == 0
+    assert not (np.asarray(first.V) == np.asarray(second.V)).all()
+
+
+def test_a_party_takes_cells_between_0_and_1():
+    method, meta = PooledBMF(2, solver="proximal"), Meta(3, ("a", "b"))
+    V = np.array([[0.0, 0.5, 1.0], [1.0, 0.0, 0.0]])
+    assert method.accepts(Factor(V), meta) == ""
+    for odd in (1.5, -0.5, np.nan):
+        assert method.accepts(Factor(np.where(V == 0.5, odd, V)), meta) != ""

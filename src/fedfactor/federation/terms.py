@@ -315,6 +315,11 @@ class Terms:
                 f"[privacy] unit = {privacy['unit']!r} needs row_bound and rows: public numbers, not measured on the "
                 "parties' rows."
             )
+        if privacy["delta"] * max(privacy["rows"], len(self.names)) >= 1:
+            raise TermsError(
+                f"[privacy] delta = {privacy['delta']:g} is no promise: with that chance it may fail for each of "
+                f"{max(privacy['rows'], len(self.names)):g} units. Take far less than one over their number."
+            )
         algorithm, against = self.algorithm(), self.algorithm().against_noise
         if against:
             raise TermsError(f"{type(algorithm).__name__} does not bear noise: {against}")
@@ -438,6 +443,17 @@ class Terms:
             f"{key}: {_short(theirs.get(key))} became {_short(mine.get(key))}"
             for key in sorted(set(mine) | set(theirs))
             if mine.get(key) != theirs.get(key)
+        ] + self._told_apart(other)
+
+    def _told_apart(self, other: Terms) -> list[str]:
+        """Say whose uploads two agreements together show, where sums without noise are made under both."""
+        moved = sorted(set(self.names) ^ set(other.names))
+        if not moved or not (self.secure and other.secure) or (self.noise and other.noise):
+            return []
+        return [
+            f"PARTIES: the sums of the old and of the new agreement differ by what {', '.join(moved)} "
+            f"{'sends' if len(moved) == 1 else 'send'}, and whoever holds both can read it. Only noise (protect = "
+            "'dp') hides that"
         ]
 
 
