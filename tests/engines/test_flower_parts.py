@@ -25,8 +25,9 @@ from fedfactor.engines.flower.bell import VAIN, Bell
 from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import SHORT, from_record, to_record
-from fedfactor.engines.flower.superlink import BODY, Gate, gated, refusal
+from fedfactor.engines.flower.superlink import BODY, Gate, gated
 from fedfactor.engines.flower.supernode import come_back
+from fedfactor.engines.mailbox.proof import refusal
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.message import read_head
 from fedfactor.federation import children

@@ -542,9 +542,9 @@ def join(
     ] = 0.0,
     poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
-    light: Annotated[
+    supernode: Annotated[
         bool,
-        typer.Option("--light", help="Speak to the server without Flower's SuperNode beside: half the memory."),
+        typer.Option("--supernode", help="Speak to the server through a SuperNode of Flower's: twice the memory."),
     ] = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
@@ -593,7 +593,7 @@ def join(
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
         say = both(told, member.folder / "events.log")
-        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, light=light)
+        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
 
 
 def start(
