@@ -191,3 +191,14 @@ def test_an_empty_v_is_told(caplog):
     X = (np.random.default_rng(0).random((300, 150)) < 0.9) * 1.0
     fedfactor.run(FELB(8, init="independent", start="uniform", row_max="free"), np.array_split(X, 20), seed=0)
     assert "FELB ends with an empty V" in caplog.text
+
+
+def test_rows_that_changed_between_two_runs_are_packed_anew():
+    X = np.kron(np.eye(2), np.ones((10, 4)))
+    federation = Federation({"a": X})
+    first = fedfactor.run(PooledBMF(2), federation, seed=0)
+    shard = federation.shard("a").X
+    shard[:] = shard[:, ::-1] * np.tile([0.0, 1.0], 4)
+    second = fedfactor.run(PooledBMF(2), federation, seed=0)
+    assert first.score.sse == second.score.sse == 0
+    assert not (np.asarray(first.V) == np.asarray(second.V)).all()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 
 import fedfactor
 from fedfactor.algorithms import AsynSD, AsynSSD, DistributedNMF, PooledNMF, SynSD, SynSSD
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.protocol import Meta, Round
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from tests.algorithms.test_dsanls import FLOOR, low_rank
 
@@ -153,3 +156,18 @@ def test_parties_that_have_nothing_in_common_do_not_drive_each_other_to_infinity
     assert np.isfinite(kept).all()
     assert run.relative_error < 1
     assert 0.01 < np.linalg.norm(run.V) < 100
+
+
+@pytest.mark.parametrize("cls", [SynSD, SynSSD, AsynSD, AsynSSD])
+def test_one_party_cannot_make_V_useless_for_the_others_nor_the_server_choose_its_length(cls):
+    """A negative, or a huge, V of one party made a mean that every other party refused."""
+    algorithm, meta = cls(3), Meta(12, ("a", "b", "c"))
+    server, down = algorithm.init_server(meta, Round(0, 0))
+    assert algorithm.accepts(down, meta) == ""
+    assert algorithm.accepts(replace(down, V=1e3 * down.V), meta)
+    known = [kind for kind in algorithm.messages(meta) if hasattr(kind, "uplink")]
+    own = next(kind for kind in known if "V" in {field.name for field in fields(kind)})
+    for V in (-5 * down.V, 1e9 * down.V):
+        up = own(V, np.float64(3), np.float64(1), np.float64(1))
+        told = algorithm.server_step(server, up, Round(0, 0, participants=("a", "b", "c")))[1]
+        assert algorithm.accepts(told, meta) == ""

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.data.results import write_factors
+from fedfactor.engines.flower.supernode import CONNECTION
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.engines.remote.message import Head
+from fedfactor.engines.remote.server import Server
+from fedfactor.federation.member import Member
+from fedfactor.federation.trial import Trial
+from prove import _flower as real
+from tests.engines.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 EVIL = "\x1b[2J\x1b]0;title\x07 fine\x9b31m"
@@ -21,13 +32,32 @@ def clean(text):
     return not any(code in text for code in "\x1b\x07\x9b")
 
 
-def test_status_of_a_federation(monkeypatch, tmp_path):
-    """Whatever the folder of a run says, be it from another machine."""
-    said = {"state": EVIL, "took_part": ["north", EVIL], "rejected": {EVIL: EVIL}, "bytes_up": 1, "last_said": [EVIL]}
-    monkeypatch.setattr("fedfactor.federation.outcome.status_of", lambda place: said)
-    result = call("status", tmp_path)
-    assert "fine" in result.output
-    assert clean(result.output)
+@pytest.mark.slow
+def test_status_of_a_federation(tmp_path):
+    """Whatever the folder of a run says, be it from another machine; of the coordinator and of a party."""
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 2))
+    post = InProcessTransport({
+        name: RemoteClient(Member(trial.toml, trial.root / f"{name}.key", trial.folder(name)).sign_up(file))
+        for name, file in trial.files.items()
+    })  # fmt: skip
+    place = trial.coordinator
+    place.prepare()
+    Server(place.folder, trial.terms.agreement(), trial.terms.policy(), post).run()
+    told = json.loads((place.folder / "status.json").read_bytes())
+    hurt = {"state": EVIL, "reason": EVIL, "took_part": [EVIL], "participants": ["north", EVIL], "rejected": {EVIL: 1},
+            "reasons": {"north": EVIL, EVIL: EVIL}, "answered": [EVIL], "clients": ["north", EVIL]}  # fmt: skip
+    (place.folder / "status.json").write_text(json.dumps({**told, **hurt}))
+    store = ClientFolder(trial.folder("north"))
+    store.log(Head("refusal", "r", 9, "north", "f" * 64), b"", EVIL)
+    lines = [json.loads(line) for line in (store.folder / "sent.jsonl").read_text().splitlines()]
+    (store.folder / "sent.jsonl").write_text("".join(json.dumps({**line, "run": EVIL}) + "\n" for line in lines))
+    (store.folder / CONNECTION).write_text(json.dumps({"error": EVIL, "time": 0.0}))
+    for where in (trial.toml, store.folder):
+        for more in ((), ("--json",)):
+            result = call("status", where, *more)
+            assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+            assert clean(result.output), where
+        assert "fine" in call("status", where).output
 
 
 def test_info_of_a_folder(tmp_path):

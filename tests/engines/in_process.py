@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, settings_of
 from fedfactor.core.run import Run
@@ -109,6 +111,20 @@ class Office:
         return Server(
             self.folder / "server", self.agreement, rules, self.post, clock=self.clock, sleep=self.clock.sleep
         )
+
+    def run_with_a_server_killed_at(self, message: int) -> None:
+        """Let the server die at that message, and another one finish what it began."""
+
+        def tamper(name: str, answer: bytes) -> list[Arrival]:
+            if len(self.post.messages) == message:
+                raise KeyboardInterrupt
+            return [Arrival(name, answer)]
+
+        self.post.tamper = tamper
+        with pytest.raises(KeyboardInterrupt):
+            self.server(dropouts="wait").run()
+        self.post.tamper, self.post.box = None, []
+        self.server(dropouts="wait").run()
 
     def factors(self, name: str) -> Any:
         return from_bytes((self.folder / name / "result" / "factors.safetensors").read_bytes())["factors"]

@@ -273,6 +273,19 @@ def test_a_flipped_bit_in_a_partys_files_is_never_used(tmp_path, file):
         seal(replace(question, **first), down))) is not None  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["../../stolen", "..", "/tmp/stolen", "a/b", "a\\b", "a\x00b", "r" * 65, "ü"])
+def test_the_name_of_a_run_leads_nowhere(tmp_path, name):
+    """A party keeps the results of each run under its name: this one moved U, the party's own, to any other place."""
+    made = Office(tmp_path / "all" / "here", ALGORITHM, OWNERS)
+    clerk, down = made.clerks["north"], factor(np.eye(10)[:2])
+    for run in (name, "next"):
+        answer = read_head(clerk.answer(message("end", down, 1, run)))
+        assert answer.kind == ("refusal" if run == name else "end")
+    assert "the name of a run" in ClientFolder(tmp_path / "all" / "here" / "north").sent()[0]["reason"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all"]
+    assert not (tmp_path / "all" / "here" / "north" / "runs").exists()
+
+
 @pytest.mark.slow
 def test_an_agreement_cannot_name_code(tmp_path, monkeypatch):
     from typer.testing import CliRunner

@@ -137,17 +137,7 @@ def test_a_party_lost_in_the_middle_of_a_sum_sends_the_same_bytes_and_pays_once(
 def test_a_server_that_was_killed_goes_on_with_the_same_noise(tmp_path, monkeypatch, when):
     seeded(monkeypatch)
     made = office(tmp_path)
-
-    def tamper(name, answer):
-        if len(made.post.messages) == when:
-            raise KeyboardInterrupt
-        return [Arrival(name, answer)]
-
-    made.post.tamper = tamper
-    with pytest.raises(KeyboardInterrupt):
-        made.server(dropouts="wait").run()
-    made.post.tamper, made.post.box = None, []
-    made.server(dropouts="wait").run()
+    made.run_with_a_server_killed_at(when)
     np.testing.assert_array_equal(made.factors("west").V, simulated(made).factors["west"].V)
     for name in OWNERS:
         assert len(ledger(tmp_path, name).entries()) == 3

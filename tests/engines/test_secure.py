@@ -94,17 +94,7 @@ def test_a_server_killed_in_the_middle_of_a_sum_goes_on_with_the_same_bits(tmp_p
     plain.server(dropouts="wait").run()
     for when in (5, 12, 17, 23, 33):
         made = office(tmp_path / str(when))
-
-        def tamper(name, answer, made=made, when=when):
-            if len(made.post.messages) == when:
-                raise KeyboardInterrupt
-            return [Arrival(name, answer)]
-
-        made.post.tamper = tamper
-        with pytest.raises(KeyboardInterrupt):
-            made.server(dropouts="wait").run()
-        made.post.tamper, made.post.box = None, []
-        made.server(dropouts="wait").run()
+        made.run_with_a_server_killed_at(when)
         np.testing.assert_array_equal(made.factors("west").V, plain.factors("west").V)
 
 

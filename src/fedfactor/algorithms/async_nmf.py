@@ -10,7 +10,6 @@ import numpy as np
 from fedfactor.algorithms.secure_steps import PartySteps, first_common, first_local, private_rows, row_length
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round, Uplink
-from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -134,10 +133,6 @@ class MergedArrivals(PartySteps):
             return new, Change(change, np.float64(1), *figures)
         return new, Own(float(state.weight) * V, state.weight, *figures)
 
-    def accepts(self, down: Common, meta: Meta) -> str:
-        """Expect a V without negative cells."""
-        return odd_numbers(down, {"V": NOT_NEGATIVE})
-
     def server_step(self, state: Server, up: Tree, at: Round) -> tuple[Server, Common]:
         """Merge what arrived."""
         V = as_like(state.V, up.V)
@@ -151,7 +146,7 @@ class MergedArrivals(PartySteps):
             else:
                 omega = first / (first + 1 + arrivals)  # the published counter begins at 2
             V = (1 - omega) * V + omega * up.V / float(up.n)
-        V = V.clip(0, None)  # differences of non-negative numbers may miss zero by a rounding
+        V = self.tamed(V)  # differences of non-negative numbers may miss zero by a rounding
         known = up.sse is not None and up.total is not None
         figures = (up.sse, up.total) if known else (np.float64(np.nan), np.float64(np.nan))
         return Server(V, np.int64(arrivals), state.parties, *figures), Common(V)

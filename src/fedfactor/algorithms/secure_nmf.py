@@ -17,7 +17,6 @@ from fedfactor.algorithms.secure_steps import (
 )
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round, Uplink
-from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
@@ -183,13 +182,9 @@ class SynSD(PartySteps):
         state = Local(U, V, state.steps + self.local_steps, state.total)
         return state, Own(V, np.float64(1), np.float64(sse), state.total)
 
-    def accepts(self, down: Common, meta: Meta) -> str:
-        """Expect a V without negative cells."""
-        return odd_numbers(down, {"V": NOT_NEGATIVE})
-
     def server_step(self, state: Server, up: Own, at: Round) -> tuple[Server, Common]:
         """Average."""
-        V = up.V / float(up.n)
+        V = self.tamed(up.V / float(up.n))
         return Server(V, state.step + self.local_steps, *_error(up)), Common(V)
 
     def report(self, state: Server) -> dict[str, float]:
@@ -304,16 +299,12 @@ class SynSSD(PartySteps):
             return None
         return private_rows(self.kind, n_rows, self.ratio, self.n_components, at, "rows")
 
-    def accepts(self, down: Stepped | CommonSketch, meta: Meta) -> str:
-        """Expect a V without negative cells; what is sketched has any sign."""
-        return odd_numbers(down, {"V": NOT_NEGATIVE, "step": NOT_NEGATIVE, "drawn": NOT_NEGATIVE})
-
     def server_step(self, state: Server, up: Tree, at: Round) -> tuple[Server, Tree]:
         """Average what came."""
         step = state.step + 1
         if isinstance(up, OwnSketch):
             return replace(state, step=step), CommonSketch(up.B / float(up.n), step, np.int64(at.index))
-        V = up.V / float(up.n)
+        V = self.tamed(up.V / float(up.n))
         return Server(V, step, *_error(up)), Stepped(V, step)
 
     def settle(self, state: Server, down: Tree) -> Stepped:

@@ -11,8 +11,9 @@ import numpy as np
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
-from fedfactor.core.tree import Array, record
+from fedfactor.core.tree import Array, Tree, record, to_numpy
 from fedfactor.kernels.factors import reconstruction, refit_rows
 from fedfactor.kernels.nmf.proximal_descent import Rule, Solver, check_schedule, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
@@ -126,6 +127,28 @@ class PartySteps(Algorithm):
         """Refuse a rank that the data cannot carry, and a schedule of no use."""
         check_rank(self.n_components, meta)
         check_schedule(self.solver, self.schedule_start, self.growth)
+
+    def accepts(self, down: Tree, meta: Meta) -> str:
+        """Expect a V without negative cells, whose rows are no longer than means of agreed lengths can be."""
+        odd = odd_numbers(down, {"V": NOT_NEGATIVE, "step": NOT_NEGATIVE, "drawn": NOT_NEGATIVE})
+        V = getattr(down, "V", None)
+        if odd or V is None or not self.align:
+            return odd
+        longest = float(np.linalg.norm(np.asarray(to_numpy(V), np.float64), axis=1).max(initial=0.0))
+        return "a row of V is longer than any party makes it" if longest > self._longest(meta.n_features) else ""
+
+    def _longest(self, n_features: int) -> float:
+        """Rows of the start reach √3 times their usual length; means are shorter. A little is left for rounding."""
+        return 1.001 * math.sqrt(3) * row_length(n_features, self.init)
+
+    def tamed(self, V: Array) -> Array:
+        """Bring a mean to what parties accept: one of them could otherwise make it useless for all the others."""
+        V = V.clip(0)
+        if not self.align:
+            return V
+        lengths = (V * V).sum(1) ** 0.5
+        most = self._longest(V.shape[1]) / 1.0005  # cells are rounded after it
+        return V if float(lengths.max()) <= most else V * (most / lengths.clip(most)).reshape(-1, 1)
 
     @property
     def inner(self) -> Inner:

@@ -10,7 +10,7 @@ import typer
 
 from fedfactor.audit.findings import Finding
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.fit import Algorithm, Files, Out, Rank, Rounds, Set
+from fedfactor.cli.options import Algorithm, Files, Out, Rank, Rounds, Set
 from fedfactor.cli.privacy import Allow, Clip, Delta, Epsilon, Privacy, RowBound, Unit, privacy_of
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files

@@ -11,7 +11,7 @@ import typer
 
 from fedfactor.algorithms.names import algorithm_names
 from fedfactor.cli.console import Debug, console, polite, size
-from fedfactor.cli.fit import Device, Files, Quiet, Rank, Rounds, Set, Stored
+from fedfactor.cli.options import Device, Files, Quiet, Rank, Rounds, Set, Stored
 from fedfactor.cli.progress import bar
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files

@@ -12,7 +12,7 @@ import typer
 
 from fedfactor.audit.findings import WORDS
 from fedfactor.cli.console import Debug, polite
-from fedfactor.cli.federation import Toml, federation
+from fedfactor.cli.options import Toml
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json, write_atomic
 from fedfactor.core.text import printable
@@ -32,7 +32,6 @@ border-bottom:1px solid #ddd}}pre{{white-space:pre-wrap;font-size:.85em}}</style
 Part = tuple[str, Sequence[str] | Sequence[tuple[str, str]] | str]
 
 
-@federation.command()
 def dossier(
     file: Toml,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("dossier.html"),

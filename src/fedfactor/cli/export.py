@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from fedfactor.cli.console import Debug, polite
-from fedfactor.cli.results import Folder
+from fedfactor.cli.options import Folder
 from fedfactor.core.errors import DataError
 from fedfactor.data.content import Rows, write_rows
 from fedfactor.data.formats import endings, format_of

@@ -4,14 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from fedfactor.algorithms.names import algorithm_names
 from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.options import (
+    Adding,
+    Algorithm,
+    Backend,
+    Device,
+    Engine,
+    Every,
+    Files,
+    Network,
+    NoGain,
+    NoReport,
+    Out,
+    Overwrite,
+    Parts,
+    Quiet,
+    Rank,
+    Ranks,
+    Reduction,
+    Rounds,
+    Scheduler,
+    Seed,
+    Set,
+    Share,
+    Stored,
+    Tol,
+    Where,
+    Workers,
+)
 from fedfactor.cli.place import Place
 from fedfactor.cli.privacy import (
     Allow,
@@ -28,7 +54,7 @@ from fedfactor.cli.privacy import (
     Unit,
     privacy_of,
 )
-from fedfactor.cli.reading import ENDINGS, reads
+from fedfactor.cli.reading import reads
 from fedfactor.cli.report import write_report
 from fedfactor.cli.settings import build, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
@@ -39,112 +65,6 @@ from fedfactor.data.scales import warn_of_scales
 
 GAIN_CELLS = 300_000
 """Cells of all owners up to which a fit is run twice more, to say what each owner gains over going alone."""
-
-
-class Storage(StrEnum):
-    """How a card keeps rows."""
-
-    float64 = "float64"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-
-
-class Network(StrEnum):
-    """How messages travel."""
-
-    local = "local"
-    mpi = "mpi"
-    dask = "dask"
-
-
-class Reduction(StrEnum):
-    """How ranks, or the workers of Dask, add."""
-
-    allreduce = "allreduce"
-    ordered = "ordered"
-
-
-class Backend(StrEnum):
-    """Where clients run."""
-
-    threads = "threads"
-    processes = "processes"
-
-
-Files = Annotated[
-    list[Path],
-    typer.Argument(help=f"One file per owner ({ENDINGS}), or folders of them.", show_default=False),
-]
-Algorithm = Annotated[
-    str,
-    typer.Option("--algorithm", "-a", help=f"One of {', '.join(algorithm_names())}.", autocompletion=algorithm_names),
-]
-Rank = Annotated[
-    int | None,
-    typer.Option("--rank", "-k", help="Number of components; fedfactor rank helps to choose it.", show_default=False),
-]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.", show_default=False)]
-Rounds = Annotated[int | None, typer.Option(help="Rounds at most; by default the algorithm's own.", show_default=False)]
-Seed = Annotated[int | None, typer.Option(help="Drawn and written to run.json when not given.", show_default=False)]
-Tol = Annotated[float | None, typer.Option(help="When to stop; 0 uses all rounds.", show_default=False)]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Another setting, name=value; fedfactor settings ALGORITHM lists them."),
-]
-Share = Annotated[float, typer.Option(help="Share of the owners that take part in each round.")]
-Where = Annotated[Backend, typer.Option(help="Run the owners in threads or in processes of their own.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="Owners at work at a time; by default one per core. With --engine dask: workers to wait for.",
-        show_default=False,
-    ),
-]
-Engine = Annotated[
-    Network,
-    typer.Option(
-        help="Run all owners in this process, on the ranks of mpiexec -n N fedfactor fit …, or on a Dask cluster."
-    ),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        help="With --engine dask: address of the scheduler, such as tcp://10.0.0.1:8786; without, a cluster of this "
-        "machine's cores.",
-        show_default=False,
-    ),
-]
-Ranks = Annotated[
-    int | None,
-    typer.Option(help="Ranks that the MPI job must have; without mpiexec, start that many.", show_default=False),
-]
-Adding = Annotated[
-    Reduction, typer.Option(help="With --engine mpi or dask: add fast, or in name order with the bits of a local run.")
-]
-Parts = Annotated[
-    int | None,
-    typer.Option(
-        help="Cut one file into so many blocks of rows, each an owner, read where it is worked on; with --engine mpi "
-        "as many as there are ranks.",
-        show_default=False,
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(help="Where to work: cpu, cuda, or cuda:1. By default on the processor.", show_default=False),
-]
-Stored = Annotated[
-    Storage | None,
-    typer.Option("--storage", help="With --device cuda: how the card keeps dense rows. By default float32."),
-]
-Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between two checkpoints.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the folder holds, start from round 0.")]
-NoGain = Annotated[
-    bool,
-    typer.Option("--no-gain", help="Do not measure what owners gain over going alone (done where data are small)."),
-]
-NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html beside the results.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but mistakes.")]
 
 
 @reads()
@@ -203,7 +123,8 @@ def fit(
     """
     with polite(debug):
         method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
-        check_device(device, None if storage is None else storage.value)
+        kept_as = None if storage is None else storage.value
+        check_device(device, kept_as)
         place = Place(out, checkpoint_every)
         if engine is not Network.mpi:
             place.check(overwrite)
@@ -212,32 +133,18 @@ def fit(
             privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,
             known_to=known_to, ledger=ledger, budget=budget, allow=allow,
         )  # fmt: skip
-        if words is not None and engine is not Network.local:
-            raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
-        if words is not None and Preprocess.parse(steps).survey:
-            raise ValueError(
-                f"{Preprocess.parse(steps).survey!r} would show sums of all owners' columns that no --privacy covers. "
-                "Leave it out, or divide the columns by public constants before."
-            )
-        how = reading()
-        if subject is not None:  # rows of one subject share its id, which is exact only outside the matrix
-            how = replace(how, id=subject if how.id is None else how.id, repeated_ids=True)
+        if words is not None:
+            _refuse_uncovered(engine, steps)
+        how = _reading(reading(), subject)
         asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
-            if device not in (None, "cpu"):
-                raise ValueError(f"--device {device} belongs to a local run. Leave it out, or use --engine local.")
-            if workers is not None or backend is not Backend.threads:
-                raise ValueError("--workers and --backend belong to a local run; ranks are workers enough.")
+            _refuse_for_ranks(device, workers, backend)
             from fedfactor.cli.cluster import fit_on_ranks
 
-            job: dict[str, Any] = {
-                "parts": parts,
-                "ranks": ranks,
-                "reduction": reduction.value,
-                "overwrite": overwrite,
-                "quiet": quiet,
-            }
-            fit_on_ranks(method, files, place, asked, seed=seed, reading=how, steps=steps, **job)
+            fit_on_ranks(
+                method, files, place, asked, seed=seed, reading=how, steps=steps, parts=parts, ranks=ranks,
+                reduction=reduction.value, overwrite=overwrite, quiet=quiet,
+            )  # fmt: skip
             return
         if ranks is not None:
             raise ValueError("--ranks belongs to --engine mpi; other engines take --workers.")
@@ -248,32 +155,51 @@ def fit(
         if overwrite:
             place.clear()
         run, until = _run(
-            place,
-            method,
-            federation,
-            rounds=rounds,
-            seed=seed,
-            participation=participation,
-            privacy=words,
-            engine=chosen,
-            device=device,
-            storage=None if storage is None else storage.value,
-            quiet=quiet,
-        )
+            place, method, federation, rounds=rounds, seed=seed, participation=participation, privacy=words,
+            engine=chosen, device=device, storage=kept_as, quiet=quiet,
+        )  # fmt: skip
         unmeasured = no_gain or no_report or until is not None or words is not None
         gain = {} if unmeasured else _gain(method, federation, rounds)
         place.write(run, federation, asked, unfinished=until is not None, gain=gain)
         page = _report(out, no_report)
         if until is not None:
-            typer.echo(
-                f"Interrupted. The result of the first {until} rounds is in {out}. Give the same command again, "
-                f"without --overwrite, to go on from round {until}.",
-                err=True,
-            )
-            raise typer.Exit(130)
+            _end_interrupted(out, until)
     screen = console(quiet)
     screen.print(summary_table(run, federation, out, page))
     screen.print(told(run, federation))
+
+
+def _refuse_uncovered(engine: Network, steps: tuple[str, ...]) -> None:
+    """Refuse what a wish for privacy would not cover."""
+    if engine is not Network.local:
+        raise ValueError("--privacy is carried by the local engine only. Leave it out, or use --engine local.")
+    if survey := Preprocess.parse(steps).survey:
+        raise ValueError(
+            f"{survey!r} would show sums of all owners' columns that no --privacy covers. "
+            "Leave it out, or divide the columns by public constants before."
+        )
+
+
+def _reading(how: Reading, subject: str | None) -> Reading:
+    """Let the column of subjects name the rows: rows of one subject share its id, exact only outside the matrix."""
+    return how if subject is None else replace(how, id=subject if how.id is None else how.id, repeated_ids=True)
+
+
+def _refuse_for_ranks(device: str | None, workers: int | None, backend: Backend) -> None:
+    """Refuse what means nothing where every rank of MPI does its own part."""
+    if device not in (None, "cpu"):
+        raise ValueError(f"--device {device} belongs to a local run. Leave it out, or use --engine local.")
+    if workers is not None or backend is not Backend.threads:
+        raise ValueError("--workers and --backend belong to a local run; ranks are workers enough.")
+
+
+def _end_interrupted(out: Path, until: int) -> None:
+    typer.echo(
+        f"Interrupted. The result of the first {until} rounds is in {out}. Give the same command again, "
+        f"without --overwrite, to go on from round {until}.",
+        err=True,
+    )
+    raise typer.Exit(130)
 
 
 def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[float, float]]:
@@ -334,15 +260,25 @@ def _engine(engine: Network, backend: Backend, workers: int | None, scheduler: s
     if engine is Network.dask:
         if backend is not Backend.threads:
             raise ValueError("--backend belongs to a local run; the workers of Dask are processes already.")
-        from fedfactor.engines.dask.engine import DaskEngine, load_dask
-
-        load_dask()
-        return DaskEngine(scheduler, "ordered" if adding is Reduction.ordered else "tree", workers)
-    if scheduler is not None:
-        raise ValueError("--scheduler belongs to --engine dask. Add that, or leave the address out.")
+        return dask_engine(scheduler, "ordered" if adding is Reduction.ordered else "tree", workers)
+    refuse_scheduler(scheduler)
     from fedfactor.engines.local.engine import LocalEngine
 
     return LocalEngine(backend=backend.value, workers=workers)
+
+
+def dask_engine(scheduler: str | None, reduction: Any, workers: int | None = None) -> Any:
+    """Make the engine of a Dask cluster; without the package, say how to have it."""
+    from fedfactor.engines.dask.engine import DaskEngine, load_dask
+
+    load_dask()
+    return DaskEngine(scheduler, reduction, workers)
+
+
+def refuse_scheduler(scheduler: str | None) -> None:
+    """Refuse the address of a scheduler where none is asked."""
+    if scheduler is not None:
+        raise ValueError("--scheduler belongs to --engine dask. Add that, or leave the address out.")
 
 
 def _run(

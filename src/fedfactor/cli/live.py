@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import os
 import secrets
 import ssl
 import threading
@@ -21,11 +22,14 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import typer
+
 from fedfactor.cli.console import size
 from fedfactor.cli.words import STATUS
 from fedfactor.core.text import printable
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import certificates
+from fedfactor.federation.logs import JSON
 from fedfactor.federation.outcome import client_status, server_status
 from fedfactor.federation.reach import moment
 from fedfactor.federation.server import Coordinator
@@ -36,6 +40,23 @@ SHOWN = 20
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
 
 Pages = Mapping[str, tuple[str, Callable[[], str]]]
+
+
+def told(line: str) -> None:
+    """Print what happened, with the time."""
+    typer.echo(f"{time.strftime('%H:%M:%S')}  {printable(line)}")
+
+
+def logs_as_json(wanted: bool) -> None:
+    """Let logs be written as JSON, here and by what is started from here."""
+    if wanted:
+        os.environ[JSON] = "1"
+
+
+def show_page(pages: Pages, host: str, port: int, folder: Path) -> None:
+    """Serve the page, and say where it is."""
+    _, where = serve_pages(pages, host, port, folder)
+    typer.echo(f"Page: {where}  (figures for Prometheus: {where}metrics)")
 
 
 def party_pages(folder: Path) -> Pages:

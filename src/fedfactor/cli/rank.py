@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.fit import (
+from fedfactor.cli.fit import dask_engine, refuse_scattered, refuse_scheduler
+from fedfactor.cli.options import (
     Algorithm,
     Device,
     Engine,
@@ -22,7 +23,6 @@ from fedfactor.cli.fit import (
     Scheduler,
     Seed,
     Set,
-    refuse_scattered,
 )
 from fedfactor.cli.progress import bar
 from fedfactor.cli.reading import reads
@@ -80,43 +80,45 @@ def rank(
         federation.prepare(method.domain)
         warn_of_scales(federation)
 
-        options: dict[str, Any] = {
-            "share": share, "repeats": repeats, "rounds": rounds, "seed": seed, "device": device,
-            "engine": chosen,
-        }  # fmt: skip
         with bar("rank", quiet) as told:
 
             def progress(done: int, of: int, error: float) -> None:
                 told(done, of, f"held-out error {error:.4f}")
 
-            found = select_rank(federation, candidates, algorithm=method, progress=progress, **options)
+            found = select_rank(
+                federation, candidates, algorithm=method, share=share, repeats=repeats, rounds=rounds, seed=seed,
+                device=device, engine=chosen, progress=progress,
+            )  # fmt: skip
         if out is not None:
             out.write_text(json.dumps(found.summary(), indent=2) + "\n")
-    if not first:
+    if first:
+        _tell(found, type(method).__name__, quiet)
+
+
+def _tell(found: Any, method: str, quiet: bool) -> None:
+    """Print the curve and the recommendation; a quiet command prints the number only."""
+    if quiet:
+        typer.echo(found.recommended)
         return
-    console(quiet).print(_table(found))
-    typer.echo(found.recommended if quiet else f"Recommended rank: {found.recommended} (least error: {found.best}).")
-    if not quiet and found.searched_with != type(method).__name__:
+    console().print(_table(found))
+    typer.echo(f"Recommended rank: {found.recommended} (least error: {found.best}).")
+    if found.searched_with != method:
         typer.echo(
-            f"Note: {type(method).__name__} needs complete rows, so {found.searched_with} searched: its components are "
+            f"Note: {method} needs complete rows, so {found.searched_with} searched: its components are "
             "of the same kind.",
             err=True,
         )
-    if found.scaled and not quiet:
+    if found.scaled:
         typer.echo("Note: columns were scaled for the search. Fit with --scale rms, or the rank may not fit.", err=True)
-    if found.at_edge and not quiet:
+    if found.at_edge:
         typer.echo(f"Note: {found.at_edge}", err=True)
 
 
 def _engine(engine: Network, scheduler: str | None, seed: int | None) -> tuple[Any, int | None, bool]:
     """Make the engine; say the seed that all ranks share, and whether this process is the one that speaks."""
-    if scheduler is not None and engine is not Network.dask:
-        raise ValueError("--scheduler belongs to --engine dask. Add that, or leave the address out.")
     if engine is Network.dask:
-        from fedfactor.engines.dask.engine import DaskEngine, load_dask
-
-        load_dask()
-        return DaskEngine(scheduler, "ordered"), seed, True
+        return dask_engine(scheduler, "ordered"), seed, True
+    refuse_scheduler(scheduler)
     if engine is Network.local:
         return "local", seed, True
     from fedfactor.engines.mpi.collectives import Collectives

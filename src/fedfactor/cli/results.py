@@ -11,6 +11,7 @@ import typer
 
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.cli.console import Debug, console, duration, polite, size
+from fedfactor.cli.options import Folder
 from fedfactor.cli.place import Place
 from fedfactor.cli.reading import reads
 from fedfactor.core.checks import check_features, check_values, split_missing
@@ -20,8 +21,6 @@ from fedfactor.core.text import printable
 from fedfactor.data.content import Reading, Rows, write_rows
 from fedfactor.data.formats import endings, format_of
 from fedfactor.data.record import Preprocessed, read_record
-
-Folder = Annotated[Path, typer.Argument(help="A folder written by fedfactor fit.", show_default=False)]
 
 
 def info(folder: Folder, debug: Debug = False) -> None:

@@ -1,8 +1,8 @@
 """A file of lines that only grows: each line carries the digest of the one before, so that none can change or vanish.
 
 Beside the file lies a small one, ``NAME.head``, with the number of lines and the last digest. Lines cut off at the end
-do not fit it. What this cannot notice is a copy of both files put in the place of newer ones: no file can know its own
-future.
+do not fit it. A copy of both files put in the place of newer ones looks whole: no file can know its own future. Where a
+:class:`~fedfactor.core.witness.Witness` remembers how long the file was, that is noticed, too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.files import write_atomic
+from fedfactor.core.witness import Witness
 
 __all__ = ["Chain", "ChainError"]
 
@@ -32,6 +33,8 @@ class Chain:
     ----------
     path : path
         The file; made with the first line, readable by its owner only.
+    witness : Witness, optional
+        Who else remembers how long the file was.
 
     Examples
     --------
@@ -44,8 +47,8 @@ class Chain:
     [{'said': 'yes'}]
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], witness: Witness | None = None) -> None:
+        self.path, self._witness = Path(path), witness
         self._head = self.path.with_name(self.path.name + ".head")
         self._seen: tuple[Any, tuple[list[dict[str, Any]], str, int]] | None = None
 
@@ -66,7 +69,15 @@ class Chain:
             os.fsync(file.fileno())
         last = _digest(text)
         write_atomic(self._head, json.dumps({"lines": len(lines) + 1, "digest": last}).encode())
+        if self._witness is not None:
+            self._witness.tell(self.path, len(lines) + 1, last)
         self._seen = (self._mark(), ([*lines, line], last, whole + len(text)))
+
+    def follows(self, number: int, digest: str) -> bool:
+        """Tell whether the line of this number is there, and has this digest."""
+        self._checked()
+        texts = self.path.read_bytes().split(b"\n") if self.path.exists() else []
+        return number < len(texts) and _digest(texts[number - 1] + b"\n") == digest
 
     @contextlib.contextmanager
     def alone(self) -> Generator[None, None, None]:
@@ -116,6 +127,10 @@ class Chain:
             if number == count and digest != last:
                 raise self._changed(f"line {number} is not the one that was written")
             found.append(line)
+        if self._witness is not None:
+            seen, known = self._witness.of(self.path)
+            if seen > len(whole) or (seen and _digest(whole[seen - 1] + b"\n") != known):
+                raise self._changed(f"{self._witness.path} remembers {seen} lines of it, and it does not hold them")
         return found, digest, size
 
     def _promised(self) -> tuple[int, str]:

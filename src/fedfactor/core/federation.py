@@ -36,7 +36,7 @@ HALVES = ("bfloat16", "float16")
 """Types of torch in which rows may be stored at half the bytes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Shard:
     """The rows of one owner.
 

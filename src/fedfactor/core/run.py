@@ -39,17 +39,19 @@ class NotPublished(FedfactorError, AttributeError):
     """A figure that the promise of a private run does not cover was asked for under a public name."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnersOnly:
-    """What the promise of a private run does not cover: exact errors and times. For the owners' own eyes."""
+class _Errors:
+    """What follows from the errors of the clients."""
 
+    __slots__ = ()
     scores: Mapping[str, Score]
-    seconds: tuple[float, ...] = ()
-    metrics: tuple[Mapping[str, float], ...] = ()
+
+    def _check_published(self) -> None:
+        """Raise where the errors are not for everybody's eyes."""
 
     @property
     def score(self) -> Score:
         """The error of all clients together."""
+        self._check_published()
         return tree_sum(self.scores.values())
 
     @property
@@ -59,12 +61,22 @@ class OwnersOnly:
 
     @property
     def worst_client(self) -> tuple[str, float]:
-        """The client with the largest relative error, and that error."""
+        """The client with the largest relative error, and that error: a good mean can hide a bad client."""
+        self._check_published()
         return max(((name, score.relative_error) for name, score in self.scores.items()), key=lambda pair: pair[1])
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OwnersOnly(_Errors):
+    """What the promise of a private run does not cover: exact errors and times. For the owners' own eyes."""
+
+    scores: Mapping[str, Score]
+    seconds: tuple[float, ...] = ()
+    metrics: tuple[Mapping[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run(_Errors):
     """The result of a run. Everything a plot, a table or a paper needs; nothing here calls an engine.
 
     ``factors`` maps each client to its own U and the shared V: in a simulation all of them are at hand, in a real
@@ -121,26 +133,12 @@ class Run:
         """Time spent in rounds."""
         return sum(r.seconds for r in self.history)
 
-    @property
-    def score(self) -> Score:
-        """The error of all clients together."""
+    def _check_published(self) -> None:
         if self.owners_only is not None:
             raise NotPublished(
                 "The promise of a private run does not cover exact errors: they are the owners' own. In a simulation "
                 "they are at run.owners_only."
             )
-        return tree_sum(self.scores.values())
-
-    @property
-    def relative_error(self) -> float:
-        """``‖X − UV‖ / ‖X‖`` over all rows."""
-        return self.score.relative_error
-
-    @property
-    def worst_client(self) -> tuple[str, float]:
-        """The client with the largest relative error, and that error: a good mean can hide a bad client."""
-        _ = self.score
-        return OwnersOnly(self.scores).worst_client
 
     @property
     def measured(self) -> OwnersOnly:

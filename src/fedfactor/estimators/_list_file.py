@@ -14,6 +14,7 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.data.formats.arrow import need_arrow
+from fedfactor.data.formats.delimited import harmless
 
 COLUMNS = ("user", "rank", "item", "score", "owner")
 USERS = 4096
@@ -61,7 +62,9 @@ def _write_csv(path: Path, blocks: Iterator[dict[str, np.ndarray]]) -> int:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for block in blocks:
-            writer.writerows(zip(*(column.tolist() for column in block.values()), strict=True))
+            columns = (column.tolist() for column in block.values())
+            told = ([harmless(cell) if isinstance(cell, str) else cell for cell in column] for column in columns)
+            writer.writerows(zip(*told, strict=True))
             total += len(block["rank"])
     return total
 

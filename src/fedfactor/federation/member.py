@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import urllib.request
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +22,13 @@ from typing import Any
 
 from fedfactor.core.checked import file_digest
 from fedfactor.core.errors import DataError, MissingExtraError
+from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.witness import Witness
 from fedfactor.data.content import Reading
 from fedfactor.engines.mailbox.diary import CONNECTION
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.engines.remote.client_folder import WITNESS, ClientFolder
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.fingerprint import terms_words
@@ -131,49 +134,62 @@ class Member:
         budget : float, optional
             ε that these rows may cost in all runs together; by default that of the first one.
         """
-        unknown = [] if confirmed else self.unknown()
-        if unknown:
+        if not confirmed:
+            self._refuse_strangers()
+        source, kept = _source(data, reading, keep_out), self._signed()
+        known = registry(self.terms) if confirmed or self.terms.guarded else (kept or {}).get("known")
+        if kept is not None and self._goes_on(kept, source, data, accept_changes, replace_data):
+            if kept.get("known") != known:
+                self._sign({**kept, "known": known})
+            return self._with_books(ClientFolder(self.folder), ledger, budget)
+        shard = prepare_rows(data, self.terms, self.name, reading)
+        before = "" if kept is None else kept.get("rows") or ClientFolder(self.folder).rows
+        store = self._file_rows(shard, keep_out)
+        self._sign({"terms": self.terms.content, "source": source, "known": known})
+        return self._with_books(store, ledger, budget, before)
+
+    def _refuse_strangers(self) -> None:
+        """Refuse keys that nobody but the coordinator vouches for."""
+        if unknown := self.unknown():
             raise TermsError(
                 f"Nobody but the coordinator says that these are the keys of {', '.join(unknown)}. With keys of its "
                 "own in their place it would read what you send alone. Compare the words with the other parties by "
                 f'telephone, or face to face, and join with --fingerprint "WORDS". The words here are: {self.words}'
             )
-        signed, source = self.folder / "signed.json", file_digest(data) if Path(data).is_file() else ""
-        if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
-            source += f" {reading}"
-        if keep_out:
-            source += f" without {keep_out:g}"
-        kept = self._signed()
-        known = registry(self.terms) if confirmed or self.terms.guarded else (kept or {}).get("known")
-        if kept is not None:
-            changes = self.terms.differences(Terms.of(kept["terms"]))
-            if changes and not accept_changes:
-                raise TermsError(
-                    "These are not the terms that this party signed up for:\n  " + "\n  ".join(changes) + "\n"
-                    "Nothing was sent. If you agree with all of it, join with --accept-changes."
-                )
-            if kept["source"] != source and not replace_data:
-                raise DataError(
-                    f"{data} is not the file that {self.folder} was made from. Join with --replace-data to begin anew "
-                    "with other rows."
-                )
-            if not changes and kept["source"] == source:
-                if kept.get("known") != known:
-                    write_atomic(signed, json.dumps({**kept, "known": known}).encode())
-                return self._with_books(ClientFolder(self.folder), ledger, budget)
-        shard = prepare_rows(data, self.terms, self.name, reading)
-        before = "" if kept is None else kept.get("rows") or ClientFolder(self.folder).rows
+
+    def _sign(self, content: dict[str, Any]) -> None:
+        write_atomic(self.folder / "signed.json", json.dumps(content).encode())
+
+    def _goes_on(
+        self, kept: dict[str, Any], source: str, data: str | Path, accept_changes: bool, replace_data: bool
+    ) -> bool:
+        """Tell whether this folder holds these terms and rows already; changes that nobody agreed to are refused."""
+        changes = self.terms.differences(Terms.of(kept["terms"]))
+        if changes and not accept_changes:
+            raise TermsError(
+                "These are not the terms that this party signed up for:\n  " + "\n  ".join(changes) + "\n"
+                "Nothing was sent. If you agree with all of it, join with --accept-changes."
+            )
+        if kept["source"] != source and not replace_data:
+            raise DataError(
+                f"{data} is not the file that {self.folder} was made from. Join with --replace-data to begin anew "
+                "with other rows."
+            )
+        return not changes and kept["source"] == source
+
+    def _file_rows(self, shard: Shard, keep_out: float) -> ClientFolder:
+        """Put the rows that take part, and those kept out, into this party's folder, with what it proves itself by."""
+        agreement = self.terms.agreement(self.name)
         private_folder(self.folder)
         shutil.rmtree(self.folder / KEPT_OUT, ignore_errors=True)
         if keep_out:
             shard, out = divide(shard, keep_out)
             if shard.n_rows < self.terms.least_rows:
                 raise DataError(f"Only {shard.n_rows} rows would take part; {self.terms.least_rows} are needed.")
-            ClientFolder.make(self.folder / KEPT_OUT, self.terms.agreement(self.name), out)
+            ClientFolder.make(self.folder / KEPT_OUT, agreement, out)
         shard, counted = count_subjects(shard, self.terms, self.name)
         for old in ("state.safetensors", COLUMNS):  # which columns are rare was found of other rows, or other columns
             (self.folder / old).unlink(missing_ok=True)
-        agreement = self.terms.agreement(self.name)
         if agreement.protect != "none":
             secret = identity_secret(self.key)
             if Identity(secret).public.hex() != agreement.registry[self.name]:
@@ -181,13 +197,24 @@ class Member:
             write_atomic(self.folder / "identity.key", secret)
         store = ClientFolder.make(self.folder, agreement, shard, counted)
         write_atomic(self.folder / ROW_IDS, json.dumps(shard.row_ids).encode())
-        write_atomic(signed, json.dumps({"terms": self.terms.content, "source": source, "known": known}).encode())
-        return self._with_books(store, ledger, budget, before)
+        return store
 
     def _with_books(
         self, store: ClientFolder, ledger: str | Path | None, budget: float | None, before: str = ""
     ) -> ClientFolder:
-        """Bind the books of these rows to them; what was spent on rows that this party replaced stays spent."""
+        """Bind the books of these rows to them; what was spent on rows that this party replaced stays spent.
+
+        A file beside the key remembers them as well: without this folder, or with an older copy of it, the same rows
+        do not get their budget, nor their runs, a second time.
+        """
+        witness = Witness(self.key.resolve().with_name(self.key.name + ".books"))
+        try:
+            write_atomic(store.folder / WITNESS, str(witness.path).encode())
+            store.asked.bind(witness, str(self.terms.content["federation"]["name"]))
+        except OSError as error:
+            (store.folder / WITNESS).unlink(missing_ok=True)
+            warnings.warn(f"{witness.path} cannot be written ({error.strerror}): if {store.folder} is lost or put back "
+                          "from a copy, nothing remembers what its rows have cost.", stacklevel=2)  # fmt: skip
         if ledger is not None:
             write_atomic(store.folder / "ledger.path", str(Path(ledger).resolve()).encode())
         books = store.ledger
@@ -195,6 +222,8 @@ class Member:
             if ledger is not None or budget is not None:
                 raise TermsError("A ledger and a budget are for terms with noise, and these have none.")
             return store
+        if store.witness is not None:
+            books.bind(store.witness, store.rows)
         if books.rows == before:
             books.take_over(store.rows)
         books.belong(store.rows)
@@ -356,6 +385,14 @@ class Member:
         if self.node is not None:
             children.end(self.node)
             self.node = None
+
+
+def _source(data: str | Path, reading: Reading | None, keep_out: float) -> str:
+    """Say what rows were made from: the file, how it is read, and what share was kept out."""
+    source = file_digest(data) if Path(data).is_file() else ""
+    if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
+        source += f" {reading}"
+    return source + (f" without {keep_out:g}" if keep_out else "")
 
 
 def _while(

@@ -25,6 +25,7 @@ from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.federation import Federation
 from fedfactor.core.tree import to_numpy
+from fedfactor.core.witness import Witness
 from fedfactor.privacy.accounting import Accountant, Release, epsilon_of
 
 __all__ = ["BudgetError", "Entry", "Ledger", "Unit", "rows_fingerprint"]
@@ -93,6 +94,8 @@ class Ledger:
         Whom the budget protects; rows unless given, or as the file says.
     accountant : {"rdp", "pld"}
         Which books decide.
+    witness : Witness, optional
+        Who else remembers how much was written down.
 
     Notes
     -----
@@ -122,6 +125,7 @@ class Ledger:
         delta: float | None = None,
         unit: Unit | None = None,
         accountant: Accountant = "rdp",
+        witness: Witness | None = None,
     ) -> None:
         asked = math.inf if epsilon is None else epsilon
         if not (asked > 0 and (delta is None or 0 < delta < 1)):
@@ -129,7 +133,7 @@ class Ledger:
         if unit not in (None, *_COVERED_BY) or accountant not in ("rdp", "pld"):
             raise ValueError(f"unit={unit!r} must be row, subject or client, and accountant={accountant!r} rdp or pld.")
         self.path = None if path is None else Path(path)
-        self._chain = None if self.path is None else Chain(self.path)
+        self._chain = None if self.path is None else Chain(self.path, witness)
         self.accountant: Accountant = accountant
         self._limit, self._delta = asked, 1e-5 if delta is None else delta
         self._unit: Unit = unit or "row"
@@ -264,6 +268,11 @@ class Ledger:
             if self._chain is not None:
                 self._open()
                 self._chain.append({**asdict(entry), "date": _now()})
+
+    def bind(self, witness: Witness, rows: str) -> None:
+        """Let a witness remember whose books these are; refuse books that forget what it remembers of these rows."""
+        if self._chain is not None:
+            witness.bind(self._chain.path, "ledger", rows, self._chain.follows)
 
     # ------------------------------------------------------------------------------------------------------- the file
     def _open(self) -> None:

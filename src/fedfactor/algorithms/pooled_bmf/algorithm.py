@@ -222,7 +222,7 @@ class PooledBMF(Algorithm):
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Any:
         """Know nothing yet; or start each row of U at numbers that depend on that row of X alone."""
-        return home.Home() if self._counts else proximal.start_rows(self, shard, at)
+        return home.begin(shard) if self._counts else proximal.start_rows(self, shard, at)
 
     def client_step(self, shard: Shard, state: Any, down: Any, at: Round) -> tuple[Any, Any]:
         """Count what the server asks for; or step on U with V fixed, and send what the steps on V depend on."""

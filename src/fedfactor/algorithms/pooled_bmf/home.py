@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -38,19 +39,39 @@ class Home:
     share: Array | None = None
 
 
+_packed: WeakKeyDictionary[Shard, dict[float, home.Bits]] = WeakKeyDictionary()
+"""Rows as bits, all of them and the shares that were asked about: packing takes longer than most answers."""
+
+
+def begin(shard: Shard) -> Home:
+    """Know nothing yet; rows may have changed since the last run."""
+    _packed.pop(shard, None)
+    return Home()
+
+
+def _rows(shard: Shard, share: float) -> home.Bits:
+    known = _packed.setdefault(shard, {})
+    if 1.0 not in known:
+        known[1.0] = home.observed(shard.X, shard.mask)
+    if share not in known:
+        for other in [other for other in known if other != 1.0]:
+            del known[other]
+        known[share] = home.sampled(known[1.0], share, SALT)
+    return known[share]
+
+
 def answer(penalties: tuple[int, ...], shard: Shard, state: Home, down: Any) -> tuple[Home, Any]:
     """Count what the server asks for; return the new state and the counts."""
-    rows = home.observed(shard.X, shard.mask)
     match down:
         case AskTogether():
-            together, count = home.rows_with(home.sampled(rows, float(down.share), SALT), down.columns)
+            together, count = home.rows_with(_rows(shard, float(down.share)), down.columns)
             return state, Together(together.astype(np.int32), count.astype(np.int32))
         case AskGains():
-            return _gains(penalties, home.sampled(rows, float(down.share), SALT), state, down)
+            return _gains(penalties, _rows(shard, float(down.share)), state, down)
         case AskVotes():
-            return _votes(home.sampled(rows, float(down.share), SALT), state, down)
+            return _votes(_rows(shard, float(down.share)), state, down)
         case AskSwaps():
-            rows = home.sampled(rows, float(down.share), SALT)
+            rows = _rows(shard, float(down.share))
             V, pool = packed(down.V, rows.m), packed(down.pool, rows.m)
             U, _ = home.choose(rows, V, _hint(state, int(down.tag), float(down.share), len(V)), thorough=False)
             return state, Swaps(home.swap_gains(rows, U, V, pool))

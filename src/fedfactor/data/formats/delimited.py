@@ -318,7 +318,8 @@ def harmless(cell: str) -> str:
     >>> harmless("=HYPERLINK(1)"), harmless("-5"), harmless("anna")
     ("'=HYPERLINK(1)", '-5', 'anna')
     """
-    if cell[:1] not in ("=", "+", "-", "@", "\t", "\r"):
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # bare, a writer leaves it unquoted
+    if cell[:1] not in ("=", "+", "-", "@", "\t", "\r", "\n"):
         return cell
     try:
         float(cell)

@@ -14,8 +14,12 @@ from typing import Any
 
 from fedfactor.core.chain import Chain
 from fedfactor.core.errors import FedfactorError
+from fedfactor.core.witness import Witness
 
-__all__ = ["Asked", "LimitError"]
+__all__ = ["ASKED", "Asked", "LimitError"]
+
+ASKED = "asked.jsonl"
+"""The count, in the client's folder."""
 
 
 class LimitError(FedfactorError, RuntimeError):
@@ -28,15 +32,17 @@ class Asked:
     Parameters
     ----------
     folder : Path
-        The client's folder; the count is ``asked.jsonl`` in it.
+        The client's folder; the count lies in it.
     rows : str
         Fingerprint of the rows: other rows begin a count of their own in the same file.
     limits : sequence of int, int, str, str
         Most runs, most rounds in all of them, last and first day as ``YYYY-MM-DD``; 0 or nothing is no limit.
+    witness : Witness, optional
+        Who else remembers how much was answered.
     """
 
-    def __init__(self, folder: Path, rows: str, limits: Sequence[Any]) -> None:
-        self._chain, self._rows = Chain(folder / "asked.jsonl"), rows
+    def __init__(self, folder: Path, rows: str, limits: Sequence[Any], witness: Witness | None = None) -> None:
+        self._chain, self._rows = Chain(folder / ASKED, witness), rows
         self.runs, self.rounds, self.until = int(limits[0]), int(limits[1]), str(limits[2])
         self.first = str(limits[3]) if len(limits) > 3 else ""
 
@@ -64,6 +70,11 @@ class Asked:
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             about = {"time": now, "rows": self._rows, "terms": terms, "run": run, "kind": kind, "index": index}
             self._chain.append(about)
+
+    def bind(self, witness: Witness, federation: str) -> None:
+        """Let a witness remember whose count this is; refuse one that forgets what it remembers of these rows."""
+        self._chain.lines()
+        witness.bind(self._chain.path, f"asked in {federation}", self._rows, self._chain.follows)
 
     def left(self) -> str:
         """Say how much is left, in one line."""

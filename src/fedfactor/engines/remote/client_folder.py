@@ -31,6 +31,7 @@ from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
+from fedfactor.core.witness import Witness
 from fedfactor.engines.local.worker import algorithm_of
 from fedfactor.engines.remote.asked import Asked
 from fedfactor.engines.remote.message import Head, Payload
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 LEDGER = "ledger.jsonl"
 """What was spent on a party's rows, in its folder, unless ``ledger.path`` there names another file."""
+
+WITNESS = "witness.path"
+"""Names the file beside the party's key that remembers, too, how much these rows answered and paid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +226,13 @@ class ClientFolder:
     @property
     def asked(self) -> Asked:
         """What these rows have answered, and how much more they may."""
-        return Asked(self.folder, self.rows, self.agreement.limits)
+        return Asked(self.folder, self.rows, self.agreement.limits, self.witness)
+
+    @property
+    def witness(self) -> Witness | None:
+        """Who remembers beside this folder what it answered and paid; nobody where the owner has no such place."""
+        file = self.folder / WITNESS
+        return Witness(file.read_text()) if file.exists() else None
 
     @property
     def ledger(self) -> Ledger | None:
@@ -233,10 +243,13 @@ class ClientFolder:
         path = Path(elsewhere.read_text()) if elsewhere.exists() else self.folder / LEDGER
         if not path.exists():
             if noise:  # the budget is that of one run, unless the owner decided on another before
-                Ledger(path, epsilon=noise["epsilon"], delta=noise["delta"], unit=noise["unit"]).belong(self.rows)
+                made = Ledger(
+                    path, epsilon=noise["epsilon"], delta=noise["delta"], unit=noise["unit"], witness=self.witness
+                )
+                made.belong(self.rows)
             elif (channel := self.agreement.channel()) is None or not channel.sender.noisy:
                 return None
-        return Ledger(path)
+        return Ledger(path, witness=self.witness)
 
     def left(self) -> str:
         """Say how many runs and rounds are left."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
@@ -26,6 +27,9 @@ WIRE = "0.2"
 
 TEXT_LIMIT = 4000
 """Longest text in characters that a head may carry."""
+
+_RUN = re.compile("[0-9A-Za-z_-]{0,64}")
+"""Names of runs. A party keeps what it got under that name: it must not lead out of the party's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Head:
         words: tuple[Any, ...] = (self.run, self.client, self.terms, self.reason, *self.participants)
         if not all(isinstance(word, str) and len(word) <= TEXT_LIMIT for word in words):
             raise ValueError("one of its texts is too long, or no text")
+        if not _RUN.fullmatch(self.run):
+            raise ValueError("it does not carry the name of a run")
         numbers: tuple[Any, ...] = (self.index, self.attempt, self.session, self.since)
         if not all(type(n) is int and -1 <= n < 1 << 53 for n in numbers) or min(numbers[:3]) < 0:
             raise ValueError("one of its counts is no count")

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import is_torch_array
 
+from fedfactor.kernels.boolean import on_card
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.products import is_sparse
 from fedfactor.threads import for_blocks
@@ -47,7 +48,10 @@ def pack(X: Array) -> np.ndarray:
     if scipy.sparse.issparse(X):
         return _pack_sparse(X)
     if is_torch_array(X):
-        X = (X.to_dense() if is_sparse(X) else X).detach().cpu().numpy()
+        X = (X.to_dense() if is_sparse(X) else X).detach()
+        if X.is_cuda:
+            return on_card.packed(X)
+        X = X.cpu().numpy()
     n, m = X.shape
     words = -(-m // 64)
     out = np.zeros((n, 8 * words), np.uint8)

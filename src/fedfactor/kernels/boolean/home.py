@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from fedfactor.kernels.boolean import bits
+from fedfactor.kernels.boolean import bits, on_card
 from fedfactor.kernels.compiled import kernel
 from fedfactor.threads import for_blocks
 
@@ -35,16 +35,17 @@ _CELLS = 1 << 24  # cells of a dense product that may exist at one time
 
 
 class Bits(NamedTuple):
-    """Observed ones and observed zeros of some rows, packed, and the number of columns."""
+    """Observed ones and observed zeros of some rows, packed, the number of columns, and a card that counts, if any."""
 
     ones: np.ndarray
     zeros: np.ndarray
     m: int
+    card: Any = None
 
     def rows(self, which: Any) -> Bits:
         """Take some rows."""
         ones, zeros = (np.ascontiguousarray(part[which]) for part in (self.ones, self.zeros))
-        return Bits(ones, zeros, self.m)
+        return Bits(ones, zeros, self.m, self.card)
 
 
 def observed(X: Array, mask: Array | str | None = None) -> Bits:
@@ -66,7 +67,7 @@ def observed(X: Array, mask: Array | str | None = None) -> Bits:
         seen = bits.pack(scipy.sparse.csr_array((np.ones(stored.nnz), stored.indices, stored.indptr), stored.shape))
     else:
         seen = bits.pack(mask * 1.0 if hasattr(mask, "detach") else np.asarray(mask, np.float32))
-    return Bits(ones & seen, ~ones & seen, m)
+    return Bits(ones & seen, ~ones & seen, m, on_card.card_of(X))
 
 
 def column_counts(X: Array, mask: Array | str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -180,6 +181,8 @@ def choose(
     >>> choose(rows, np.array([[3], [12], [4]], np.uint64))
     (array([[1, 0, 1]], dtype=uint8), (0, 0))
     """
+    if len(rows.ones) and on_card.serves(rows.card, V):
+        return on_card.choose(rows.card, rows.ones, rows.zeros, V, hint, penalty, thorough, _SWEEPS)
     n, k = len(rows.ones), len(V)
     out = np.zeros((n, k), np.uint8)
     start = out if hint is None else np.ascontiguousarray(hint, np.uint8)
@@ -215,6 +218,8 @@ def column_votes(rows: Bits, U: np.ndarray, V: np.ndarray, *, penalty: int = 1) 
     >>> column_votes(rows, np.ones((2, 1), np.uint8), np.array([[1]], np.uint64))
     array([[ 2,  0, -2]])
     """
+    if len(rows.ones) and on_card.serves(rows.card, V):
+        return on_card.column_votes(rows.card, rows.ones, rows.zeros, U, V, rows.m, penalty)
     out = np.zeros((len(V), rows.m), np.int64)
     run = kernel("column_votes", _REAL)
     if run is not None:
@@ -243,6 +248,8 @@ def cover_gains(rows: Bits, covered: np.ndarray, candidates: np.ndarray, *, pena
     >>> cover_gains(rows, np.zeros((2, 1), np.uint64), np.array([[3], [5]], np.uint64))
     array([2, 0])
     """
+    if len(rows.ones) and on_card.serves(rows.card, candidates[:1]):
+        return on_card.cover_gains(rows.card, rows.ones, rows.zeros, covered, candidates, penalty)
     out = np.zeros(len(candidates), np.int64)
     run = kernel("cover_gains", _REAL)
     if run is None:
@@ -292,6 +299,9 @@ def swap_gains(rows: Bits, U: np.ndarray, V: np.ndarray, pool: np.ndarray) -> np
     array([[ 2, -2]])
     """
     k, size = len(V), len(pool)
+    if len(rows.ones) and size and on_card.serves(rows.card, V):
+        out = on_card.swap_gains(rows.card, rows.ones, rows.zeros, U, V, pool)
+        return out[:k] + out[k]
     out = np.zeros((k + 1, size), np.int64)
     run = kernel("swap_gains", _REAL)
     if run is not None:

@@ -32,13 +32,6 @@ def popcount(word):
     return np.int64((word * _H) >> _TOP)
 
 
-def prepare(numba) -> None:
-    """Compile what the loops call, once, before the first of them is compiled."""
-    global popcount
-    if not hasattr(popcount, "py_func"):
-        popcount = numba.njit(popcount, nogil=True)  # kept with the loops that call it: no cache of its own
-
-
 def prox_step(Y, YG, B, out, eta, kappa, lam, gamma, eps, printed):
     """``prox(Y − η (Y G − B))`` of two elastic nets around 0 and 1, then the unit box, cell by cell.
 
@@ -107,68 +100,76 @@ def refit_bits(X, V, sweeps, out):
     """Choose components row by row: greedily by gain, then by flips until nothing changes or the sweeps are used."""
     n, words = X.shape
     k = V.shape[0]
-    cover = np.zeros(words, np.uint64)
-    others = np.zeros(words, np.uint64)
-    live = np.zeros(k, np.bool_)
+    cover = np.empty(words, np.uint64)
+    others = np.empty(words, np.uint64)
+    live = np.empty(k, np.bool_)
     for i in range(n):
-        x = X[i]
-        for w in range(words):
-            cover[w] = _NONE
-        for q in range(k):
-            out[i, q] = 0
-            live[q] = True
-        for _ in range(k):
-            best = np.int64(0)
-            chosen = -1
-            for q in range(k):
-                if not live[q]:
-                    continue
-                new = np.int64(0)
-                right = np.int64(0)
-                row = V[q]
-                for w in range(words):
-                    fresh = row[w] & ~cover[w]
-                    new += popcount(fresh)
-                    right += popcount(fresh & x[w])
-                if right == 0:
-                    live[q] = False  # covers nothing that is still open, and never will
-                elif 2 * right - new > best:
-                    best = 2 * right - new
-                    chosen = q
-            if chosen < 0:
-                break
-            out[i, chosen] = 1
-            live[chosen] = False
-            row = V[chosen]
-            for w in range(words):
-                cover[w] |= row[w]
+        choose_greedily(X[i], V, cover, live, out[i])
         for _ in range(sweeps):
-            changed = False
-            for q in range(k):
-                row = V[q]
-                on = out[i, q] != 0
-                if on:
-                    for w in range(words):
-                        others[w] = _NONE
-                    for other in range(k):
-                        if other != q and out[i, other]:
-                            more = V[other]
-                            for w in range(words):
-                                others[w] |= more[w]
-                else:
-                    for w in range(words):
-                        others[w] = cover[w]
-                gain = np.int64(0)
-                for w in range(words):
-                    fresh = row[w] & ~others[w]
-                    gain += 2 * popcount(fresh & x[w]) - popcount(fresh)
-                if (gain > 0) != on:
-                    changed = True
-                    out[i, q] = 0 if on else 1
-                    for w in range(words):
-                        cover[w] = others[w] if on else others[w] | row[w]
-            if not changed:
+            if not flip_while_better(X[i], V, cover, others, out[i]):
                 break
+
+
+def choose_greedily(x, V, cover, live, chosen):
+    """Take the component of largest gain until none gains; `cover` becomes what the chosen ones cover."""
+    k, words = V.shape
+    for w in range(words):
+        cover[w] = _NONE
+    for q in range(k):
+        chosen[q] = 0
+        live[q] = True
+    for _ in range(k):
+        best = np.int64(0)
+        found = -1
+        for q in range(k):
+            if not live[q]:
+                continue
+            new = np.int64(0)
+            right = np.int64(0)
+            row = V[q]
+            for w in range(words):
+                fresh = row[w] & ~cover[w]
+                new += popcount(fresh)
+                right += popcount(fresh & x[w])
+            if right == 0:
+                live[q] = False  # covers nothing that is still open, and never will
+            elif 2 * right - new > best:
+                best = 2 * right - new
+                found = q
+        if found < 0:
+            break
+        chosen[found] = 1
+        live[found] = False
+        row = V[found]
+        for w in range(words):
+            cover[w] |= row[w]
+
+
+def flip_while_better(x, V, cover, others, chosen):
+    """Go once over the components, taking or leaving each by what it adds to the others; say whether any changed."""
+    k, words = V.shape
+    changed = False
+    for q in range(k):
+        row = V[q]
+        on = chosen[q] != 0
+        for w in range(words):
+            others[w] = _NONE if on else cover[w]
+        if on:
+            for other in range(k):
+                if other != q and chosen[other]:
+                    more = V[other]
+                    for w in range(words):
+                        others[w] |= more[w]
+        gain = np.int64(0)
+        for w in range(words):
+            fresh = row[w] & ~others[w]
+            gain += 2 * popcount(fresh & x[w]) - popcount(fresh)
+        if (gain > 0) != on:
+            changed = True
+            chosen[q] = 0 if on else 1
+            for w in range(words):
+                cover[w] = others[w] if on else others[w] | row[w]
+    return changed
 
 
 def cover_scores(X, cover, candidates, reward, penalty, out):
@@ -257,3 +258,12 @@ def best_attribute(rows, columns, open_, intent, extent, left, least, out):
         if gain > out[1]:
             out[0] = j
             out[1] = gain
+
+
+def prepare(numba) -> None:
+    """Compile what the loops call, once, before the first of them is compiled."""
+    global popcount, choose_greedily, flip_while_better
+    if not hasattr(popcount, "py_func"):  # all kept with the loops that call them: no cache of their own
+        popcount = numba.njit(popcount, nogil=True)
+        choose_greedily = numba.njit(choose_greedily, nogil=True)
+        flip_while_better = numba.njit(flip_while_better, nogil=True)

@@ -172,6 +172,27 @@ def sweep_few_kernel(
 
 
 @triton.jit
+def sixteen_steps(mine, slope, moved, live, G, first, K: tl.constexpr, TRACK: tl.constexpr):
+    """Let sixteen components from `first` on take their steps, each of which corrects the slopes of the others."""
+    part = tl.arange(0, 16)
+    some = first + part
+    for j in tl.static_range(16):
+        t = first + j
+        line = tl.load(G + t * K + some, (some < K) & (t < K), 0.0)
+        h = tl.load(G + t * K + t, t < K, 0.0)
+        inverse = tl.where(h > 0, 1 / tl.where(h > 0, h, 1.0), 0.0)
+        here = part[:, None] == j
+        old = tl.sum(tl.where(here, mine, 0.0), 0)
+        step = tl.maximum(old + tl.sum(tl.where(here, slope, 0.0), 0) * inverse, 0.0) - old
+        if TRACK:
+            step = step * live
+            moved += step * step
+        mine = tl.where(here, (old + step)[None, :], mine)
+        slope -= step[None, :] * line[:, None]
+    return mine, moved
+
+
+@triton.jit
 def sweep_kernel(
     W, B, G, out, n, sweeps, l1, tol2,
     K: tl.constexpr, KP: tl.constexpr, BLOCK: tl.constexpr, TRACK: tl.constexpr,
@@ -202,19 +223,7 @@ def sweep_kernel(
             slope -= tl.dot(lines, u, input_precision="tf32x3")
             parts = tl.reshape(u, [KP // 16, 16, BLOCK])
             mine = tl.sum(tl.where(which == b, parts, 0.0), 0)
-            for j in tl.static_range(16):
-                t = b * 16 + j
-                line = tl.load(G + t * K + some, (some < K) & (t < K), 0.0)
-                h = tl.load(G + t * K + t, t < K, 0.0)
-                inverse = tl.where(h > 0, 1 / tl.where(h > 0, h, 1.0), 0.0)
-                here = part[:, None] == j
-                old = tl.sum(tl.where(here, mine, 0.0), 0)
-                step = tl.maximum(old + tl.sum(tl.where(here, slope, 0.0), 0) * inverse, 0.0) - old
-                if TRACK:
-                    step = step * live
-                    moved += step * step
-                mine = tl.where(here, (old + step)[None, :], mine)
-                slope -= step[None, :] * line[:, None]
+            mine, moved = sixteen_steps(mine, slope, moved, live, G, b * 16, K, TRACK)
             u = tl.reshape(tl.where(which == b, mine[None, :, :], parts), [KP, BLOCK])
         if TRACK:
             first = tl.where(sweep == 0, moved, first)
@@ -260,19 +269,7 @@ def sweep_many_kernel(
                 u = tl.load(from_here, known[:, None] & (rows < n)[None, :], 0.0)
                 slope -= tl.dot(lines, u, input_precision="tf32x3")
             mine = tl.load(out + at, there, 0.0)
-            for j in tl.static_range(16):
-                t = b * 16 + j
-                line = tl.load(G + t * K + some, (some < K) & (t < K), 0.0)
-                h = tl.load(G + t * K + t, t < K, 0.0)
-                inverse = tl.where(h > 0, 1 / tl.where(h > 0, h, 1.0), 0.0)
-                here = part[:, None] == j
-                old = tl.sum(tl.where(here, mine, 0.0), 0)
-                step = tl.maximum(old + tl.sum(tl.where(here, slope, 0.0), 0) * inverse, 0.0) - old
-                if TRACK:
-                    step = step * live
-                    moved += step * step
-                mine = tl.where(here, (old + step)[None, :], mine)
-                slope -= step[None, :] * line[:, None]
+            mine, moved = sixteen_steps(mine, slope, moved, live, G, b * 16, K, TRACK)
             tl.debug_barrier()
             tl.store(out + at, mine, there)
             tl.debug_barrier()

@@ -1,0 +1,112 @@
+"""``fedfactor serve``, ``start`` and ``stop``: the commands on the server's machine."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from fedfactor.cli.console import Debug, polite
+from fedfactor.cli.options import JsonLogs, Page, PageAddress, Server, Toml
+from fedfactor.core.errors import DataError
+
+DAY = 86_400
+"""Seconds between two looks at the certificate."""
+
+
+def serve(
+    file: Toml,
+    folder: Server = None,
+    begin: Annotated[bool, typer.Option("--start", help="Start a run (or let one go on) as soon as it is up.")] = False,
+    page: Page = None,
+    page_address: PageAddress = "127.0.0.1",
+    json_logs: JsonLogs = False,
+    debug: Debug = False,
+) -> None:
+    """Serve the federation until interrupted: TLS, and only parties whose keys are in the file.
+
+    Example: fedfactor serve federation.toml
+    """
+    from fedfactor.cli.live import logs_as_json, server_pages, show_page, told
+    from fedfactor.federation.logs import both
+    from fedfactor.federation.member import stop_on_signals
+    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.watch import ServerWatch
+
+    stop = threading.Event()
+    with polite(debug):
+        place = Coordinator(file, folder)
+        stop_on_signals(stop)
+        logs_as_json(json_logs)
+        try:
+            place.serve()
+            say = both(told, place.folder / "events.log")
+            if page is not None:
+                show_page(server_pages(place), page_address, page, place.folder)
+            address = place.terms.content["server"]["address"]
+            typer.echo(f"Serving {len(place.terms.names)} parties at {address}. Interrupt to end; logs: {place.log}")
+            if begin:
+                try:
+                    place.start()
+                except DataError as error:  # a finished run is no reason not to serve
+                    say(str(error))
+            watch, seconds = ServerWatch(place), 0
+            while not stop.wait(1.0):
+                place.check()
+                if seconds % DAY == 0 and (warning := place.certificate_warning()):
+                    say(f"Warning: {warning}.")
+                if seconds % 3 == 0:
+                    place.look()
+                for line in watch.news():
+                    say(line)
+                seconds += 1
+        finally:
+            place.close()
+
+
+def start(
+    file: Toml,
+    folder: Server = None,
+    again: Annotated[bool, typer.Option("--again", help="Forget the last run and start another.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --again: also one that goes on, or that could still go on.")
+    ] = False,
+    wait: Annotated[float, typer.Option(help="Wait so many seconds for its end.")] = 0.0,
+    debug: Debug = False,
+) -> None:
+    """Start a run, or let an interrupted one go on. On the server's machine, while fedfactor serve is running.
+
+    Example: fedfactor start federation.toml --wait
+    """
+    from fedfactor.federation.server import Coordinator, UnsureError
+
+    with polite(debug):
+        place = Coordinator(file, folder)
+        try:
+            place.start(again=again, sure=yes)
+        except UnsureError as unsure:
+            if not sys.stdin.isatty():
+                raise DataError(f"{unsure} Say --yes if you mean it.") from None
+            if not typer.confirm(f"{unsure} Forget it?"):
+                raise typer.Exit(1) from None
+            place.start(again=again, sure=True)
+        typer.echo(f"Started. See: fedfactor status {file}")
+        if wait:
+            ended = place.wait(wait)
+            typer.echo(f"{ended['state']}: {ended.get('reason', '')}")
+            if ended["state"] != "finished":
+                raise typer.Exit(3)
+
+
+def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:
+    """Ask the run to end after the present round; every party keeps what was reached.
+
+    Example: fedfactor stop federation.toml
+    """
+    from fedfactor.federation.server import Coordinator
+
+    with polite(debug):
+        Coordinator(file, folder).stop()
+    typer.echo("The run will end after the present round.")

@@ -1,0 +1,271 @@
+"""The commands of a party: its key and columns, taking part, leaving, and what it had of it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedfactor.cli.console import Debug, polite
+from fedfactor.cli.options import JsonLogs, Page, PageAddress, Toml
+from fedfactor.cli.privacy import LedgerFile
+from fedfactor.cli.reading import reads
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import write_atomic
+from fedfactor.core.text import printable
+from fedfactor.data.content import Reading
+
+if TYPE_CHECKING:
+    from fedfactor.federation.member import Member
+
+Own = Annotated[Path, typer.Argument(help="Your own folder, that fedfactor join made.", show_default=False)]
+JoinFolder = Annotated[Path | None, typer.Option(help="Your own folder; by default your name.", show_default=False)]
+ToldWords = Annotated[
+    str,
+    typer.Option(
+        "--fingerprint", help="The words that the other parties read to you, not the coordinator.", show_default=False
+    ),
+]
+RowsBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        help="With noise: ε that your rows may cost in all runs together; by default that of the first one.",
+        show_default=False,
+    ),
+]
+KeepOut = Annotated[float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")]
+SuperNode = Annotated[
+    bool, typer.Option("--supernode", help="Speak to the server through a SuperNode of Flower's: twice the memory.")
+]
+
+
+def keygen(
+    name: Annotated[str, typer.Argument(help="Your party's name.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.key.", show_default=False)] = None,
+    debug: Debug = False,
+) -> None:
+    """Make your key: NAME.key stays with you, NAME.key.pub goes to the coordinator.
+
+    Example: fedfactor keygen north
+    """
+    from fedfactor.federation.fingerprint import key_words
+    from fedfactor.federation.keys import make_key
+    from fedfactor.federation.vouching import read_public
+
+    with polite(debug):
+        path = make_key(out or Path(f"{name}.key"), name)
+        said = key_words(name, read_public(f"{path}.pub"))
+    typer.echo(f"{path} is your private key: keep it. Send {path}.pub to the coordinator.")
+    typer.echo(f"In words, for a party that is to vouch for you: {said}")
+
+
+def vouch(
+    file: Toml,
+    name: Annotated[str, typer.Argument(help="The new party's name.")],
+    public: Annotated[Path, typer.Argument(help="Its public key, the .pub file.")],
+    key: Annotated[Path, typer.Option(help="Your own private key.", show_default=False)],
+    fingerprint: Annotated[
+        str, typer.Option("--fingerprint", help="The words that the new party told you itself.", show_default=False)
+    ] = "",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.vouched.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Vouch for a new party's key, so that those who know yours need not call it: sign its name and key with yours.
+
+    Example: fedfactor vouch federation.toml south south.key.pub --key north.key
+    """
+    from fedfactor.federation.fingerprint import key_words
+    from fedfactor.federation.terms import Terms
+    from fedfactor.federation.vouching import read_public
+    from fedfactor.federation.vouching import vouch as sign
+
+    with polite(debug):
+        right = key_words(name, read_public(public))
+        question = f"Did {name} itself, and not the coordinator, tell you these words?"
+        if not _compared(right, fingerprint, question):
+            raise typer.Exit(1)
+        line = sign(Terms.read(file), name, public, key)
+        path = write_atomic(out or Path(f"{name}.vouched"), (line + "\n").encode(), mode=0o644)
+    typer.echo(f"{path}: send it to the coordinator, for fedfactor federation add --vouched.")
+
+
+def _compared(right: str, given: str, question: str) -> bool:
+    """Tell whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
+    from fedfactor.federation.fingerprint import same_words
+    from fedfactor.federation.terms import TermsError
+
+    if given:
+        if not same_words(given, right):
+            raise TermsError(
+                f"The words that you were told are not those of this file ({right}). Somebody holds another one: send "
+                "nothing, and find out who."
+            )
+        return True
+    if not sys.stdin.isatty():
+        raise TermsError(f'This needs a person. Give the words that others told you: --fingerprint "WORDS". {question}')
+    typer.echo(f"\n  {right}\n")
+    return typer.confirm(question)
+
+
+@reads(prepares=False)
+def features(
+    data: Annotated[
+        Path, typer.Argument(help="Your data file; only its column names are written.", show_default=False)
+    ],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="By default NAME.features.json.")] = None,
+    debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+) -> None:
+    """Write your column names, and nothing else, to a file for the coordinator.
+
+    Example: fedfactor features rows.csv -o north.json
+    """
+    from fedfactor.data.io import owner_name
+    from fedfactor.federation.features import column_names, write_names
+
+    with polite(debug):
+        names = column_names(data, reading())
+        path = write_names(out or Path(f"{owner_name(data)}.features.json"), names)
+    typer.echo(f"{path}: {len(names)} names. Look at it before you send it.")
+
+
+@reads(prepares=False, marks_missing=False)
+def join(
+    file: Toml,
+    data: Annotated[Path, typer.Option(help="Your rows. They stay here.", show_default=False)],
+    key: Annotated[Path, typer.Option(help="Your private key.", show_default=False)],
+    folder: JoinFolder = None,
+    yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
+    fingerprint: ToldWords = "",
+    accept_changes: Annotated[bool, typer.Option("--accept-changes", help="Agree to terms that changed.")] = False,
+    replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
+    ledger: LedgerFile = None,
+    budget: RowsBudget = None,
+    keep_out: KeepOut = 0.0,
+    poll: Annotated[float, typer.Option(help="With --supernode: most seconds between two looks for mail.")] = 0.5,
+    patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
+    supernode: SuperNode = False,
+    page: Page = None,
+    page_address: PageAddress = "127.0.0.1",
+    json_logs: JsonLogs = False,
+    debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+) -> None:
+    """Take part until interrupted. Shows the terms first, and asks.
+
+    Example: fedfactor join federation.toml --data rows.csv --key north.key
+    """
+    from fedfactor.cli.live import logs_as_json, party_pages, show_page, told
+    from fedfactor.federation.forgetting import forget_old
+    from fedfactor.federation.logs import both
+    from fedfactor.federation.member import Member, stop_on_signals
+
+    with polite(debug):
+        member = Member(file, key, folder)
+        confirmed = _agrees(member, yes, fingerprint)
+        seat = member.sign_up(
+            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
+            keep_out=keep_out, ledger=ledger, budget=budget,
+        )  # fmt: skip
+        for line in filter(None, (seat.left(), seat.spent())):
+            typer.echo(printable(line))
+        stop = threading.Event()
+        stop_on_signals(stop)
+        address, rows = member.terms.content["server"]["address"], seat.shard.n_rows
+        typer.echo(f"{member.name}: {rows} rows; connecting to {address}. Interrupt to leave; come back any time.")
+        logs_as_json(json_logs)
+        forget_old(member.folder, member.terms.keep)
+        if page is not None:
+            show_page(party_pages(member.folder), page_address, page, member.folder)
+        say = both(told, member.folder / "events.log")
+        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
+
+
+def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:
+    """Show the terms and ask; return whether their words were compared with the other parties."""
+    from fedfactor.federation.forgetting import has_left
+    from fedfactor.federation.setup import words
+
+    if when := has_left(member.folder):
+        raise DataError(f"{member.folder} left the federation for good, {when}. Join from another folder.")
+    typer.echo(words(member.terms))
+    if not yes and not typer.confirm(f"Take part as {member.name} on these terms?"):
+        raise typer.Exit(1)
+    unknown = member.unknown()
+    return bool(fingerprint or unknown) and _compared(
+        member.words,
+        fingerprint,
+        f"Have you compared these words with {', '.join(unknown)}, by telephone or face to face? (Without that, "
+        "the coordinator may hold keys of its own in their place, and read what you send alone.)",
+    )
+
+
+def leave(folder: Own, debug: Debug = False) -> None:
+    """At a party: leave for good. Joining from this folder is refused from then on.
+
+    Example: fedfactor federation leave north-folder
+    """
+    from fedfactor.federation.forgetting import leave as go
+
+    with polite(debug):
+        go(folder)
+    typer.echo(f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
+               f"Your rows, factors and what you sent are here yet: fedfactor federation forget {folder}")  # fmt: skip
+
+
+def forget(
+    folder: Own,
+    what: Annotated[
+        list[str] | None, typer.Option("--only", help="rows, factors or sent; may be repeated. By default all three.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    debug: Debug = False,
+) -> None:
+    """At a party: delete the copy of your rows, your factors, and the bytes that you sent.
+
+    What others already have of what you sent they keep: no command here reaches it. The list of what was sent, and the
+    count of what was asked, stay.
+
+    Example: fedfactor federation forget north-folder
+    """
+    from fedfactor.federation import forgetting
+
+    with polite(debug):
+        parts = what or list(forgetting.PARTS)
+        odd = [part for part in parts if part not in forgetting.PARTS]
+        if odd:
+            raise DataError(f"--only {odd[0]!r} is not known. It can be {', '.join(forgetting.PARTS)}.")
+        if not yes and not typer.confirm(f"Delete {', '.join(parts)} in {folder}? They cannot be brought back."):
+            raise typer.Exit(1)
+        gone = forgetting.forget(folder, parts)
+    typer.echo(
+        f"Deleted in {folder}: {', '.join(gone) or 'nothing was there'}. Backups of that disk are yours to delete."
+    )
+
+
+def worth(
+    folder: Own,
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Rows that took no part; by default those of join --keep-out.", show_default=False),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """At a party after a run: alone against together, on rows of your own that took no part. Nothing is sent.
+
+    Example: fedfactor federation worth north-folder --rows aside.csv
+    """
+    from fedfactor.federation.worth import worth as compare
+
+    with polite(debug):
+        found = compare(folder, rows)
+    typer.echo(found.words())
+    used = ", ".join(f"{t}: {100 * share:.0f} %" for t, share in enumerate(found.use))
+    typer.echo(f"Of what is explained of them, each common component carries: {used}.")

@@ -1,0 +1,119 @@
+"""``fedfactor status``, ``results`` and ``federation check``: how it stands, at the server or at a party."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfactor.cli.console import Debug, console, polite, size
+from fedfactor.cli.options import Out, Toml
+from fedfactor.cli.reading import reads
+from fedfactor.core.errors import DataError
+from fedfactor.core.text import printable
+from fedfactor.data.content import Reading
+
+
+@reads(prepares=False, marks_missing=False)
+def check(
+    file: Toml,
+    key: Annotated[Path | None, typer.Option(help="At a party: your private key.", show_default=False)] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="At a party: your rows. They stay here.", show_default=False)
+    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Your own folder, or the server's.", show_default=False)] = None,
+    debug: Debug = False,
+    *,
+    reading: Callable[..., Reading],
+) -> None:
+    """Look before a run, or during one, at all that may be wrong; with --key at a party, else at the coordinator.
+
+    Of your rows nothing is sent. Ends with 3 when something is wrong.
+
+    Example: fedfactor federation check federation.toml --key north.key --data rows.csv
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedfactor.federation.member import Member
+    from fedfactor.federation.preflight import check_coordinator, check_party
+    from fedfactor.federation.server import Coordinator
+
+    with polite(debug):
+        if key is not None:
+            lines = check_party(Member(file, key, folder), data, reading())
+        else:
+            lines = check_coordinator(Coordinator(file, folder))
+    shown = Table("", "checked", "found", "what to do", box=None, pad_edge=False)
+    for line in lines:
+        mark = {"ok": "ok", "note": "note", "wrong": "WRONG"}[line.state]
+        style = {"ok": "green", "note": "yellow", "wrong": "bold red"}[line.state]
+        shown.add_row(Text(mark, style), Text(line.what), Text(printable(line.found)), Text(printable(line.remedy)))
+    console().print(shown)
+    if any(line.state == "wrong" for line in lines):
+        raise typer.Exit(3)
+
+
+def status(
+    place: Annotated[
+        Path, typer.Argument(help="federation.toml (at the server) or your own folder.", show_default=False)
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, for programs.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Say where a run stands: who is connected, rounds, who is in, error, bytes, refusals, privacy spent.
+
+    Ends with 3 when something is to be done: not connected, not served, paused, failed or interrupted.
+
+    Example: fedfactor status federation.toml
+    """
+    from fedfactor.federation.outcome import status_of
+
+    with polite(debug):
+        about = status_of(place)
+    if as_json:
+        typer.echo(json.dumps(about, indent=1))
+    else:
+        screen = console()
+        for key, value in about.items():
+            if value not in (None, "", [], {}):
+                shown = size(value) if key.startswith("bytes") else value
+                if isinstance(shown, list):
+                    shown = ", ".join(map(str, shown))
+                elif isinstance(shown, dict):
+                    shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
+                screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
+    calls = (about["state"].startswith(("paused", "failed", "interrupted")),
+             about.get("connection", "").startswith("NOT"), about.get("served", "").startswith("NO"))  # fmt: skip
+    if any(calls):
+        raise typer.Exit(3)
+
+
+def results(
+    place: Annotated[
+        Path, typer.Argument(help="Your own folder, or federation.toml at the server.", show_default=False)
+    ],
+    out: Out,
+    run: Annotated[str, typer.Option("--run", help="Of this run; by default the last one that ended.")] = "",
+    debug: Debug = False,
+) -> None:
+    """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does.
+
+    Example: fedfactor results federation.toml -o out
+    """
+    from fedfactor.cli.export import write_tables
+    from fedfactor.cli.report import write_report
+    from fedfactor.data.results import has_results
+    from fedfactor.federation.outcome import folder_of, write_result
+
+    with polite(debug):
+        if has_results(out):
+            raise DataError(f"{out} already holds results. Choose another folder with -o.")
+        write_result(folder_of(place), out, run)
+        tables = write_tables(out)
+        page = write_report(out)
+    typer.echo(f"Results are in {out}. Open {page.name} in a browser, or the tables in a spreadsheet: "
+               f"{', '.join(str(table.relative_to(out)) for table in tables)}.")  # fmt: skip

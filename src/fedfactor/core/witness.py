@@ -1,0 +1,115 @@
+"""A second memory of files that only grow, kept in another place: it notices when such a file was deleted or put back.
+
+No file can know its own future: a :class:`~fedfactor.core.chain.Chain` that is replaced by an older copy of itself
+looks whole. A witness beside a party's key remembers how long each of its chains was, and of which rows, so that a
+deleted folder, a copy of it, or a restored back-up does not give the same rows their budget again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.errors import FedfactorError
+from fedfactor.core.files import write_atomic
+
+__all__ = ["Witness", "WitnessError"]
+
+
+class WitnessError(FedfactorError, RuntimeError):
+    """Rows have been answered for, or paid for, in a file that is not the one given now."""
+
+
+class Witness:
+    """Remembers chains: how many lines each had, the digest of the last one, and whose rows they speak of.
+
+    Parameters
+    ----------
+    path : path
+        The file; made with the first chain, readable by its owner only.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     witness = Witness(f"{folder}/north.key.books")
+    ...     witness.tell(Path(folder, "ledger.jsonl"), 3, "abc")
+    ...     witness.of(Path(folder, "ledger.jsonl"))
+    (3, 'abc')
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def of(self, chain: Path) -> tuple[int, str]:
+        """Tell how long a chain was, and the digest of its last line; 0 when it is not known."""
+        kept = self._read().get(str(chain.resolve()), {})
+        return int(kept.get("lines", 0)), str(kept.get("digest", ""))
+
+    def tell(self, chain: Path, lines: int, digest: str) -> None:
+        """Remember that a chain has grown."""
+        self._change(chain, {"lines": lines, "digest": digest})
+
+    def bind(self, chain: Path, kind: str, rows: str, follows: Any) -> None:
+        """Remember whose rows a chain speaks of; refuse one that is not that of these rows.
+
+        Parameters
+        ----------
+        chain : path
+            The file.
+        kind : str
+            What it is about: of each kind, the same rows have one file.
+        rows : str
+            Their fingerprint.
+        follows : callable
+            Tells whether the chain has a line of this number and digest: one that was moved has, and may go on.
+        """
+        here, known = str(chain.resolve()), self._read()
+        for other, about in known.items():
+            if other == here or about.get("kind") != kind or rows not in about.get("rows", ()) or not about["lines"]:
+                continue
+            if Path(other).exists() or not follows(about["lines"], about["digest"]):
+                raise WitnessError(
+                    f"{self.path} remembers that these rows have been answered for in {other}, and {here} does not go "
+                    "on from there: what was spent would be forgotten. Join from that folder, or give its file "
+                    "(--ledger). If it is lost, and you decide that what these rows have cost no longer counts, "
+                    f"delete {self.path}."
+                )
+        rows_so_far = known.get(here, {}).get("rows", [])
+        self._change(chain, {"kind": kind, "rows": [*rows_so_far, *({rows} - set(rows_so_far))]})
+
+    def _change(self, chain: Path, change: dict[str, Any]) -> None:
+        with self._alone():
+            known = self._read()
+            name = str(chain.resolve())
+            known[name] = {"lines": 0, "digest": "", **known.get(name, {}), **change}
+            write_atomic(self.path, json.dumps(known, indent=1).encode())
+
+    def _read(self) -> dict[str, Any]:
+        if not self.path.exists():
+            return {}
+        try:
+            known: dict[str, Any] = json.loads(self.path.read_bytes())
+            for about in known.values():
+                _ = int(about["lines"]), str(about["digest"]), list(about.get("rows", ()))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise WitnessError(
+                f"{self.path} is damaged: it remembers what your rows have cost. Restore it from a copy."
+            ) from None
+        return known
+
+    @contextlib.contextmanager
+    def _alone(self) -> Generator[None, None, None]:
+        handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            with contextlib.suppress(ImportError):
+                import fcntl
+
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)

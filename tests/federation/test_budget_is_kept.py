@@ -1,0 +1,123 @@
+"""The same rows get their budget once: whatever becomes of the party's folder, beside the key it is remembered."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from fedfactor.core.chain import ChainError
+from fedfactor.core.witness import Witness, WitnessError
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.exchange import NotEnough
+from fedfactor.engines.remote.server import Server
+from fedfactor.federation.member import Member
+from tests.engines.in_process import Clock, InProcessTransport
+from tests.federation.test_noise_terms import federation, sign_up
+
+pytestmark = pytest.mark.slow
+
+
+def run(trial, where, folders=None):
+    """Run once with the parties' real folders; return the state of the ledgers."""
+    members = {
+        name: Member(trial.toml, trial.root / f"{name}.key", (folders or {}).get(name, trial.folder(name)))
+        for name in trial.files
+    }
+    stores = {name: member.sign_up(trial.files[name], confirmed=True) for name, member in members.items()}
+    post, clock = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()}), Clock()
+    agreement, policy = trial.terms.agreement(), trial.terms.policy()
+    Server(where, agreement, policy, post, clock=clock, sleep=clock.sleep).run()
+    return {name: store.ledger and len(store.ledger.entries()) for name, store in stores.items()}
+
+
+@pytest.fixture
+def spent(tmp_path):
+    """A federation whose rows have cost their whole budget."""
+    trial = federation(tmp_path)
+    for name in trial.files:
+        sign_up(trial, name)
+    shutil.copytree(trial.folder("north"), tmp_path / "early")
+    assert set(run(trial, tmp_path / "first").values()) == {3}
+    return trial
+
+
+def test_a_second_run_in_the_same_folders_is_refused(spent, tmp_path):
+    with pytest.raises(NotEnough):
+        run(spent, tmp_path / "second")
+
+
+def test_a_deleted_folder_is_no_new_budget(spent):
+    shutil.rmtree(spent.folder("north"))
+    with pytest.raises(ChainError, match=r"north\.key\.books remembers"):
+        sign_up(spent)
+
+
+def test_a_folder_put_back_from_before_the_run_is_no_new_budget(spent, tmp_path):
+    shutil.rmtree(spent.folder("north"))
+    shutil.copytree(tmp_path / "early", spent.folder("north"))
+    with pytest.raises(ChainError, match=r"north\.key\.books remembers"):
+        sign_up(spent)
+
+
+def test_books_alone_put_back_are_no_new_budget(spent, tmp_path):
+    for file in (tmp_path / "early").glob("ledger.jsonl*"):
+        shutil.copyfile(file, spent.folder("north") / file.name)
+    with pytest.raises(ChainError, match=r"north\.key\.books remembers"):
+        sign_up(spent)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_another_folder_is_no_new_budget(spent, tmp_path, copied):
+    """Neither an empty one nor a copy: of both, the rows were answered for elsewhere."""
+    if copied:
+        shutil.copytree(spent.folder("north"), tmp_path / "other")
+    member = Member(spent.toml, spent.root / "north.key", tmp_path / "other")
+    with pytest.raises(WitnessError, match="what was spent would be forgotten"):
+        member.sign_up(spent.files["north"], confirmed=True)
+
+
+def test_other_books_are_no_new_budget(spent, tmp_path):
+    with pytest.raises(WitnessError, match="what was spent would be forgotten"):
+        sign_up(spent, ledger=tmp_path / "new.jsonl")
+
+
+def test_a_folder_that_was_moved_goes_on(spent, tmp_path):
+    spent.folder("north").rename(tmp_path / "moved")
+    member = Member(spent.toml, spent.root / "north.key", tmp_path / "moved")
+    store = member.sign_up(spent.files["north"], confirmed=True)
+    assert len(store.ledger.entries()) == 3
+    assert store.ledger.epsilon() > 0.99
+
+
+def test_runs_are_remembered_too_where_there_is_no_noise(tmp_path):
+    trial = federation(tmp_path, privacy={"minimum_rows": 5}, limits={"runs": 1})
+    run(trial, tmp_path / "first")
+    shutil.rmtree(trial.folder("north"))
+    with pytest.raises(ChainError, match=r"asked\.jsonl"):
+        sign_up(trial)
+
+
+def test_who_decides_to_forget_can(spent):
+    shutil.rmtree(spent.folder("north"))
+    (spent.root / "north.key.books").unlink()
+    assert sign_up(spent).ledger.entries() == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"lines": "many", "digest": ""}}', "[" * 100_000])
+def test_a_damaged_memory_is_told(tmp_path, text):
+    (tmp_path / "a.books").write_text(text)
+    with pytest.raises(WitnessError, match="is damaged"):
+        Witness(tmp_path / "a.books").of(tmp_path / "ledger.jsonl")
+
+
+def test_where_nothing_can_be_written_beside_the_key_the_party_is_told(tmp_path, monkeypatch):
+    trial = federation(tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Witness, "_alone", full)
+    with pytest.warns(UserWarning, match="nothing remembers what its rows have cost"):
+        store = sign_up(trial)
+    assert store.witness is None
