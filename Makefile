@@ -14,7 +14,7 @@ LIGHT := $(VENV)/.light
 FULL := $(VENV)/.full
 PIP_INSTALL := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
 # Extras that the tests use; torch (the extra "deep") is a step of its own, see $(FULL).
-EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report
+EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
 
 # Flower: no telemetry, no look for updates. Figures go to files. Two parallel test processes share two cores.
 export FLWR_TELEMETRY_ENABLED := 0

@@ -1,6 +1,6 @@
 """Rounds of PooledNMF on a CUDA card, against the time that reading the rows twice takes on the same card.
 
-Run ``python -m benchmarks.gpu`` (two minutes on a large card); ``--rows`` and ``--columns`` for smaller ones.
+Run ``python -m benchmarks.gpu`` (four minutes on a large card); ``--rows`` and ``--columns`` for smaller ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import fedfactor
-from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms import PooledBMF, PooledNMF
 from fedfactor.core.card import move
 from fedfactor.core.federation import Federation
 
@@ -88,6 +88,23 @@ def sparse(n: int, m: int, stored: int, k: int) -> dict[str, Any]:
     return {"ms_a_round": 1e3 * statistics.median(record.seconds for record in run.history[5:])}
 
 
+def boolean(n: int, m: int, k: int) -> dict[str, Any]:
+    """Time the search for Boolean components of two owners on the card and on the processor beside it."""
+    import torch
+
+    rng = torch.Generator(device="cuda").manual_seed(0)
+    U, V = (torch.rand(shape, device="cuda", generator=rng) < 0.1 for shape in ((n, k), (k, m)))
+    X = (((U.half() @ V.half()) > 0) ^ (torch.rand(n, m, device="cuda", generator=rng) < 0.01)).float()
+    found: dict[str, Any] = {}
+    for place, data in (("card", X), ("processor", X.cpu().numpy())):
+        for _ in range(2):  # the first time kernels are compiled
+            began = time.perf_counter()
+            run = fedfactor.run(PooledBMF(k), {"a": data[: n // 2], "b": data[n // 2 :]}, seed=0)
+            found[f"{place}_s"] = time.perf_counter() - began
+        found[f"{place}_wrong_cells"] = run.score.sse
+    return found
+
+
 def main() -> None:
     """Print one line for each case, and all of it as JSON at the end."""
     import torch
@@ -110,6 +127,9 @@ def main() -> None:
         del X
     found["sparse"] = sparse(options.rows, options.columns, 20_000_000, 20)
     print("sparse, 20 million stored cells", found["sparse"])
+    for n, m in ((20_000, 1000), (1_000_000, 500), (200_000, 4000)):
+        found[f"Boolean {n} x {m}"] = boolean(n, m, 20)
+        print(f"Boolean {n} x {m}", found[f"Boolean {n} x {m}"])
     print(json.dumps(found))
 
 

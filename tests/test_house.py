@@ -105,3 +105,15 @@ def test_every_file_is_finished():
 
 def test_no_page_names_a_path_of_a_machine():
     assert broken(PAGES, lambda text: [line for line in text.splitlines() if MACHINE.search(line)]) == {}
+
+
+def test_the_files_that_a_newcomer_is_sent_to_are_there():
+    """Forty questions, and all that the first pages name; my_nmf is the reader's own."""
+    named = {
+        name
+        for page in ("README.md", "CONTRIBUTING.md")
+        for name in re.findall(r"`([\w./-]+/[\w.-]+\.\w+)`", (ROOT / page).read_text())
+        if "my_nmf" not in name
+    }
+    assert len(re.findall(r"^\| .*\? \| `", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)) == 40
+    assert sorted(name for name in named if not any((ROOT / at / name).exists() for at in ("", "src/fedfactor"))) == []

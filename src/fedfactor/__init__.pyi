@@ -32,6 +32,7 @@ from .estimators.distributed import SynSD as SynSD
 from .estimators.distributed import SynSSD as SynSSD
 from .estimators.evaluate import Evaluation as Evaluation
 from .estimators.evaluate import evaluate as evaluate
+from .estimators.exported import export as export
 from .estimators.nmf import FNMF as FNMF
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import FedProxNMF as FedProxNMF

@@ -53,6 +53,15 @@ class TestInspect:
         assert "--scale rms" in said
         assert "'cells'" in said
 
+    def test_dates_and_text_are_named_with_what_to_drop(self, tmp_path):
+        path = tmp_path / "a.csv"
+        path.write_text("seen on,crp,hb,ward\n2024-07-16,1.5,2.5,a\n2024-07-17,3.5,4.5,b\n2024-07-17,3.5,4.5,b\n")
+        done = call("inspect", path)
+        assert done.exit_code == 0
+        assert "seen on (dates, such as '2024-07-16'), ward (text, such as 'a')" in done.output
+        assert "fedfactor fit a.csv --drop 'seen on,ward' -k 1 -o out" in done.output
+        assert "3 rows × 2 columns" in done.output
+
     def test_says_what_would_leave(self, tmp_path):
         said = call("inspect", table(tmp_path / "a.csv", np.random.default_rng(0).random((9, 4)))).stdout
         assert "UᵀX" in said

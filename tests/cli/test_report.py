@@ -173,6 +173,26 @@ def test_a_browser_opens_it_without_complaint(out, tmp_path, width):
 
 
 @pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, to open the page as a reader would")
+def test_on_a_phone_no_figure_of_an_owner_is_out_of_sight(out, tmp_path):
+    boxes = "[...document.querySelectorAll('#good .scroll')].map(b => b.scrollWidth - b.clientWidth)"
+    # Scripts are forbidden on the page itself: a copy without that rule carries the one that looks.
+    text = re.sub(r"<meta http-equiv[^>]*>", "", (out / "report.html").read_text())
+    assert "together</th>" in text  # the widest table: with what owners gain
+    (tmp_path / "copy.html").write_text(text.replace("</body>", f"<script>document.title = {boxes}</script></body>"))
+    done = subprocess.run(
+        [
+            CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=390,900",
+            "--dump-dom", (tmp_path / "copy.html").as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert re.search(r"<title>(.*)</title>", done.stdout)[1] == "0"
+
+
+@pytest.mark.slow
 def test_a_page_of_ratings_says_how_to_ask_for_recommendations(tmp_path):
     rng = np.random.default_rng(0)
     lines = [f"{u},{i},{1 + (u * i) % 5},0" for u in range(1, 25) for i in rng.choice(20, 9, replace=False) + 100]

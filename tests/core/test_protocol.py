@@ -88,7 +88,7 @@ class TestRun:
         assert run.relative_error == pytest.approx(np.linalg.norm(X - UV) / np.linalg.norm(X), rel=1e-9)
 
     def test_its_text_is_one_line(self, run):
-        assert repr(run).startswith("Run(PooledNMF, 3 clients, 4 rounds, rounds, relative error 0.")
+        assert repr(run).startswith("Run(PooledNMF, 3 owners, 4 rounds, rounds, relative error 0.")
 
     def test_a_drawn_seed_is_kept(self):
         run = fedfactor.run(FedAvgNMF(2), small_data(), rounds=1)

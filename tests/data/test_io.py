@@ -122,7 +122,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pd.DataFrame({"a": pd.array([1, None], "Int16")}).to_parquet(tmp_path / "n.parquet")
     np.testing.assert_array_equal(load_table(tmp_path / "n.parquet", missing_values=float("nan")).X, [[1], [np.nan]])
     pd.DataFrame({"a": [1.0], "when": pd.to_datetime(["2020-01-01"])}).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="column 'when' holds timestamp"):
+    with pytest.raises(DataError, match=r"column 'when': '2020-01-01 00:00:00' is a date"):
         load_table(tmp_path / "t.parquet")
     wide = np.random.default_rng(0).random((700, 30))
     pd.DataFrame(wide, columns=[f"f.{i}" if i else "f" for i in range(30)]).to_parquet(

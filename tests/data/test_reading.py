@@ -137,6 +137,22 @@ def test_text_is_refused_with_its_place(tmp_path):
         read(late)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "frame"])
+def test_all_columns_that_are_not_numbers_are_named_at_once(tmp_path, ending):
+    days = ["2024-07-16", "2024-07-17", "2024-07-17"]
+    frame = pd.DataFrame({"crp": [1.5, 2, 3], "seen on": days, "ward": ["a", "b", "b"]})
+    source = frame if ending == "frame" else tmp_path / f"a.{ending}"
+    if ending == "csv":
+        frame.to_csv(source, index=False)
+    else:
+        frame["seen on"] = pd.to_datetime(frame["seen on"])
+    if ending == "parquet":
+        frame.to_parquet(source)
+    with pytest.raises(DataError, match=r"'seen on'.*is a date.*holds for 'ward'.*--drop 'seen on,ward'"):
+        read(source)
+    assert read(source, drop=["seen on", "ward"]).features == ("crp",)
+
+
 def test_columns_are_chosen_by_name_or_pattern(tmp_path):
     path = write(tmp_path / "a.csv", "lab_a,lab_b,note,age\n1,2,x,30\n3,4,x,40\n")
     assert read(path, columns=["lab_*"]).features == ("lab_a", "lab_b")
@@ -165,6 +181,30 @@ def test_ratings_become_a_sparse_matrix(tmp_path):
         np.testing.assert_array_equal(again.X.toarray(), table.X.toarray())
         assert (again.features, again.row_ids) == (table.features, table.row_ids)
     assert Shard.of(table).mask == "stored"
+
+
+@pytest.mark.parametrize(
+    "times", [("300", "100", "200"), ("2024-03-01", "2024-01-01", "2024-02-01"), ("3e2", "1e2", "2e2")]
+)
+def test_of_ratings_given_twice_the_latest_counts_and_it_is_said(tmp_path, times):
+    lines = [f"7,20,{stars},{when}" for stars, when in zip((5, 1, 2), times, strict=True)]
+    head = "userId,movieId,rating,timestamp"
+    path = write(tmp_path / "r.csv", "\n".join([head, *lines, f"8,20,3,{times[0]}"]) + "\n")
+    frame = pd.read_csv(path)
+    if "-" in times[0]:
+        frame["timestamp"] = pd.to_datetime(frame["timestamp"])
+    frame.to_parquet(tmp_path / "r.parquet")
+    for source in (path, frame, tmp_path / "r.parquet"):
+        table = read(source)
+        assert table.X.toarray().tolist() == [[5], [3]]
+        assert "the latest by timestamp: 2 older lines left out" in table.said
+
+
+@pytest.mark.parametrize("times", [("100", "100"), ("1.3.2024", "2.3.2024")])
+def test_ratings_given_twice_at_times_without_an_order_are_refused(tmp_path, times):
+    path = write(tmp_path / "r.csv", f"user,item,rating,date\n7,20,5,{times[0]}\n7,20,1,{times[1]}\n")
+    with pytest.raises(DataError, match="'7' has item '20' more than once, and 'date' does not say"):
+        read(path)
 
 
 def test_counts_in_a_long_table_are_zero_where_nothing_is_listed(tmp_path):
@@ -261,3 +301,13 @@ def test_negative_and_lacking_cells_have_a_row_and_a_column(tmp_path):
         Federation(
             {"a": pd.DataFrame({"x": [1.0], "z": [1.0]}), "b": pd.DataFrame({"x": [1.0], "q": [1.0], "y": [2.0]})}
         ).prepare()
+
+
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dates_in_a_frame_are_not_factored(library, owned):
+    frame = pd.DataFrame({"crp": [1.5, 2, 3], "seen on": pd.to_datetime(["2024-07-16"] * 3)})
+    if library == "polars":
+        frame = pytest.importorskip("polars").from_pandas(frame)
+    with pytest.raises(DataError, match=r"'seen on' holds dates or times.*drop=\['seen on'\]"):
+        fedfactor.PooledNMF(1).fit({"a": frame} if owned else frame)

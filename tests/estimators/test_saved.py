@@ -115,3 +115,33 @@ def test_a_damaged_record_is_refused(rows, tmp_path, change):
 def test_what_cannot_be_saved():
     with pytest.raises(TypeError, match="estimator"):
         fedfactor.save(3, "nowhere")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(fedfactor.DataError, match=r"nothere holds no result \(there is no such folder"):
+        fedfactor.load(tmp_path / "nothere")
+    with pytest.raises(fedfactor.DataError, match=r"no result \(components.safetensors was looked for\)"):
+        fedfactor.load(tmp_path)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_factors_are_exported_from_a_model_or_its_folder(rows, tmp_path, saved):
+    import pandas as pd
+
+    model = fedfactor.PooledNMF(2, rounds=4, tol=0, random_state=1).fit(rows)
+    result = fedfactor.save(model, tmp_path / "out") if saved else model
+    V = pd.read_csv(fedfactor.export(result, tmp_path / "v.csv"), index_col="feature")
+    np.testing.assert_allclose(V.to_numpy().T, model.components_)
+    name = sorted(rows)[0]
+    U = pd.read_parquet(fedfactor.export(result, tmp_path / "u.parquet", rows=True))
+    assert len(U) == sum(map(len, model.client_factors_.values()))
+    assert U["row"].iloc[0] == f"{name}/0"
+    own = pd.read_csv(fedfactor.export(result, tmp_path / "own.csv", owner=name), index_col="row")
+    np.testing.assert_allclose(own.to_numpy(), model.client_factors_[name])
+    with pytest.raises(fedfactor.DataError, match="no U of 'nobody'"):
+        fedfactor.export(result, tmp_path / "own.csv", owner="nobody")
+
+
+def test_what_is_no_result_is_not_exported(tmp_path):
+    with pytest.raises(TypeError, match="this is a list"):
+        fedfactor.export([1], tmp_path / "v.csv")

@@ -71,7 +71,7 @@ def run_check(estimator, check):
 def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face):
     method = getattr(algorithms, face.__name__)
     parameters = inspect.signature(face).parameters
-    own = [name for name in ("binarize", "n_init", "split") if name in parameters]
+    own = [name for name in ("binarize", "n_init", "warm_start", "split") if name in parameters]
     expected = [field.name for field in settings_of_class(method)] + own + list(EVERY_RUN)
     assert list(parameters) == expected
     for field in settings_of_class(method):

@@ -9,7 +9,9 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.federation import document, keys, setup
 from fedfactor.federation.features import write_names
 from fedfactor.federation.terms import DEFAULTS, Terms, TermsError, features_hash
+from fedfactor.federation.trial import Trial
 from fedfactor.privacy.primitives import Identity
+from prove import _flower as real
 
 
 @pytest.fixture
@@ -270,3 +272,16 @@ def test_consent_tells_rare_columns_that_are_left_out_from_those_that_are_not(co
     assert said[0] != said[5]
     assert "fewer than 5 rows" in said[5][0]
     assert "the sum shows that row's part" in said[0][0]
+
+
+@pytest.mark.parametrize(("protect", "told"), [("secure-sum", True), ("none", False)])
+def test_other_parties_under_a_secure_sum_are_told_what_both_sums_show(tmp_path, protect, told):
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 2))
+    privacy = {**trial.terms.content["privacy"], "protect": protect, "allow": ["small-client"]}
+    three = Terms.of({**trial.terms.content, "privacy": privacy})
+    keys.make_key(tmp_path / "fourth.key", "fourth")
+    new = {"key": keys.public_line(tmp_path / "fourth.key.pub"), "sign": keys.signing_key(tmp_path / "fourth.key.pub")}
+    four = Terms.of({**three.content, "parties": {**three.content["parties"], "fourth": new}})
+    for now, before in ((four, three), (three, four)):
+        assert any("differ by what fourth sends" in line for line in now.differences(before)) == told
+    assert not any("differ by what" in line for line in three.differences(three))

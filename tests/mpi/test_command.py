@@ -46,6 +46,10 @@ def test_split_fit_and_look(parts):
     assert owners == [f"part-{i}.safetensors" for i in range(4)]
     record = json.loads((parts / "out" / "shared" / "run.json").read_text())
     assert record["clients"] == 4
+    assert sum(each["rows"] for each in record["owners"].values()) == 120
+    page = (parts / "out" / "report.html").read_text()
+    assert "part-3" in page
+    assert "to look at" in done.stdout
     assert not (parts / "out" / "checkpoint").exists()
     local = fedfactor(parts, *words[:1], *words[3:], "-o", parts / "local", "--workers", 2)
     assert local.returncode == 0, local.stderr

@@ -33,6 +33,9 @@ PROGRAMS = {
     "cells": f"{ROWS}; import anndata, fedfactor; fedfactor.PooledNMF(2).fit(anndata.AnnData(X))",
     "tune": "import optuna",
     "report": "import matplotlib",
+    "tensorboard": f"{ROWS}; import fedfactor; from fedfactor.engines.trackers import TensorBoard; "
+    "fedfactor.PooledNMF(2, rounds=3, tol=0, callbacks=[TensorBoard('curves')]).fit(X)",
+    "mlflow": "from fedfactor.engines.trackers import MLflow; MLflow()",
 }
 
 

@@ -339,7 +339,7 @@ class PooledCF(Algorithm):
 
     def accepts(self, down: Begin | Items, meta: Meta) -> str:
         """Expect columns in order with a factor each, the agreed share of ratings aside, and a strength above zero."""
-        odd = odd_numbers(down, {"aside": (0.0, 1.0), "scale": NOT_NEGATIVE, "strength": NOT_NEGATIVE})
+        odd = odd_numbers(down, {"aside": (0.0, 1.0), "scale": NOT_NEGATIVE, "strength": (1e-12, 1e12)})
         if odd or isinstance(down, Begin):
             return odd
         return odd_columns(down.columns, meta.n_features, (down.V, 1))

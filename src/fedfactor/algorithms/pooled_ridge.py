@@ -193,8 +193,8 @@ class PooledRidge(Algorithm):
         return Published((W * X.shape[0]).astype(X.dtype), users.astype(X.dtype))
 
     def accepts(self, down: Hello | Common | Directions | Catalogue, meta: Meta) -> str:
-        """Expect columns in order, with a direction for each."""
-        odd = odd_numbers(down)
+        """Expect columns in order, with a direction of unit length for each."""
+        odd = odd_numbers(down, {"E": (-1.001, 1.0)})
         if odd or isinstance(down, Hello):
             return odd
         return odd_columns(down.columns, meta.n_features, *([] if isinstance(down, Common) else [(down.E, 0)]))

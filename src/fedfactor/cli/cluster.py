@@ -16,6 +16,7 @@ import typer
 
 from fedfactor.cli.console import duration, size
 from fedfactor.cli.place import Place
+from fedfactor.cli.report import write_page
 from fedfactor.cli.settings import open_parts
 from fedfactor.cli.words import STATUS, resumed
 from fedfactor.core.errors import FedfactorError, MissingExtraError
@@ -40,6 +41,7 @@ def fit_on_ranks(
     ranks: int | None,
     reduction: str,
     overwrite: bool,
+    no_report: bool,
     quiet: bool,
 ) -> None:
     """Run this rank's part of the command, or start the ranks when no launcher has."""
@@ -65,8 +67,9 @@ def fit_on_ranks(
     run: Run = _everywhere(world, lambda: run_on(method, federation, **options))
     _write(world, place, run, asked, federation)
     memory = world.hear_all(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    page = write_page(place.out, no_report) if world.rank == 0 else None
     if not quiet:
-        typer.echo(_summary(run, place.out, memory))
+        typer.echo(_summary(run, place.out, memory) + ("" if page is None else f"\n{'to look at':15} {page}"))
 
 
 def _blocks(world: Collectives, method: Any, files: Sequence[Path]) -> int | None:
@@ -127,7 +130,7 @@ def _everywhere(world: Collectives, work: Callable[[], Any]) -> Any:
 
 def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any], federation: Any) -> None:
     """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
-    from fedfactor.estimators.saved import own_arrays  # late: scikit-learn with it
+    from fedfactor.estimators.saved import own_arrays, owners_of  # late: scikit-learn with it
 
     private = {name: own_arrays(kept) for name, kept in run.factors.items() if name}
     ids = {name: federation.shard(name).row_ids for name in private}
@@ -135,8 +138,13 @@ def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any],
     preprocess = federation.preprocess
     V = _components(world, run)
 
+    rows = world.hear_all({name: len(kept.U) for name, kept in run.factors.items() if name})
+    counts = {name: count for part in rows for name, count in part.items()}
+
     def shared() -> None:
-        owners = {name: {"relative_error": score.relative_error} for name, score in run.measured.scores.items()}
+        owners = owners_of(run)
+        for name, count in counts.items():
+            owners.setdefault(name, {})["rows"] = count
         record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": preprocess}
         write_factors(place.out, V, features=run.feature_names, run=record)
         place.clear()

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.core.errors import FedfactorError
+from fedfactor.core.text import printable
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a mistake.")]
 
@@ -35,13 +36,18 @@ def polite(debug: bool = False) -> Iterator[None]:
     except (FedfactorError, ValueError, OSError) as error:
         if debug:
             raise
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(_shown(f"Error: {error}"), err=True)
         raise typer.Exit(2) from None
 
 
 def _noted(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning without the place in the source that it comes from."""
-    typer.echo(f"Note: {message}", err=True)
+    typer.echo(_shown(f"Note: {message}"), err=True)
+
+
+def _shown(text: str) -> str:
+    """Keep the lines of a message, and nothing else that moves a cursor: it may quote a file of somebody else."""
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def size(n_bytes: float) -> str:

@@ -26,6 +26,8 @@ EXTRAS = {
     "distributed": ("dask", "--engine dask"),
     "flwr": ("flower", "federations"),
     "optuna": ("tune", "searches over settings"),
+    "tensorboardX": ("tensorboard", "curves of a run for TensorBoard"),
+    "mlflow": ("mlflow", "runs in MLflow"),
 }
 """Packages that may be absent, the extra that brings them, and what they serve."""
 

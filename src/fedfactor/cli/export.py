@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.options import Folder
 from fedfactor.core.errors import DataError
-from fedfactor.data.content import Rows, write_rows
-from fedfactor.data.formats import endings, format_of
-from fedfactor.data.record import read_record
+from fedfactor.data.formats import endings
 
 Target = Annotated[
     Path, typer.Option("--out", "-o", help=f"The table: {' '.join(endings(writes=True))}.", show_default=False)
@@ -34,64 +31,30 @@ def export(
 
     Examples: fedfactor export out/ -o components.csv; fedfactor export out/ --rows --owner north -o u.parquet
     """
-    from fedfactor.data.results import read_components
+    from fedfactor.estimators.exported import Parts, holds_both
+    from fedfactor.estimators.exported import export as write
 
     with polite(debug):
-        format_of(out, writes=True)
-        V, features = read_components(folder)
-        record = read_record(folder)
-        names = tuple(f"component_{t}" for t in range(len(V)))
-        about = {"algorithm": str(record["algorithm"]), "seed": str(record["seed"])}
-        both = out.name.lower().endswith(".h5ad")
-        if rows or owner is not None or both:
-            U, ids = _stacked(folder, owner, len(V))
-            columns = features or tuple(f"column_{j}" for j in range(V.shape[1]))
-            write_rows(out, Rows(U, names, ids, "row", V, columns, None, about))
-            said = (
-                f"U of {len(U)} rows" + (f" and V of {V.shape[1]} features" if both else "") + ", readable by you only"
-            )
-        else:
-            ids = features or tuple(map(str, range(V.shape[1])))
-            write_rows(out, Rows(np.ascontiguousarray(V.T), names, ids, "feature", None, None, None, about))
-            said = f"V, {V.shape[1]} features × {len(V)} components"
-    typer.echo(f"{out}: {said}.")
+        write(folder, out, rows=rows, owner=owner)
+        found = Parts.of(folder)
+    if rows or owner is not None or holds_both(out):
+        count = len(found.stacked(owner)[0])
+        both = f" and V of {found.V.shape[1]} features" if holds_both(out) else ""
+        typer.echo(f"{out}: U of {count} rows{both}, readable by you only.")
+    else:
+        typer.echo(f"{out}: V, {found.V.shape[1]} features × {len(found.V)} components.")
 
 
 def write_tables(folder: Path) -> list[Path]:
     """Write V, and U of each owner that is there, as CSV files beside a result, for spreadsheets."""
-    from fedfactor.data.results import owner_from_file, read_components
+    from fedfactor.data.results import owner_to_file
+    from fedfactor.estimators.exported import Parts
+    from fedfactor.estimators.exported import export as write
 
-    V, features = read_components(folder)
-    names = tuple(f"component_{t}" for t in range(len(V)))
-    ids = features or tuple(map(str, range(V.shape[1])))
-    made = [folder / "shared" / "components.csv"]
-    write_rows(made[0], Rows(np.ascontiguousarray(V.T), names, ids, "feature", None, None, None, {}))
-    for path in sorted((folder / "private").glob("*.safetensors")):
+    made = [write(folder, folder / "shared" / "components.csv")]
+    for owner in Parts.of(folder).factors:
         try:
-            U, rows = _stacked(folder, owner_from_file(path.name), len(V))
+            made.append(write(folder, (folder / "private" / owner_to_file(owner)).with_suffix(".csv"), owner=owner))
         except DataError:  # not every method has one U for each row
             continue
-        made.append(path.with_suffix(".csv"))
-        write_rows(made[-1], Rows(U, names, rows, "row", None, None, None, {}))
     return made
-
-
-def _stacked(folder: Path, owner: str | None, k: int) -> tuple[Any, tuple[str, ...]]:
-    """Put the rows of all owners, or of one, into one table with ids."""
-    from fedfactor.data.results import owner_from_file, read_private, read_row_ids
-
-    owners = sorted(owner_from_file(path.name) for path in (folder / "private").glob("*.safetensors"))
-    if owner is not None and owner not in owners:
-        raise DataError(f"{folder} holds no U of {owner!r}; it has {', '.join(owners) or 'none'}.")
-    chosen = owners if owner is None else [owner]
-    if not chosen:
-        raise DataError(f"{folder} holds no owner's U. Leave --rows out for V, or ask the owners.")
-    parts, ids = [], []
-    for name in chosen:
-        U = read_private(folder, name).get("U")
-        if U is None or U.ndim != 2 or U.shape[1] != k:
-            raise DataError(f"{folder}: U of {name!r} does not fit the {k} components. Write the results again.")
-        own = read_row_ids(folder, name) or tuple(map(str, range(len(U))))
-        parts.append(U)
-        ids += own if len(chosen) == 1 else [f"{name}/{each}" for each in own]
-    return np.concatenate(parts), tuple(ids)

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from fedfactor.cli.begin import Parent, best_of, check_start, starts_of
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.options import (
     Adding,
@@ -18,6 +19,7 @@ from fedfactor.cli.options import (
     Engine,
     Every,
     Files,
+    From,
     Network,
     NoGain,
     NoReport,
@@ -33,6 +35,7 @@ from fedfactor.cli.options import (
     Seed,
     Set,
     Share,
+    Starts,
     Stored,
     Tol,
     Where,
@@ -55,7 +58,7 @@ from fedfactor.cli.privacy import (
     privacy_of,
 )
 from fedfactor.cli.reading import reads
-from fedfactor.cli.report import write_report
+from fedfactor.cli.report import write_page
 from fedfactor.cli.settings import build, open_parts
 from fedfactor.cli.words import resumed, summary_table, told
 from fedfactor.core.card import check_device
@@ -77,6 +80,8 @@ def fit(
     seed: Seed = None,
     tol: Tol = None,
     settings: Set = None,
+    begin_from: From = None,
+    n_init: Starts = None,
     participation: Share = 1.0,
     backend: Where = Backend.threads,
     workers: Workers = None,
@@ -122,7 +127,9 @@ def fit(
     and removed once the results of all rounds are written.
     """
     with polite(debug):
-        method = build(algorithm, {"n_components": rank, "tol": tol}, settings or ())
+        parent = None if begin_from is None else Parent.read(begin_from, steps)
+        wanted = parent.V.shape[0] if parent and rank is None and algorithm == "pooled-nmf" else rank
+        method = build(algorithm, {"n_components": wanted, "tol": tol}, settings or ())
         kept_as = None if storage is None else storage.value
         check_device(device, kept_as)
         place = Place(out, checkpoint_every)
@@ -135,6 +142,8 @@ def fit(
         )  # fmt: skip
         if words is not None:
             _refuse_uncovered(engine, steps)
+        starts = starts_of(method, n_init, words)
+        check_start(method, parent, starts, n_init, local=engine is Network.local, privacy=words)
         how = _reading(reading(), subject)
         asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
@@ -143,7 +152,7 @@ def fit(
 
             fit_on_ranks(
                 method, files, place, asked, seed=seed, reading=how, steps=steps, parts=parts, ranks=ranks,
-                reduction=reduction.value, overwrite=overwrite, quiet=quiet,
+                reduction=reduction.value, overwrite=overwrite, no_report=no_report, quiet=quiet,
             )  # fmt: skip
             return
         if ranks is not None:
@@ -154,14 +163,16 @@ def fit(
             _check(federation, method)
         if overwrite:
             place.clear()
+        if parent is not None:
+            starts, asked = [parent.begin(method, federation)], {**asked, "begun_from": parent.lineage}
         run, until = _run(
-            place, method, federation, rounds=rounds, seed=seed, participation=participation, privacy=words,
+            place, starts, federation, rounds=rounds, seed=seed, participation=participation, privacy=words,
             engine=chosen, device=device, storage=kept_as, quiet=quiet,
         )  # fmt: skip
         unmeasured = no_gain or no_report or until is not None or words is not None
         gain = {} if unmeasured else _gain(method, federation, rounds)
         place.write(run, federation, asked, unfinished=until is not None, gain=gain)
-        page = _report(out, no_report)
+        page = write_page(out, no_report)
         if until is not None:
             _end_interrupted(out, until)
     screen = console(quiet)
@@ -218,18 +229,6 @@ def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[f
         return {}
 
 
-def _report(out: Path, unwanted: bool) -> Path | None:
-    """Write the page; the results are written already, and no mistake in a page may look like one in them."""
-    if unwanted:
-        (out / "report.html").unlink(missing_ok=True)  # of a run that was overwritten
-        return None
-    try:
-        return write_report(out)
-    except Exception as error:
-        typer.echo(f"Note: the results are written, but report.html is not ({error}).", err=True)
-        return None
-
-
 def _written(missing_values: float | str | None) -> str | None:
     return None if missing_values is None else str(missing_values)
 
@@ -282,13 +281,16 @@ def refuse_scheduler(scheduler: str | None) -> None:
 
 
 def _run(
-    place: Place, method: Any, federation: Any, *, seed: int | None, quiet: bool, **options: Any
+    place: Place, starts: list[Any], federation: Any, *, seed: int | None, quiet: bool, **options: Any
 ) -> tuple[Any, int | None]:
     """Run, from the checkpoint if there is one; return the run, and the round it was interrupted at, if it was."""
     from fedfactor.core.errors import CheckpointError
     from fedfactor.engines.callbacks import watcher
     from fedfactor.engines.run import run
 
+    if len(starts) > 1:
+        return best_of(starts, federation, seed=seed, quiet=quiet, **options), None
+    method = starts[0]
     saved = place.saved()
     if saved:
         seed = saved[0] if seed is None else seed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedfactor.core.protocol import Meta
 from fedfactor.core.text import printable
 from fedfactor.core.tree import Array
 from fedfactor.data.content import Reading, listed
+from fedfactor.data.table import NotNumbers, is_date
 
 _APART = 100.0  # columns whose scales differ by more than this are worth a word
 
@@ -33,11 +35,9 @@ def inspect(
 
     Example: fedfactor inspect patients.csv
     """
-    from fedfactor.data.io import load
-
     with polite(debug):
         how = reading()
-        table = load(file, how if how.missing_values is not None else reading(missing_values="nan"))
+        table, words = _loaded(file, how if how.missing_values is not None else reading(missing_values="nan"))
         if how.missing_values is None and is_sparse(table.X) and np.isfinite(table.X.data).all():
             table = replace(table, missing_values=table.missing_values if table.missing_values == "unstored" else None)
         facts = facts_of(table)
@@ -49,16 +49,39 @@ def inspect(
             f"Row ids: {table.id_name or 'yes'}; they stay with you." if table.row_ids else "The rows have no ids.",
             f"Cells: {facts['said']}.",
         ]
+        drop = f" --drop {shlex.quote(','.join(words))}" if words else ""
+        if words:
+            kinds = {name: "dates" if is_date(cell) else "text" for name, cell in words.items()}
+            which = [f"{name} ({kinds[name]}, such as {cell!r})" for name, cell in words.items()]
+            lines.append(f"Not numbers: {listed(which)}. Leave them out when you fit:{drop}.")
+        options = drop
         if facts["missing"] and not (how.missing_values is not None or kind == "ratings"):
             lines.append("Cells are missing: say --missing nan when you fit.")
+            options += " --missing nan"
         if facts["apart"] is not None and kind in ("amounts",):
             small, large, times = facts["apart"]
             lines.append(f"Scales differ: {large!r} is {times:,.0f} times as large as {small!r}. Use --scale rms.")
-        lines += ["", "What can be run on it:", *(f"  {line}" for line in advice(kind, file))]
+            options += " --scale rms"
+        lines += [
+            "",
+            "What can be run on it:",
+            *(f"  {line}" for line in advice(kind, file, options, facts["columns"])),
+        ]
         lines += ["", "What would leave the house, with the first of these and 5 components:"]
         lines += [f"  {line}" for line in leaves_the_house(kind, facts)]
     for line in lines:
         typer.echo(printable(line))
+
+
+def _loaded(file: Path, how: Reading) -> tuple[Any, dict[str, str]]:
+    """Read a file without its columns of text, and give those with a cell each: nobody need drop them to look."""
+    from fedfactor.data.io import load
+
+    try:
+        return load(file, how), {}
+    except NotNumbers as error:
+        found = {name: cell for name, (cell, _) in error.columns.items()}
+        return load(file, replace(how, drop=(*how.drop, *found))), found
 
 
 def facts_of(table: Any) -> dict[str, Any]:
@@ -125,7 +148,7 @@ def kind_of(facts: dict[str, Any]) -> str:
     return "counts" if facts["whole"] and facts["zeros"] > 0.3 else "amounts"
 
 
-def advice(kind: str, file: Path) -> list[str]:
+def advice(kind: str, file: Path, options: str = "", columns: int = 100) -> list[str]:
     """Write commands that fit a kind of table.
 
     Examples
@@ -133,7 +156,8 @@ def advice(kind: str, file: Path) -> list[str]:
     >>> advice("ratings", Path("r.csv"))[0]
     'fedfactor fit r.csv -a pooled-cf -o out      recommendations'
     """
-    name = file.name
+    name, k = f"{shlex.quote(file.name)}{options}", max(1, min(5, columns - 1))
+    ranks = f"2-{max(2, min(10, columns - 1))}"
     found = {
         "ratings": [
             (f"fedfactor fit {name} -a pooled-cf -o out", "recommendations"),
@@ -141,19 +165,19 @@ def advice(kind: str, file: Path) -> list[str]:
             (f"fedfactor fit {name} -a pooled-ease -o out", "items by items, from signs of interest"),
         ],
         "yes/no": [
-            (f"fedfactor rank {name} -a pooled-bmf -k 2-10", "how many patterns"),
-            (f"fedfactor fit {name} -a pooled-bmf -k 5 -o out", "patterns of ones"),
-            (f"fedfactor fit {name} -k 5 -o out", "parts with weights"),
+            (f"fedfactor rank {name} -a pooled-bmf -k {ranks}", "how many patterns"),
+            (f"fedfactor fit {name} -a pooled-bmf -k {k} -o out", "patterns of ones"),
+            (f"fedfactor fit {name} -k {k} -o out", "parts with weights"),
         ],
         "counts": [
-            (f"fedfactor fit {name} -k 5 --set loss=kullback-leibler -o out", "topics; counts as counts"),
-            (f"fedfactor fit {name} -k 5 --library-size 10000 --log1p -o out", "rows of different sums"),
-            (f"fedfactor rank {name} -k 2-10", "how many components"),
+            (f"fedfactor fit {name} -k {k} --set loss=kullback-leibler -o out", "topics; counts as counts"),
+            (f"fedfactor fit {name} -k {k} --library-size 10000 --log1p -o out", "rows of different sums"),
+            (f"fedfactor rank {name} -k {ranks}", "how many components"),
         ],
         "amounts": [
-            (f"fedfactor fit {name} -k 5 -o out", "parts that add up"),
-            (f"fedfactor rank {name} -k 2-10", "how many components"),
-            (f"fedfactor compare {name} OTHER_FILES -k 5", "whether it pays to factor together"),
+            (f"fedfactor fit {name} -k {k} -o out", "parts that add up"),
+            (f"fedfactor rank {name} -k {ranks}", "how many components"),
+            (f"fedfactor compare {name} OTHER_FILES -k {k}", "whether it pays to factor together"),
         ],
         "negative": [
             ("no method as it is", "all take values from 0 upwards; shift or drop the columns with negative ones"),

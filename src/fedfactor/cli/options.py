@@ -62,6 +62,23 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="Another setting, name=value; fedfactor settings ALGORITHM lists them."),
 ]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        help="Start at the components of this result of pooled-nmf: with rows or owners that came since, few rounds "
+        "do.",
+        show_default=False,
+    ),
+]
+Starts = Annotated[
+    int | None,
+    typer.Option(
+        "--n-init",
+        help="Starts, of which the one with the least error is kept; by default 1, for pooled-nmf with n_private 6.",
+        show_default=False,
+    ),
+]
 Share = Annotated[float, typer.Option(help="Share of the owners that take part in each round.")]
 Where = Annotated[Backend, typer.Option(help="Run the owners in threads or in processes of their own.")]
 Workers = Annotated[

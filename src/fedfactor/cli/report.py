@@ -55,6 +55,18 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     return write_atomic(path, page(folder).encode("utf-8", "replace"), 0o600)
 
 
+def write_page(out: Path, unwanted: bool) -> Path | None:
+    """Write the page; the results are written already, and no mistake in a page may look like one in them."""
+    if unwanted:
+        (out / "report.html").unlink(missing_ok=True)  # of a run that was overwritten
+        return None
+    try:
+        return write_report(out)
+    except Exception as error:
+        typer.echo(f"Note: the results are written, but report.html is not ({error}).", err=True)
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """A result as the page speaks of it."""
@@ -249,13 +261,13 @@ def _good(told: Told) -> str:
             error = told.run.scores[name].relative_error
             chosen = ' class="chosen"' if worst and name == worst[0] else ""
             count = f"{rows[name]:,}" if name in rows else "–"
-            cells = f"<td>{count}</td><td>{error:.4f}</td><td>{_explained(error)}</td>"
+            cells = f'<td>{count}</td><td>{error:.4f}</td><td class="spare">{_explained(error)}</td>'
             if gain:
                 cells += "".join(f"<td>{each:.4f}</td>" for each in gain[name]) if name in gain else "<td>–</td>" * 2
             body += f'<tr{chosen}><th scope="row">{_text(name)}</th>{cells}</tr>'
         parts.append(
             "<p>A good total can hide an owner for whom the components fit badly. Worst first:</p>"
-            + _table(("owner", "rows", "relative error", "of its squares", *(_ASIDE if gain else ())), body)
+            + _table(("owner", "rows", "relative error", "of its squares", *(_ASIDE if gain else ())), body, spare=3)
         )
         parts.append(_gain(gain))
     return "\n".join(parts)
@@ -296,10 +308,10 @@ def _finite(value: float) -> float:
     return value if math.isfinite(value) else -math.inf
 
 
-def _table(heads: tuple[str, ...], body: str, *, words: bool = False) -> str:
-    """Write a table; with `words` its last column is text, not numbers."""
-    last = len(heads) - 1 if words else -1
-    kinds = [' class="text"' if place == last else "" for place in range(len(heads))]
+def _table(heads: tuple[str, ...], body: str, *, words: bool = False, spare: int | None = None) -> str:
+    """Write a table; with `words` its last column is text, not numbers. A phone does without the `spare` column."""
+    classes = {len(heads) - 1: "text"} if words else {} if spare is None else {spare: "spare"}
+    kinds = [f' class="{classes[place]}"' if place in classes else "" for place in range(len(heads))]
     head = "".join(f'<th scope="col"{kind}>{_text(each)}</th>' for kind, each in zip(kinds, heads, strict=True))
     return (
         '<div class="card scroll" tabindex="0" role="group" aria-label="table">'
@@ -477,6 +489,8 @@ def _use(told: Told) -> str:
             "in the files, not yet preprocessed\nmodel.components_             # V"
         )
         shell = f"fedfactor transform {_quoted(folder)} NEW_ROWS.csv -o u.csv"
+        if told.record["algorithm"] == "PooledNMF" and not told.party:
+            shell += f"\nfedfactor fit ALL_FILES --from {_quoted(folder)} -o NEXT   # rows or owners came since"
     shell += f"\nfedfactor export {_quoted(folder)} -o components.csv\nfedfactor info {_quoted(folder)}"
     return (
         f"<p>In Python:</p><pre tabindex='0'><code>{escape(python)}</code></pre>"

@@ -45,6 +45,7 @@ def info(folder: Folder, debug: Debug = False) -> None:
         f"V: {V.shape[0]} components × {V.shape[1]} features, {V.dtype}, {'named' if features else 'without names'}",
         f"settings: {_settings(record)}",
         _steps(record),
+        _lineage(record),
         _errors(record),
         _traffic(record),
         privacy_line(record),
@@ -63,6 +64,13 @@ def _settings(record: dict[str, Any]) -> str:
 def _steps(record: dict[str, Any]) -> str:
     steps = (record.get("preprocess") or {}).get("steps") or []
     return f"before the first round: {', '.join(map(str, steps))}" if steps else ""
+
+
+def _lineage(record: dict[str, Any]) -> str:
+    parent = (record.get("asked") or {}).get("begun_from")
+    if not isinstance(parent, dict):
+        return ""
+    return f"begun at components of a run with seed {parent.get('seed')}: {parent.get('components')}"
 
 
 def privacy_line(record: dict[str, Any]) -> str:

@@ -25,6 +25,9 @@ RATED = ("PooledCF", "PooledCNMF", "FCF", "FedMF", "FedSPLIT")
 
 RATING_RANK = 10
 
+_OPTIONS = {"n_init": "--n-init", "rounds": "--rounds", "random_state": "--seed", "missing_values": "--missing"}
+"""Parameters of estimators that are options of commands, not settings of an algorithm."""
+
 
 def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) -> Algorithm:
     """Make an algorithm from options that many algorithms share (None: not given) and from ``name=value`` words.
@@ -50,7 +53,9 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
     given = {key: value for key, value in common.items() if value is not None}
     odd = [key for key in (*given, *words) if key not in known]
     if odd:
-        raise ValueError(f"{cls.__name__} has no setting {odd[0]!r}. Its settings are {', '.join(known)}.")
+        option = _OPTIONS.get(odd[0])
+        say = f"Use {option}" if option else f"Its settings are {', '.join(known)}"
+        raise ValueError(f"{cls.__name__} has no setting {odd[0]!r}. {say}.")
     rank = known.get("n_components")
     if rank is not None and rank.default is MISSING and "n_components" not in {*given, *words}:
         if cls.__name__ not in RATED:

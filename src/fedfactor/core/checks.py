@@ -97,6 +97,11 @@ def check_frame(frame: Any) -> None:
         if len(getattr(column, "shape", ())) != 1:  # two columns of one name are refused elsewhere
             return
         values = column.to_numpy()
+        if values.dtype.kind in "mM":  # polars would hand out its dates as numbers
+            raise DataError(
+                f"The column {name!r} holds dates or times, not numbers. Leave it out, fedfactor.read(frame, "
+                f"drop=[{name!r}]), or turn it into a number that means something, such as days since a day."
+            )
         if values.dtype.kind in "OUST":
             _refuse_text(frame, name, values)
         elif values.dtype.kind in "iuf" and isinstance(name, str) and names_ids(name) and looks_like_ids(name, values):
@@ -115,8 +120,8 @@ def _refuse_text(frame: Any, name: Any, values: Any) -> None:
             except ValueError:
                 raise DataError(
                     f"The values are not numbers: column {name!r} holds {value!r} (could not convert string to float) "
-                    f"in row {place}. Drop the column, frame.drop(columns=[{name!r}]), make it the index if it names "
-                    "rows, or encode it; fedfactor.read(frame) takes ids and yes/no columns apart by itself."
+                    f"in row {place}. fedfactor.read(frame) takes ids and yes/no columns apart by itself, and "
+                    f"drop=[{name!r}] there leaves a column out; or encode it."
                 ) from None
 
 

@@ -104,6 +104,8 @@ def _plain(value: Any) -> Any:
     whole: Any = value
     if isinstance(value, np.generic):
         return whole.item()
+    if isinstance(value, np.ndarray):  # such as a V to start at: what it is, not all of it
+        return f"sha256:{hashlib.sha256(whole.tobytes()).hexdigest()}"
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in whole.items()}
     if isinstance(value, (list, tuple)):

@@ -216,7 +216,19 @@ class Run(_Errors):
         """Say the essentials in one line."""
         hidden = self.owners_only is not None
         error = "errors for owners only" if hidden else f"relative error {self.relative_error:.4f}"
+        who = owners(len(self.measured.scores))
         return (
-            f"Run({type(self.algorithm).__name__}, {len(self.factors)} clients, {self.rounds} rounds, {self.status}, "
+            f"Run({type(self.algorithm).__name__}, {who}, {self.rounds} rounds, {self.status}, "
             f"{error}, {self.bytes_up / 1e6:.2f} MB up)"
         )
+
+
+def owners(count: int) -> str:
+    """Write a number of owners.
+
+    Examples
+    --------
+    >>> owners(1), owners(3)
+    ('1 owner', '3 owners')
+    """
+    return f"{count} owner{'' if count == 1 else 's'}"

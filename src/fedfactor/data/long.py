@@ -21,6 +21,7 @@ _WHAT = re.compile(
 _RATED = re.compile(r"rating|rate|stars?|score|grade")
 _COUNTED = re.compile(r"value|count|counts|n|plays|weight|quantity|amount|freq|frequency|expression|x")
 _WHEN = re.compile(r"timestamp|time|date|datetime|when|day")
+_YEAR_FIRST = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Roles(NamedTuple):
@@ -31,6 +32,11 @@ class Roles(NamedTuple):
     value: str | None
     rated: bool
     rest: tuple[str, ...]
+
+    @property
+    def when(self) -> str | None:
+        """The column that says when a line was written, if there is one."""
+        return next((name for name in self.rest if _WHEN.fullmatch(_plain(name))), None)
 
 
 def _plain(name: str) -> str:
@@ -81,6 +87,41 @@ def long_names(names: Sequence[str], reading: Reading) -> tuple[str, ...]:
     return () if roles is None else (roles.who, roles.what)
 
 
+def latest(who: Sequence[str], what: Sequence[str], when: np.ndarray) -> np.ndarray | None:
+    """Choose the lines to keep where a cell is listed more than once: the latest of each; None where two are equal.
+
+    Examples
+    --------
+    >>> latest(["a", "b", "a"], ["x", "x", "x"], np.array([5, 1, 9])).tolist()
+    [1, 2]
+    >>> latest(["a", "a"], ["x", "x"], np.array([5, 5])) is None
+    True
+    """
+    i, j = sorted_ids(who)[1], sorted_ids(what)[1]
+    order = np.lexsort((when, j, i))
+    same = (np.diff(i[order]) == 0) & (np.diff(j[order]) == 0)
+    if np.any(same & (when[order][1:] == when[order][:-1])):
+        return None
+    return np.sort(order[np.append(~same, True)])
+
+
+def times_of(cells: Sequence[str]) -> np.ndarray | None:
+    """Read times that can be put in order: numbers, or dates that begin with the year; None where they are neither.
+
+    Examples
+    --------
+    >>> times_of(["1999-12-31", "2000-01-01 10:00"]).tolist()
+    ['1999-12-31', '2000-01-01 10:00']
+    >>> times_of(["31.12.1999", "1.1.2000"]) is None
+    True
+    """
+    try:
+        numbers = np.array([float(cell) for cell in cells])
+        return numbers if np.isfinite(numbers).all() else None
+    except ValueError:
+        return np.array(cells) if all(_YEAR_FIRST.match(cell) for cell in cells) else None
+
+
 def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], values: Any) -> tuple[Any, list, list]:
     """Turn cells into a sparse matrix with the names of its rows and columns.
 
@@ -108,10 +149,14 @@ def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], 
         order = np.lexsort((j, i))
         twice = int(order[np.flatnonzero((np.diff(i[order]) == 0) & (np.diff(j[order]) == 0))[0]])
         raise DataError(
-            f"{where}: {roles.who} {who[twice]!r} has {roles.what} {what[twice]!r} more than once. Keep one of them, "
-            "for example the last."
+            f"{where}: {roles.who} {who[twice]!r} has {roles.what} {what[twice]!r} more than once"
+            f"{_told_when(roles)}. Keep one of them, for example the last."
         )
     return X, rows, columns
+
+
+def _told_when(roles: Roles) -> str:
+    return "" if roles.when is None else f", and {roles.when!r} does not say which line is the later"
 
 
 def sorted_ids(ids: Sequence[str]) -> tuple[list[str], np.ndarray]:

@@ -58,6 +58,8 @@ def _frame(frame: Any, reading: Reading) -> Content:
     texts, numbers, columns = {}, [], []
     for name, key in zip(names, frame.columns, strict=True):
         values = frame[key].to_numpy()
+        if values.dtype.kind in "mM":  # no numbers; in a long table they tell which line is the later
+            values = values.astype(str)
         whole, text = values.dtype.kind in "iu", values.dtype.kind in "OUST"
         if not reading.takes(name) and name != reading.id:
             if not (reading.may_name_rows(name, text and name == names[0]) and (text or whole)):

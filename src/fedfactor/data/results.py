@@ -193,6 +193,12 @@ def read_components(out_dir: str | os.PathLike[str]) -> tuple[np.ndarray, tuple[
     True
     """
     out = shared_folder(out_dir)
+    if not (out / "components.safetensors").exists():
+        lacks = "" if Path(out_dir).exists() else "there is no such folder; "
+        raise DataError(
+            f"{out_dir} holds no result ({lacks}components.safetensors was looked for). Give a folder that fedfactor "
+            "fit, fedfactor results or fedfactor.save wrote."
+        )
     V = _unpack(out / "components.safetensors").get("components")
     if V is None or V.ndim != 2:
         raise DataError(

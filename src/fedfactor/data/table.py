@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -17,10 +19,11 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.ids import looks_like_ids, names_ids
 from fedfactor.data.content import NO_ID, Content, Missing, Reading, listed
 from fedfactor.data.formats.delimited import numbers_of
-from fedfactor.data.long import Roles, pivot, roles_of
+from fedfactor.data.long import Roles, latest, pivot, roles_of, times_of
 
-__all__ = ["Table", "finish_table"]
+__all__ = ["NotNumbers", "Table", "finish_table"]
 
+_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{2,4})([T ]\d{1,2}:\d\d\S*)?")
 _BLOCK = 1 << 22  # cells checked in one go: the check must not take as much memory as the matrix
 
 
@@ -58,6 +61,37 @@ class Table:
         return self.row_ids
 
 
+class NotNumbers(DataError):
+    """Columns that hold text where numbers are needed: all of them by name, so that one answer serves for all.
+
+    ``columns`` maps each to its first such cell and the row of it.
+    """
+
+    def __init__(self, where: object, content: Content, columns: dict[str, tuple[str, int]]) -> None:
+        self.columns = columns
+        name, (cell, i) = next(iter(columns.items()))
+        others = [repr(other) for other in list(columns)[1:]]
+        kind = "a date, not a number" if is_date(cell) else "not a number"
+        more = f" The same holds for {listed(others)}." if others else ""
+        which, one, each = ("columns", "one", "them") if others else ("column", "it", "it")
+        super().__init__(
+            f"{where}, {content.place(i)}, column {name!r}: {cell!r} is {kind}, which a factorisation needs.{more} "
+            f"Leave the {which} out (--drop {shlex.quote(','.join(columns))}; in Python drop={list(columns)!r}), take "
+            f"{one} for ids (--id {shlex.quote(name)}), encode {each}, or leave what is missing empty."
+        )
+
+
+def is_date(cell: str) -> bool:
+    """Tell a date, with or without a time of day.
+
+    Examples
+    --------
+    >>> [is_date(cell) for cell in ("2024-07-16", "16.7.2024", "7/16/24 10:30", "2024-07-16T10:30:00Z", "1.5", "red")]
+    [True, True, True, True, False, False]
+    """
+    return bool(_DATE.fullmatch(cell.strip()))
+
+
 def finish_table(where: object, content: Content, reading: Reading) -> Table:
     """Decide what the columns are, check shape, names and values, fix the dtype, and say what was done."""
     said = list(content.said)
@@ -70,9 +104,11 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
     roles = roles_of([name for name in content.order if reading.takes(name)], reading) if content.order else None
     missing = reading.missing_values
     if roles is not None:
-        X, features, ids = _pivoted(where, content, roles)
+        X, features, ids, older = _pivoted(where, content, roles)
         id_name: str | None = roles.who
         said.append(f"a long table: {roles.who} as rows, {roles.what} as columns, {roles.value} as values")
+        if older:
+            said.append(f"of cells listed more than once the latest by {roles.when}: {older:,} older lines left out")
         if roles.rest:
             said.append(f"left out: {', '.join(roles.rest)}")
         if isinstance(missing, float) and math.isnan(missing):
@@ -106,7 +142,9 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
     return Table(X, features, ids, id_name, missing, "; ".join([line, *said]) + ".")
 
 
-def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[str], list[str]]:
+def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[str], list[str], int]:
+    """Make the matrix; also say how many lines were left out because a later one has the same cell."""
+
     def text(name: str) -> Sequence[str]:
         if name in content.texts:
             return content.texts[name]()
@@ -116,11 +154,19 @@ def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[s
     if roles.value in content.texts:
         values, wrong = numbers_of(content.texts[roles.value](), content.decimal)
         if values is None:
-            raise _not_a_number(where, content, roles.value, content.texts[roles.value]()[wrong], wrong)
+            raise NotNumbers(where, content, {roles.value: (content.texts[roles.value]()[wrong], wrong)})
     else:
         values = _column(content, roles.value)
-    X, rows, columns = pivot(where, roles, text(roles.who), text(roles.what), values)
-    return X, columns, rows
+    who, what, older = text(roles.who), text(roles.what), 0
+    if roles.when is not None and len(set(zip(who, what, strict=True))) < len(who):
+        when = times_of(text(roles.when))
+        kept = None if when is None else latest(who, what, when)
+        if kept is not None:
+            older = len(who) - len(kept)
+            places: list[int] = kept.tolist()
+            who, what, values = [who[i] for i in places], [what[i] for i in places], values[kept]
+    X, rows, columns = pivot(where, roles, who, what, values)
+    return X, columns, rows, older
 
 
 def _column(content: Content, name: str) -> np.ndarray:
@@ -141,6 +187,7 @@ def _decided(
         id_name = reading.id
         ids = texts.pop(id_name)() if id_name in texts else _as_ids(where, id_name, _column(content, id_name))
     added: dict[str, np.ndarray] = {}
+    words: dict[str, tuple[str, int]] = {}
     guess = reading.id is None
     named = matches_any(reading)
     first = content.order[0] if content.order else None
@@ -170,7 +217,9 @@ def _decided(
         elif looks and names_ids(name):
             left_out.append(name)
         else:
-            raise _not_a_number(where, content, name, cells[wrong], wrong)
+            words[name] = cells[wrong], wrong
+    if words:
+        raise NotNumbers(where, content, words)
     kept = [name for name in features if reading.takes(name) and name != id_name]
     if guess and not sparse.issparse(X):
         for name in list(kept):
@@ -215,9 +264,12 @@ def _whole(values: np.ndarray) -> bool:
 
 
 def _names_rows(cells: Sequence[str], first: bool, decimal: str) -> bool:
-    """Tell names from a column of numbers with a slip in it; beyond the first column they must be names, each once."""
+    """Tell names from a column of numbers with a slip in it; dates, and beyond the first column all, must differ."""
+    once = len(set(cells)) == len(cells) > 1
+    if first and not once and all(map(is_date, cells)):
+        return False
     numbers = sum(numbers_of([cell], decimal)[0] is not None for cell in cells)
-    return 2 * numbers <= len(cells) if first else numbers == 0 and len(set(cells)) == len(cells) > 1
+    return 2 * numbers <= len(cells) if first else numbers == 0 and once
 
 
 def _as_ids(where: object, name: str, values: np.ndarray) -> list[str]:
@@ -227,13 +279,6 @@ def _as_ids(where: object, name: str, values: np.ndarray) -> list[str]:
             f"{name}, in Python id={name!r}."
         )
     return [f"{value:.17g}" for value in values.tolist()]
-
-
-def _not_a_number(where: object, content: Content, name: str, cell: str, i: int) -> DataError:
-    return DataError(
-        f"{where}, {content.place(i)}, column {name!r}: {cell!r} is not a number, which a factorisation needs. Leave "
-        f"the column out (--drop {name}), take it for ids (--id {name}), encode it, or leave what is missing empty."
-    )
 
 
 def _repeated(where: object, name: str, ids: Sequence[str], content: Content) -> DataError:

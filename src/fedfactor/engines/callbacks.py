@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedfactor.core.protocol import Algorithm, Meta
-from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.run import RoundRecord, Run, owners
 from fedfactor.engines.base import AnyCallback, Callback
 
 logger = logging.getLogger("fedfactor")
@@ -55,13 +55,14 @@ class Log(Callback):
         """Say what begins."""
         self._rounds = rounds
         resumed = f", resumed at round {first}" if first else ""
-        logger.log(self.level, "%s: %d clients, %d rounds%s", type(algorithm).__name__, meta.n_clients, rounds, resumed)
+        who = owners(meta.n_clients)
+        logger.log(self.level, "%s: %s, %d rounds%s", type(algorithm).__name__, who, rounds, resumed)
 
     def on_round(self, record: RoundRecord) -> bool | None:
         """Write a line."""
         if (record.index + 1) % self.every == 0 or record.index + 1 == self._rounds:
-            who = len(record.participants)
-            logger.log(self.level, "round %d/%d: %d clients, %s", record.index + 1, self._rounds, who, figures(record))
+            who = owners(len(record.participants))
+            logger.log(self.level, "round %d/%d: %s, %s", record.index + 1, self._rounds, who, figures(record))
 
     def on_end(self, run: Run | None) -> None:
         """Say how it ended."""

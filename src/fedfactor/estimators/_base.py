@@ -185,9 +185,13 @@ class FederatedTransformer(
         sse, total = (sum(part[place] for part in parts) for place in (0, 2))
         return -math.sqrt(sse / total) if total > 0 else 0.0
 
-    def _learn(self, X: Any, groups: Any) -> Any:
-        """Run the algorithm; return the owner of each row, None when one owner has all or X came with its owners."""
+    def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
+        """Run the algorithm; return the owner of each row, None when one owner has all or X came with its owners.
+
+        ``further``: on rows after those of a fit, in the same features and preprocessed alike.
+        """
         algorithm, engine, seed = self._settings()
+        algorithm = self._begun(algorithm, further)
         if _inputs.is_owned(X):
             if groups is not None:
                 raise DataError(
@@ -195,15 +199,29 @@ class FederatedTransformer(
                 )
             labels, federation = None, _inputs.federation_of(X, self.missing_values)
         else:
-            X = _inputs.matrix(self, X, reset=True)
+            X = _inputs.matrix(self, X, reset=not further)
             labels = _inputs.owner_labels(X.shape[0], groups, self.n_clients, seed)
             features = getattr(self, "feature_names_in_", None)
             federation = _inputs.split(X, labels, self.missing_values, features)
         done = federation.preprocess
+        if further:
+            federation.prepare(algorithm.domain)
+            self._check_same_features(federation)
+            if done is not None:
+                raise DataError(
+                    f"These rows were preprocessed among themselves ({', '.join(done['steps'])}). Give further rows as "
+                    "they are: what was done to those of fit is done to them."
+                )
+            federation = self._preprocessed(federation)
+            done = None if self.preprocess_ is None else self.preprocess_.record()
         federation = self._encode(federation)
         federation.preprocess = done
         self._keep(self._run(algorithm, federation, engine, seed), federation)
         return labels
+
+    def _begun(self, algorithm: Algorithm, further: bool) -> Algorithm:
+        """Let a face begin where its last fit ended."""
+        return algorithm
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
         """Let a face measure errors by its own loss."""

@@ -50,7 +50,7 @@ class SecureFace(FederatedTransformer):
         self._learn(X, groups)
         return _copy(self._common)
 
-    def _learn(self, X: Any, groups: Any) -> Any:
+    def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
         if self.split != "columns":
             return super()._learn(X, groups)
         if _inputs.is_owned(X):
@@ -92,7 +92,7 @@ class GridFace(FederatedTransformer):
         """Fit, and return U as :meth:`transform` finds it; ``client_factors_`` holds U as the last sketch left it."""
         return self.fit(X, y, groups=groups).transform(X)
 
-    def _learn(self, X: Any, groups: Any) -> Any:
+    def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
         algorithm, engine, seed = self._settings()
         if _inputs.is_owned(X) and not isinstance(X, Federation):
             raise DataError(

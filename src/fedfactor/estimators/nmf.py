@@ -11,6 +11,7 @@ from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.estimators._face import Restarts, face
+from fedfactor.estimators._going_on import GoesOn
 
 
 class OwnComponents(FederatedTransformer):
@@ -29,7 +30,7 @@ class OwnComponents(FederatedTransformer):
 
 
 @face(algorithms.PooledNMF)
-class PooledNMF(Restarts, OwnComponents):
+class PooledNMF(Restarts, GoesOn, OwnComponents):
     """Non-negative factorization as if all rows lay in one place, from sums alone.
 
     Attributes
@@ -63,6 +64,8 @@ class PooledNMF(Restarts, OwnComponents):
         Where owners have components of their own, one start alone often takes a strong component of one owner for one
         that all share; the summed error shows it.
         """
+        if algorithm.begin is not None:  # type: ignore[reportAttributeAccessIssue]
+            return [algorithm]
         usual = 6 if self.n_private and self.privacy is None else 1
         starts = [algorithm] * (usual if self.n_init is None else self.n_init)
         if self.start == "auto":

@@ -5,11 +5,12 @@ from typing import Any, Literal
 from fedfactor.engines.base import Engine
 from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.estimators._face import Restarts
+from fedfactor.estimators._going_on import GoesOn
 
 class OwnComponents(FederatedTransformer):
     components_private_: Any
 
-class PooledNMF(Restarts, OwnComponents):
+class PooledNMF(Restarts, GoesOn, OwnComponents):
     n_components: int
     local_steps: int
     server_steps: int
@@ -44,6 +45,7 @@ class PooledNMF(Restarts, OwnComponents):
         ridge: float | Literal["auto"] = "auto",
         noisy_step: Literal["gradient", "newton"] = "gradient",
         n_init: int | None = None,
+        warm_start: bool = False,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,27 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
     return folder
 
 
+@contextmanager
+def from_anywhere(folder: Path) -> Generator[None]:
+    """Read a folder that may come from anybody: files that do not hold what they should are a mistake in data."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, AssertionError) as error:
+        raise DataError(
+            f"{folder} holds a file that fedfactor did not write like this ({type(error).__name__}: {error}). It was "
+            "changed by somebody, or is damaged."
+        ) from error
+
+
 def status_of(place: str | os.PathLike[str]) -> dict[str, Any]:
     """Tell where a party or the coordinator stands."""
     folder = folder_of(place)
-    if not is_server(folder):
-        return client_status(folder)
-    path = Path(place)
-    toml = path if path.is_file() else folder.parent / "federation.toml"
-    return server_status(Coordinator(toml, folder))
+    with from_anywhere(folder):
+        if not is_server(folder):
+            return client_status(folder)
+        path = Path(place)
+        toml = path if path.is_file() else folder.parent / "federation.toml"
+        return server_status(Coordinator(toml, folder))
 
 
 def client_status(folder: Path) -> dict[str, Any]:
@@ -152,6 +166,11 @@ def server_results(folder: Path) -> dict[str, Path]:
 
 def write_result(folder: Path, out: str | os.PathLike[str], run: str = "") -> Path:
     """Write what this party may have of its last run, or of the one named, in the layout of ``fedfactor fit``."""
+    with from_anywhere(folder):
+        return _write_result(folder, out, run)
+
+
+def _write_result(folder: Path, out: str | os.PathLike[str], run: str) -> Path:
     serves = is_server(folder)
     found = server_results(folder) if serves else ClientFolder(folder).results()
     if not found:

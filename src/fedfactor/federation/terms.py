@@ -438,6 +438,17 @@ class Terms:
             f"{key}: {_short(theirs.get(key))} became {_short(mine.get(key))}"
             for key in sorted(set(mine) | set(theirs))
             if mine.get(key) != theirs.get(key)
+        ] + self._told_apart(other)
+
+    def _told_apart(self, other: Terms) -> list[str]:
+        """Say whose uploads two agreements together show, where sums without noise are made under both."""
+        moved = sorted(set(self.names) ^ set(other.names))
+        if not moved or not (self.secure and other.secure) or (self.noise and other.noise):
+            return []
+        return [
+            f"PARTIES: the sums of the old and of the new agreement differ by what {', '.join(moved)} "
+            f"{'sends' if len(moved) == 1 else 'send'}, and whoever holds both can read it. Only noise (protect = "
+            "'dp') hides that"
         ]
 
 

@@ -148,6 +148,22 @@ def _check(made: DP) -> None:
             raise ValueError(f"{name}={given} must be positive and finite.")
 
 
+def asked_of(privacy: Any) -> DP | None:
+    """Find the budget in what protects a run, if there is one."""
+    parts: Any = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
+    return next((part for part in parts if isinstance(part, DP)), None)
+
+
+def refuse_start(privacy: Any, why: str) -> None:
+    """Refuse a private run that starts at components of another: what those told of its rows is in no budget."""
+    asked = asked_of(privacy)
+    if asked is not None:
+        raise IncompatibleError(
+            f"{why} starts at components that rows have shaped, and dp(epsilon={asked.epsilon:g}) would not count what "
+            "they tell. Start a private run anew."
+        )
+
+
 def refuse_repeats(privacy: Any, runs: int, why: str) -> None:
     """Refuse to repeat a run whose budget is for one: each repeat spends all of it, and the choice among them is told.
 
@@ -164,8 +180,7 @@ def refuse_repeats(privacy: Any, runs: int, why: str) -> None:
     >>> refuse_repeats(dp(1.0), 1, "n_init=1")
     >>> refuse_repeats("secure-sum", 3, "n_init=3")
     """
-    parts: Any = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
-    asked = next((part for part in parts if isinstance(part, DP)), None)
+    asked = asked_of(privacy)
     if asked is not None and runs > 1:
         raise IncompatibleError(
             f"{why} makes {runs} runs, but dp(epsilon={asked.epsilon:g}) is the budget of one: each would spend all of "

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor.algorithms.pooled_nmf import start as pooled_start
+from fedfactor.algorithms.pooled_nmf.begin import Begin, beside_held, in_units
 from fedfactor.algorithms.pooled_nmf.extrapolation import (
     Extrapolation,
     as_leaf,
@@ -37,7 +38,7 @@ from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.settings import declares_settings, set_by_privacy, set_by_run, setting
-from fedfactor.core.tree import Array, leaves, record, tree_map
+from fedfactor.core.tree import Array, leaves, record, to_numpy, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels import cuda
 from fedfactor.kernels.clipping import (
@@ -65,10 +66,12 @@ class Factor:
     """Down: the shared factor; rows of norm 1 unless penalties set their length, of sum 1 for a divergence.
 
     ``misfit``: the unexplained share of the squares of all observed cells so far, where a ridge follows from it.
+    ``units``: what rows of V have been divided by since the run began, where U of earlier rows is held.
     """
 
     V: Array
     misfit: Array | None = None
+    units: Array | None = None
 
 
 @record
@@ -119,6 +122,7 @@ class Server:
     total: Array
     flat: Array
     misfit: Array | None = None
+    units: Array | None = None
 
 
 @declares_settings
@@ -254,6 +258,10 @@ class PooledNMF(Algorithm):
     misfit: float | None = set_by_run(
         'The :math:`e^2` that a run with ``ridge="auto"`` ended with, for new rows.', default=None
     )
+    begin: Begin | None = set_by_run(
+        "The V of an earlier run to start at, and the sums of its rows where they shall count with their U as it is.",
+        default=None,
+    )
 
     handles_missing: ClassVar[bool] = True
     handles_tensors: ClassVar[bool] = True
@@ -268,12 +276,16 @@ class PooledNMF(Algorithm):
         """Refuse a rank that the data cannot carry, and settings that do not go together."""
         check_rank(self.n_components, meta)
         check_together(self, meta)
+        if self.begin is not None:
+            self.begin.check(self, meta)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""
         k, m, number = self.n_components, meta.n_features, Leaf("float64", ())
-        misfit = {"misfit": number} if self._tells_misfit(meta) else {}
-        down: dict[type, Spec] = {Factor: {"V": Leaf(meta.dtype, (k, m)), **misfit}}
+        beside = {"misfit": number} if self._tells_misfit(meta) else {}
+        if self._held is not None:
+            beside["units"] = Leaf(meta.dtype, (k,))
+        down: dict[type, Spec] = {Factor: {"V": Leaf(meta.dtype, (k, m)), **beside}}
         if self.row_clip is not None:
             sums: Spec = {"D": Leaf("float64", (k, m))}
             if self.noisy_step == "gradient":
@@ -289,12 +301,13 @@ class PooledNMF(Algorithm):
         return {**down, upload: {**spec, **told}, **pooled_start.messages(self._start(meta), k, meta)}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor | Wide | Alone]:
-        """Draw V."""
-        k, start = self.n_components, self._start(meta)
-        V = find_loss(self.loss).first_V(at.shared_rng("V"), (k, meta.n_features))
+        """Draw V, or take that of an earlier run."""
+        k, start, kind = self.n_components, self._start(meta), find_loss(self.loss)
+        V = kind.first_V(at.shared_rng("V"), (k, meta.n_features)) if self.begin is None else to_numpy(self.begin.V)
+        units = None if self._held is None else kind.lengths(V)[:, 0].astype(meta.dtype)
         V = self._scaled(V).astype(meta.dtype)
         misfit = np.float64(FIRST_MISFIT if self.misfit is None else self.misfit) if self._tells_misfit(meta) else None
-        down = Factor(V, misfit) if start == "random" else pooled_start.first_download(start, k, meta, at)
+        down = Factor(V, misfit, units) if start == "random" else pooled_start.first_download(start, k, meta, at)
         server = Server(
             V=V,
             sent=down.V,
@@ -310,6 +323,7 @@ class PooledNMF(Algorithm):
             total=np.float64(np.nan),
             flat=np.float64(0),
             misfit=misfit,
+            units=units,
         )
         return server, down
 
@@ -401,6 +415,10 @@ class PooledNMF(Algorithm):
             return self._widen(state, pooled, at)
         pay, kind = pay_of_V(self, float(state.n_rows)), find_loss(self.loss, masked=isinstance(up, MaskedSums))
         matrix = next(leaf for _, leaf in leaves(up) if leaf.ndim == 2)  # of the type and library of the data
+        last, held = pooled, self._held
+        if held is not None and state.units is not None:
+            held = in_units(held, state.units)
+            up, pooled = beside_held(up, held), beside_held(pooled, held)
         V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
         whole = np.nan if up.total is None else float(up.total)
         # On a card the loss decides there, and nobody waits for it.
@@ -416,7 +434,7 @@ class PooledNMF(Algorithm):
             state,
             V=V / divide,  # one scale for V and for what is sent, so that their difference keeps its meaning
             sent=sent / divide,
-            up=pooled,
+            up=last,
             cohort=np.uint64(cohort(at.participants)),
             beta=as_leaf(pace.beta),
             beta_most=as_leaf(pace.most),
@@ -425,8 +443,9 @@ class PooledNMF(Algorithm):
             total=np.float64(whole),
             flat=as_leaf(pace.flat),
             misfit=None if state.misfit is None else misfit_after(state.misfit, up),
+            units=None if state.units is None else state.units * as_like(divide[:, 0], state.units),
         )
-        return server, Factor(server.sent, server.misfit)
+        return server, Factor(server.sent, server.misfit, server.units)
 
     def _noisy_step(self, state: Server, up: RowGradients | RowSteps, at: Round) -> tuple[Server, Factor]:
         """Take a public or damped step along summed gradients, and keep a running mean of the iterates to end with."""
@@ -472,15 +491,21 @@ class PooledNMF(Algorithm):
         if isinstance(down, Wide) and isinstance(state.up, WideSums):
             V = pooled_start.wide_step(as_like(state.sent, state.up.A), state.up, self.server_steps)
             return self._begin(state, pooled_start.fold(state.up, V, self.n_components, state.stream))[1]
-        return Factor(state.V if self._balanced else self._scaled(state.V), state.misfit)
+        lengths = find_loss(self.loss).lengths(state.V)
+        units = None if state.units is None else state.units * as_like(lengths[:, 0], state.units)
+        return Factor(state.V if self._balanced else state.V / lengths, state.misfit, units)
 
     def learned(self, down: Factor) -> PooledNMF:
-        """Keep the share that was not explained: the ridge of new rows follows from it."""
-        return self if down.misfit is None else replace(self, misfit=float(down.misfit))
+        """Keep the share that was not explained, from which the ridge of new rows follows, and held sums as V ended."""
+        begin = None
+        if self._held is not None and down.units is not None:
+            begin = Begin(down.V, in_units(self._held, down.units))
+        misfit = self.misfit if down.misfit is None else float(down.misfit)
+        return replace(self, misfit=misfit, begin=begin)
 
     def steady(self, state: Server, down: Factor | Wide | Alone) -> bool:
         """Tell whether rounds depend on sums of complete rows on a card alone, and one such round has been taken."""
-        free = self.alpha_U == 0 and self.alpha_V in (0, "same") and self.handles_half
+        free = self.alpha_U == 0 and self.alpha_V in (0, "same") and self.handles_half and self._held is None
         return free and isinstance(down, Factor) and isinstance(state.up, Sums) and hasattr(state.loss, "is_cuda")
 
     def converged(self, state: Server) -> bool:
@@ -531,8 +556,12 @@ class PooledNMF(Algorithm):
     def _tells_misfit(self, meta: Meta) -> bool:
         return self.ridge == "auto" and meta.masked and find_loss(self.loss).squared
 
+    @property
+    def _held(self) -> Sums | None:
+        return None if self.begin is None else self.begin.held
+
     def _start(self, meta: Meta) -> str:
-        if self.row_clip is not None:  # a start from the data would have to be paid for
+        if self.row_clip is not None or self.begin is not None:  # a start from the data would have to be paid for
             return "random"
         if self.start != "auto":
             return self.start

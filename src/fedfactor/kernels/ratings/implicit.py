@@ -13,6 +13,7 @@ import scipy.sparse
 
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.products import csr_parts, over_rows, scatter_blocks, sums
+from fedfactor.kernels.ratings.least_squares import solve_all
 from fedfactor.kernels.ratings.model import FLOOR, user_counts
 
 __all__ = ["confidence", "implicit_gradient", "implicit_step", "ridge_rows", "stored_residuals"]
@@ -117,7 +118,7 @@ def ridge_rows(W: Array, targets: Array, V: Array, *, lam: float, G: Array | Non
     A = np.asarray(W @ np.ascontiguousarray(pairs.T)).reshape(-1, k, k) + lam * np.eye(k, dtype=V.dtype)
     if G is not None:
         A = A + G
-    return np.linalg.solve(A, np.asarray(targets @ np.ascontiguousarray(V.T))[..., None])[..., 0].astype(V.dtype)
+    return solve_all(A, np.asarray(targets @ np.ascontiguousarray(V.T))).astype(V.dtype)
 
 
 def stored_residuals(

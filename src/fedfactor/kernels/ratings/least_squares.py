@@ -78,8 +78,26 @@ def ridge_solve(halves: Array, right: Array, ridge: Array) -> np.ndarray:
     for some in _slices(len(right), k * k):
         A = whole(np.asarray(halves[some], np.float64), k)
         A[:, np.arange(k), np.arange(k)] += ridge[some]
-        out[some] = np.linalg.solve(A, np.asarray(right[some], np.float64)[..., None])[..., 0]
+        out[some] = solve_all(A, np.asarray(right[some], np.float64))
     return out
+
+
+def solve_all(A: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solve many small systems; where one is singular, all get their least solution instead of an error.
+
+    An owner that ends in an error on some V's tells whoever chose V that its rows are of the kind that makes them so.
+
+    Examples
+    --------
+    >>> solve_all(np.array([[[2.0, 0.0], [0.0, 0.0]]]), np.array([[4.0, 0.0]]))
+    array([[2., 0.]])
+    """
+    try:
+        return np.linalg.solve(A, right[..., None])[..., 0]
+    except np.linalg.LinAlgError:
+        large = np.finfo(np.float64).max ** 0.25
+        A, right = (np.nan_to_num(part, posinf=large, neginf=-large).clip(-large, large) for part in (A, right))
+        return (np.linalg.pinv(A, hermitian=True) @ right[..., None])[..., 0]
 
 
 def solve_users(W: Array, targets: Array, items: Array, ridge: Array, base: Array | None = None) -> np.ndarray:

@@ -1,0 +1,109 @@
+"""Runs in TensorBoard's files and in MLflow's folder, written by the real packages and read back."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedfactor
+from fedfactor.core.errors import MissingExtraError
+from fedfactor.engines.trackers import MLflow, TensorBoard
+
+X = np.random.default_rng(0).random((30, 6))
+
+
+def points(folder: Path) -> dict[str, dict[int, float]]:
+    """Read TensorBoard's files: records of a length, a checksum, an event, and a checksum."""
+    event = import_module("tensorboardX.proto.event_pb2").Event
+    found: dict[str, dict[int, float]] = {}
+    for path in folder.glob("*tfevents*"):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            read = event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+            for value in read.summary.value:
+                found.setdefault(value.tag, {})[read.step] = value.simple_value
+    return found
+
+
+@pytest.mark.slow
+def test_every_round_becomes_a_point_of_tensorboard(tmp_path):
+    pytest.importorskip("tensorboardX", reason="pip install tensorboardX")
+    model = fedfactor.PooledNMF(2, rounds=4, tol=0, random_state=0, callbacks=[TensorBoard(tmp_path)])
+    model.fit({"a": X[:10], "b": X[10:]})
+    told = points(tmp_path / "PooledNMF")
+    # The two rounds of the start tell no error yet.
+    seen = {record.index + 1: record.metrics for record in model.run_.history if record.metrics}
+    assert told["server/relative_error"] == pytest.approx({at: each["relative_error"] for at, each in seen.items()})
+    assert told["traffic/bytes_up"] == {r.index + 1: r.bytes_up for r in model.run_.history}
+    assert told["owners/took_part"] == dict.fromkeys(range(1, 5), 2)
+    assert told["result/relative_error"] == {4: pytest.approx(model.relative_error_)}
+
+
+@pytest.mark.slow
+def test_several_fits_lie_side_by_side(tmp_path):
+    pytest.importorskip("tensorboardX", reason="pip install tensorboardX")
+    fedfactor.PooledNMF(2, rounds=2, tol=0, n_init=3, callbacks=[TensorBoard(tmp_path, "try")]).fit(X)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["try", "try-2", "try-3"]
+
+
+@pytest.mark.slow
+def test_owners_own_errors_of_a_private_run_stay_out(tmp_path):
+    pytest.importorskip("tensorboardX", reason="pip install tensorboardX")
+    rows = np.random.default_rng(1).random((300, 6))
+    noise = fedfactor.dp(1.0, unit="row", row_bound=2.0, noise="local")
+    model = fedfactor.PooledNMF(2, rounds=3, privacy=noise, callbacks=[TensorBoard(tmp_path)])
+    model.fit({"a": rows[:150], "b": rows[150:]})
+    assert not [name for name in points(tmp_path / "PooledNMF") if "error" in name]
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_closes_its_files(tmp_path):
+    pytest.importorskip("tensorboardX", reason="pip install tensorboardX")
+
+    def breaks(record):
+        raise RuntimeError("on purpose")
+
+    tracker = TensorBoard(tmp_path)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fedfactor.PooledNMF(2, rounds=2, callbacks=[tracker, breaks]).fit(X)
+    assert tracker._writer is None
+    assert points(tmp_path / "PooledNMF")["traffic/bytes_up"].keys() == {1}
+
+
+@pytest.mark.slow
+def test_mlflow_keeps_settings_and_rounds(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="pip install mlflow-skinny")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    store = (tmp_path / "mlruns").as_uri()
+    mlflow.set_tracking_uri(store)
+    model = fedfactor.PooledNMF(2, rounds=4, tol=0, random_state=0, callbacks=[MLflow("first try")])
+    model.fit({"a": X[:10], "b": X[10:]})
+    client = mlflow.tracking.MlflowClient(store)
+    (kept,) = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    assert kept.info.run_name == "first try"
+    assert kept.info.status == "FINISHED"
+    assert kept.data.params["n_components"] == "2"
+    assert kept.data.params["owners"] == "2"
+    assert kept.data.tags["fedfactor.seed"] == "0"
+    assert kept.data.metrics["result/relative_error"] == pytest.approx(model.relative_error_)
+    assert [each.step for each in client.get_metric_history(kept.info.run_id, "traffic/bytes_up")] == [1, 2, 3, 4]
+    assert mlflow.active_run() is None
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("make", "package", "named"),
+    [(lambda: TensorBoard("x"), "tensorboardX", "tensorboardX"), (MLflow, "mlflow", "mlflow-skinny")],
+)
+def test_a_package_that_is_lacking_is_named_before_the_run(monkeypatch, make, package, named):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(MissingExtraError, match=f"pip install {named} "):
+        make()
