@@ -52,7 +52,7 @@ def join_and_read(*words):
 
 
 def test_killed_parties_and_servers_leave_no_trace_in_the_factors(trial, tmp_path):
-    rounds = 14  # more than can pass unseen between two looks
+    rounds = 60  # more than can pass unseen between two looks
     files = real.write_rows(tmp_path)
     real.everybody_joins(trial, files, real.terms("PooledNMF", rounds, tol=0.0))
     trial.coordinator.start(again=True, sure=True)
@@ -253,7 +253,7 @@ def test_late_and_doubled_uploads_are_counted_and_never_happened(trial, tmp_path
 
 
 def test_a_party_with_a_supernode_and_parties_without_one_take_part_in_one_run(trial, tmp_path):
-    files, rounds = real.write_rows(tmp_path), 14
+    files, rounds = real.write_rows(tmp_path), 60
     changes = real.terms("PooledNMF", rounds, tol=0.0)
     real.everybody_joins(trial, files, changes, {"south": ("--supernode",)})
     trial.coordinator.start(again=True, sure=True)

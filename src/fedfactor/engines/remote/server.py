@@ -126,7 +126,7 @@ class Server:
         )  # fmt: skip
         self.expected = self.loop.expected
         self.ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
-        self._said = 0.0
+        self._said = (0.0, -1)
 
     def run(self) -> Outcome:
         """Run, or go on where a killed server stopped."""
@@ -226,14 +226,14 @@ class Server:
         return Head(kind, self.run_id, index, "", self.agreement.terms)
 
     def tick(self, about: Mapping[str, Any], force: bool = False) -> None:
-        """Say where the run stands, at most once a second."""
+        """Say where the run stands: after each round, and within one once a second."""
         now = time.monotonic()
-        if not force and now - self._said < 1.0:
+        history = self.loop.snapshot.history if self.loop.snapshot else ()
+        if not force and now - self._said[0] < 1.0 and len(history) == self._said[1]:
             return
-        self._said = now
+        self._said = (now, len(history))
         if not force and (self.folder / ABANDON).exists():
             raise AbandonedError("another run was started in its place")
-        history = self.loop.snapshot.history if self.loop.snapshot else ()
         status: dict[str, Any] = {
             "run": self.run_id, "time": time.time(), "round": len(history), "rounds": self.agreement.rounds,
             "clients": list(self.meta.clients), "participants": list(history[-1].participants) if history else [],
