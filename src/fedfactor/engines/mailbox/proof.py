@@ -52,9 +52,14 @@ class Signer:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.hashes import SHA256
 
-        moment = datetime.datetime.now(datetime.UTC).isoformat()
+        moment = now().isoformat()
         signature: bytes = self._private.sign(moment.encode("ascii"), ec.ECDSA(SHA256()))
         return {KEY: self._public, MOMENT: moment, SIGNATURE: b64encode(signature).decode()}
+
+
+def now() -> datetime.datetime:
+    """Tell the time, as this machine's clock has it."""
+    return datetime.datetime.now(datetime.UTC)
 
 
 def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -> str | None:
@@ -74,7 +79,7 @@ def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -
             return UNKNOWN
         moment = found[MOMENT.encode()]
         signed = datetime.datetime.fromisoformat(moment.decode("ascii"))
-        age = (datetime.datetime.now(datetime.UTC) - signed).total_seconds()
+        age = (now() - signed).total_seconds()
         public: Any = load_pem_public_key(key)
         public.verify(b64decode(found[SIGNATURE.encode()], validate=True), moment, ec.ECDSA(SHA256()))
     except (KeyError, ValueError, TypeError, Base64Error, InvalidSignature):
