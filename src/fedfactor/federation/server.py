@@ -319,6 +319,8 @@ class Coordinator:
         sure : bool
             Also one that goes on, or that was interrupted and could go on.
         """
+        from fedfactor.federation.versions import put_start
+
         kept = self.folder / "agreement.json"
         if not kept.exists() or not (self.served or self.child is not None):
             raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
@@ -344,6 +346,7 @@ class Coordinator:
         elif self._of_other_terms():
             raise DataError("The interrupted run was made under other terms, and cannot go on under these. Start a new "
                             "one with --again.")  # fmt: skip
+        put_start(self.terms, self.folder)
         for name in ("stop", ABANDON):
             (self.folder / name).unlink(missing_ok=True)
         about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}

@@ -44,6 +44,10 @@ ABANDON, REMOVED = "abandon", "removed.json"
 """Files in the server's folder: end this run at once; nobody waits for these clients any more."""
 
 
+START = "start.safetensors"
+"""File in the server's folder: the components that a run starts at, where the parties agreed on some."""
+
+
 class AbandonedError(FedfactorError, RuntimeError):
     """Somebody started another run in the place of this one."""
 
@@ -73,6 +77,7 @@ class Outcome:
             "status": self.status,
             "rounds": len(self.history),
             "clients": list(agreement.meta.clients),
+            "parents": [agreement.start] if agreement.start else [],
             "finished": list(self.finished),
             "relative_error": None if total is None else total.relative_error,
             "errors": {name: score.relative_error for name, score in self.scores.items()},
@@ -113,6 +118,8 @@ class Server:
     ) -> None:
         self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
         self.algorithm, self.meta = agreement.make(), agreement.meta
+        if agreement.start:
+            self.algorithm = self.algorithm.starting_at(from_bytes((self.folder / START).read_bytes())["V"])
         self.run_id = self._name()
         self.tally = Tally()
         self.exchange = Exchange(
