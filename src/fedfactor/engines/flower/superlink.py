@@ -43,6 +43,9 @@ HEAD = 16 << 10
 PULL, PUSH, PIECE = "/pull-messages", "/push-messages", "/push-object"
 """How paths end on which messages are asked for, and handed in with their pieces, by nodes and by the server app."""
 
+STARTS = 240
+"""Seconds that the process of a run may take to start: after Flower's own 30 a busy machine starts it in vain."""
+
 APP_HOLD = 1.0
 """Most seconds that the server app's question waits: it also looks at the clock, and whether it is to stop."""
 
@@ -328,6 +331,10 @@ def main() -> None:
     if getattr(module, "uvicorn", None) is not uvicorn:
         raise SystemExit("This version of Flower starts its server in another way: the gate would not stand. Use 1.41.")
     module.uvicorn = SimpleNamespace(run=serve_gated)
+    tasks: Any = importlib.import_module("flwr.supercore.corestate.sql_corestate")
+    if not hasattr(tasks, "HEARTBEAT_DEFAULT_INTERVAL"):
+        raise SystemExit("This version of Flower waits for runs in another way. Use 1.41.")
+    tasks.HEARTBEAT_DEFAULT_INTERVAL = STARTS
     module.flower_superlink()
 
 
