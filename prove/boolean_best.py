@@ -29,12 +29,12 @@ def loss(owners, V) -> float:
     return boolean_metrics(owners, {name: boolean_refit(X, V) for name, X in owners.items()}, V).loss
 
 
-def pooled_solvers(owners, k: int) -> dict[str, float]:
+def pooled_solvers(owners, k: int, seconds: float = SECONDS) -> dict[str, float]:
     """The mean loss by owner of each central solver on all rows, with U chosen for its V."""
     stack = scipy.sparse.vstack if any(map(scipy.sparse.issparse, owners.values())) else np.vstack
     X, found = stack(list(owners.values())), {}
     for name in SOLVERS:
-        V = factor(X, k, name, rng=np.random.default_rng(0), time_limit=SECONDS).V
+        V = factor(X, k, name, rng=np.random.default_rng(0), time_limit=seconds).V
         found[name] = round(loss(owners, V.astype(np.float32)), 4)
     return found
 

@@ -23,7 +23,7 @@ RIDGE = 4.0
 """For rows of norm 1; chosen without noise, on items held out of the training part."""
 FORMS = {
     "whole": (PooledEASE(balance=1.0, ridge=RIDGE, min_users=1), 1),
-    "low rank": (PooledEASE(8, balance=1.0, ridge=RIDGE, min_users=1, exchanges=2), 2),
+    "low rank": (PooledEASE(30, balance=1.0, ridge=RIDGE, min_users=1), 2),
     "Popularity": (Popularity(), 1),
 }
 ROW_BOUND = {"Popularity": 5.0}

@@ -77,7 +77,7 @@ LIES = {
     "PooledCNMF": {"V": lambda x: x - 1e3, "n_components": lambda x: x + 1},
     "FCF": {"n_components": lambda x: x * 0},
     "PooledEASE": {"columns": lambda x: x * 0},
-    "PooledEASE low rank": {"Q": lambda x: x * 1e9, "columns": lambda x: x + 1},
+    "PooledEASE low rank": {"order": lambda x: x * 0, "depth": lambda x: x + 99, "columns": lambda x: x + 1},
     "PooledRidge": {"columns": lambda x: x * 0 - 1},
     "Popularity": {"share": lambda x: x - 5},
     "BooleanVotes": {"V": lambda x: x | 0xF0},

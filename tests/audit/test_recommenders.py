@@ -106,3 +106,12 @@ def test_pairs_of_one_user_are_shown_by_the_weights_unless_few_are_replaced():
     assert open_.figures["auc"] > 0.95
     assert shut.verdict == "consistent"
     assert abs(shut.figures["auc"] - 0.5) < 0.15
+
+
+@pytest.mark.slow
+def test_rows_of_the_gram_matrix_show_pairs_of_one_user_as_the_whole_matrix_does():
+    owners = clicks()
+    report = audit(algorithms.PooledEASE(8, balance=0.0, counts="binary"), owners)
+    finding = next(one for one in report.findings if one.attack == "pairs of items that one user touched")
+    assert finding.figures["pairs_of_one_user"] > 10
+    assert finding.verdict == "REFUTED"

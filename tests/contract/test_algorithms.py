@@ -31,7 +31,8 @@ CONFIGS = {
     ],
     "PooledEASE": [
         {},
-        {"low_rank": 3, "exchanges": 2, "counts": "binary", "balance": 0.0},
+        {"low_rank": 3, "counts": "binary", "balance": 0.0},
+        {"low_rank": "auto", "min_users": 1, "balance": 0.0},
         {"min_pairs": 3, "min_users": 20, "counts": "raw"},
     ],
     "Popularity": [{}, {"min_users": 5}],

@@ -29,7 +29,7 @@ MODELS = [
     PooledCF(n_components=2),
     PooledCF(n_components=2, feedback="implicit"),
     PooledEASE(ridge=2.0),
-    PooledEASE(2, ridge=2.0, exchanges=2),
+    PooledEASE(2, ridge=2.0),
     PooledCNMF(n_components=2, rounds=41),
     PooledCNMF(n_components=2, feedback="implicit", rounds=21),
     FCF(n_components=2, lam=1.0, rounds=41),

@@ -103,6 +103,9 @@ def test_a_fourth_hospital_takes_part_in_the_next_version_which_starts_at_the_la
     listed = run(app, ["federation", "versions", str(trial.toml)]).output
     assert f"begun at {trial.terms.start}" in listed
     assert listed.count("run ") == 2
+    cosines = listed.partition("found here: ")[2].splitlines()[0].split(", ")
+    assert len(cosines) == 3
+    assert all(0.9 < float(each) <= 1.0 for each in cosines)  # one more hospital, the same patterns
     with pytest.raises(DataError, match="No version"):
         put_start(trial.terms, tmp_path)
 

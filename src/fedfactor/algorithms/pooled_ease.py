@@ -10,9 +10,9 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import SLACK, odd_columns, odd_numbers
+from fedfactor.core.received import odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
-from fedfactor.core.tree import Array, record
+from fedfactor.core.tree import Array, record, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.once import once
 from fedfactor.kernels.ratings.aside import only_cells
@@ -20,8 +20,11 @@ from fedfactor.kernels.ratings.item_weights import (
     balanced_rows,
     common_pairs,
     gram_half,
+    gram_pairs,
     item_weights,
-    low_rank_weights,
+    likely_pairs,
+    pair_weights,
+    pairs_within,
     units,
     unlikely_pairs,
 )
@@ -30,6 +33,9 @@ from fedfactor.kernels.ratings.model import observed
 
 BLOCK = 256
 """Users whose scores of all items exist at one time."""
+
+TENTH = 0.1
+"""Share of the whole upload that ``low_rank="auto"`` sends."""
 
 
 @record
@@ -47,21 +53,32 @@ class AskGram:
 
 
 @record
-class AskProduct:
-    """Down: some columns, and the directions to multiply the Gram matrix by."""
+class AskPairs:
+    """Down: some columns, the order of their weight, and with how many of the first each is to be paired."""
 
     columns: Array
-    Q: Array
+    order: Array
+    depth: Array
 
 
 @record
 class Counts:
-    """Up: users who touched each item, and users."""
+    """Up: users who touched each item, and users; for the low-rank form also the diagonal of ``XᵀX``."""
 
     uplink: ClassVar[Uplink] = "sum"
 
     users: Array
     rows: Array
+    diagonal: Array | None = None
+
+
+@record
+class Diagonal:
+    """Up, in place of counts where noise protects rows: the diagonal of ``XᵀX``."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    diagonal: Array
 
 
 @record
@@ -75,22 +92,23 @@ class Gram:
 
 
 @record
-class Product:
-    """Up: ``XᵀX Q``."""
+class Pairs:
+    """Up: some entries of ``XᵀX``, its diagonal among them."""
 
     uplink: ClassVar[Uplink] = "sum"
 
-    Y: Array
+    entries: Array
 
 
 @record
 class Weights:
-    """Down: the columns with weights, and the weights, whole or as a product ``F B``, with directions to go on from."""
+    """Down: the columns with weights, and the weights, whole or as a product ``F B``, with the pairs behind them."""
 
     columns: Array
     B: Array
     F: Array | None = None
-    Q: Array | None = None
+    order: Array | None = None
+    depth: Array | None = None
 
 
 @record
@@ -107,8 +125,8 @@ class Server:
     columns: Array
     users: Array
     rows: Array
-    Q: Array | None
-    steps: Array
+    order: Array
+    depth: Array
     ridge: Array
     done: Array
 
@@ -132,13 +150,17 @@ class PooledEASE(Algorithm):
     Notes
     -----
     Federated = pooled: the sums are those of pooled rows. Two exchanges: numbers of users (m), then m'(m' + 1) / 2
-    numbers for the m' items of enough users. Low rank: m' d single-precision numbers for each of ``exchanges``. The
-    server solves once, O(m'³), and sends B to all. Memory at home: U of the whole form is as large as users × items; a
-    face never makes scores of more than a few users at a time.
+    numbers for the m' items of enough users; low rank: some of the same numbers. The server solves once, O(m'³) or
+    O(d² m'), and sends B to all, whole or as two factors. Memory at home: U of the whole form is as large as users ×
+    items; a face never makes scores of more than a few users at a time.
 
     A Gram matrix of zeros and ones counts users who touched both of two items, and most pairs of rare items have one.
     Such a count shows everybody who sees B, or the sum, that some user touched both. ``min_pairs=3`` closes this for
     those who receive B; a server that must not see the counts either needs noise (``dp``).
+
+    The low-rank form sends some entries of that matrix and its diagonal, nothing that the whole form would not send:
+    pairs that chance alone would make frequent, which are the pairs among the d heaviest items, and pairs of a lighter
+    item with fewer of them. Other pairs are taken to have in common what these explain (an incomplete Cholesky factor).
 
     References
     ----------
@@ -154,9 +176,10 @@ class PooledEASE(Algorithm):
     (True, 2)
     """
 
-    low_rank: int | None = setting(
-        "None: the whole Gram matrix travels. A number d: only its products with d directions do, m × d numbers in "
-        "each of a few exchanges, and the weights have rank d off their diagonal.",
+    low_rank: int | Literal["auto"] | None = setting(
+        "None: the whole Gram matrix travels. A number d: pairs of the d heaviest items and others as frequent by "
+        'chance; the weights then have rank d off their diagonal. ``"auto"``: as many as make the upload a tenth of '
+        "the whole one. Good for catalogues of a thousand items or more.",
         default=None,
         at_least=1,
     )
@@ -180,14 +203,9 @@ class PooledEASE(Algorithm):
         default=1,
         at_least=1,
     )
-    exchanges: int = setting(
-        "Of the low-rank form: multiplications by the Gram matrix, each with the directions that the last one gave.",
-        default=3,
-        at_least=1,
-    )
     row_clip: float | None = set_by_privacy(
         "Rows are shortened to this norm. There is then no counting of users, so ``min_users`` and ``min_pairs`` must "
-        "be 1, and the whole form needs one exchange: give ``rounds=1`` (the low-rank form: ``rounds=exchanges``), so "
+        "be 1, and the whole form needs one exchange, the low-rank form two: give ``rounds=1`` or ``rounds=2``, so "
         "that the budget is not spread over exchanges that do not take place.",
         default=None,
     )
@@ -197,15 +215,12 @@ class PooledEASE(Algorithm):
     pooled: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 10
 
-    @property
-    def rounding(self) -> float:
-        """How far V may move when users change owners: products travel in single precision."""
-        return 1e-8 if self.low_rank is None else 1e-4
-
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
-        if self.low_rank is not None and not 1 <= self.low_rank <= meta.n_features:
-            raise ValueError(f"low_rank={self.low_rank} must lie between 1 and {meta.n_features}, or be None.")
+        if isinstance(self.low_rank, int) and not 1 <= self.low_rank <= meta.n_features:
+            raise ValueError(
+                f"low_rank={self.low_rank} must lie between 1 and {meta.n_features}, or be 'auto' or None."
+            )
         if self.low_rank is not None and self.min_pairs > 1:
             raise ValueError("min_pairs needs the whole Gram matrix. Leave low_rank out, or min_pairs at 1.")
         if self.row_clip is not None and (self.min_users > 1 or self.min_pairs > 1):
@@ -214,7 +229,7 @@ class PooledEASE(Algorithm):
             )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
-        """Count users, then a Gram matrix or products with it; down the columns, directions, and weights."""
+        """Count users, then a Gram matrix or some of its rows; down the columns, and weights."""
         m, kind, whole = meta.n_features, meta.dtype, Leaf("int64", ())
         columns, row = Leaf("int64", (m,), exact=False), Leaf(kind, (m,))
         found: dict[type, Spec] = {}
@@ -225,32 +240,35 @@ class PooledEASE(Algorithm):
             found |= {AskGram: {"columns": columns}, Gram: {"half": half}}
             found[Gram] = {"half": half, "pairs": half} if self.min_pairs > 1 else {"half": half}
             return found | {Weights: {"columns": columns, "B": Leaf(kind, (m, m), exact=False)}}
-        d = self.low_rank
-        directions = Leaf("float32", (m, d), exact=False)
-        found |= {AskProduct: {"columns": columns, "Q": directions}, Product: {"Y": directions}}
-        high, wide = Leaf(kind, (m, d), exact=False), Leaf(kind, (d, m), exact=False)
-        return found | {Weights: {"columns": columns, "B": wide, "F": high, "Q": directions}}
+        found[Count] = {"nothing": whole}
+        if self.row_clip is None:
+            found[Counts] = {**found[Counts], "diagonal": row}
+        else:
+            found[Diagonal] = {"diagonal": row}
+        asked = {"columns": columns, "order": columns, "depth": columns}
+        found |= {AskPairs: asked, Pairs: {"entries": Leaf(kind, (half_size(m),), exact=False)}}
+        d = m if self.low_rank == "auto" else int(self.low_rank)
+        wide, high = Leaf(kind, (d, m), exact=False), Leaf(kind, (m, d), exact=False)
+        return found | {Weights: {**asked, "B": wide, "F": high}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Any]:
         """Ask for counts; where noise protects rows, for the matrix at once."""
-        m = meta.n_features
-        none = np.int64(0)
-        users = np.zeros(m, meta.dtype)
-        server = Server(np.arange(m), users, np.float64(0), None, none, np.float64(self.ridge), none)
-        if self.row_clip is None:
-            return server, Count(none)
-        return self._ask(server, at)
+        m, none = meta.n_features, np.int64(0)
+        every = np.arange(m)
+        zeros = np.zeros(m, meta.dtype)
+        server = Server(every, zeros, np.float64(0), every[:0], every[:0], np.float64(self.ridge), none)
+        if self.row_clip is not None and self.low_rank is None:
+            return server, AskGram(every)
+        return server, Count(none)
 
-    def _ask(self, state: Server, at: Round) -> tuple[Server, Any]:
-        if self.low_rank is None:
+    def _ask(self, state: Server, diagonal: Array | None, sent: int) -> tuple[Server, Any]:
+        if diagonal is None:
             return state, AskGram(state.columns)
-        drawn = at.shared_rng("directions").normal(size=(len(state.columns), self.low_rank))
-        return self._next(state, drawn)
-
-    def _next(self, state: Server, Y: Array) -> tuple[Server, AskProduct]:
-        """Go on with an orthonormal basis of what came, which makes one row's share at most its squared norm."""
-        Q = np.linalg.qr(np.asarray(Y, np.float64))[0].astype(np.float32)
-        return replace(state, Q=Q), AskProduct(state.columns, Q)
+        m = len(state.columns)
+        whole = sent + half_size(m)
+        d = pairs_within(diagonal, TENTH * whole - 2 * sent) if self.low_rank == "auto" else int(self.low_rank or 0)
+        order, depth = likely_pairs(diagonal, min(d, m))
+        return replace(state, order=order, depth=depth), AskPairs(state.columns, order, depth)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Keep nothing."""
@@ -260,16 +278,22 @@ class PooledEASE(Algorithm):
         """Count, or multiply."""
         R = self._touched(shard.X, shard.mask)
         if isinstance(down, Count):
+            diagonal = None if self.low_rank is None else self._diagonal(R)
+            if self.row_clip is not None:
+                return state, Diagonal(diagonal)
             users = np.bincount(R.indices, minlength=R.shape[1]).astype(R.dtype)
-            return state, Counts(users, np.float64(R.shape[0]))
+            return state, Counts(users, np.float64(R.shape[0]), diagonal)
         columns = np.asarray(down.columns)
         part = _some(R, columns)
         Z = balanced_rows(units(part, self.counts), self.balance, self.row_clip)
         if self.low_rank is not None:
-            Q = np.asarray(down.Q, np.float64)
-            return state, Product(np.asarray(Z.T @ (Z @ Q)).astype(np.float32))
+            return state, Pairs(gram_pairs(Z, np.asarray(down.order), np.asarray(down.depth)).astype(R.dtype))
         pairs = common_pairs(part).astype(R.dtype) if self.min_pairs > 1 else None
         return state, Gram(gram_half(Z).astype(R.dtype), pairs)
+
+    def _diagonal(self, R: Any) -> np.ndarray:
+        Z = balanced_rows(units(R, self.counts), self.balance, self.row_clip)
+        return np.asarray(Z.multiply(Z).sum(axis=0)).ravel().astype(R.dtype)
 
     def _touched(self, X: Array, mask: Any) -> Any:
         R = observed(X, mask)
@@ -280,29 +304,31 @@ class PooledEASE(Algorithm):
         return R
 
     def accepts(self, down: Any, meta: Meta) -> str:
-        """Expect columns in order, and directions whose cells do not exceed 1, as those of length 1."""
-        odd = odd_numbers(down, {"Q": (-1.0 - SLACK, 1.0)})
+        """Expect columns in order, and pairs among them."""
+        odd = odd_numbers(down)
         if odd or not hasattr(down, "columns"):
             return odd
-        beside = [] if getattr(down, "Q", None) is None else [(down.Q, 0)]
-        beside += [(down.B, 1)] if isinstance(down, Weights) else []
-        return odd_columns(down.columns, meta.n_features, *beside)
+        m, order = len(down.columns), getattr(down, "order", None)
+        if order is not None and not np.array_equal(np.sort(to_numpy(order)), np.arange(m)):
+            return "the order of the columns leaves some out"
+        if order is not None and not _falls(to_numpy(down.depth), m):
+            return "the pairs that are asked for are none, or not in order"
+        return odd_columns(down.columns, meta.n_features, *([(down.B, 1)] if isinstance(down, Weights) else []))
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
-        """Choose the columns, ask for the next product, or solve; those who stayed away are like those who came."""
+        """Choose the columns, or solve; those who stayed away are like those who came."""
+        if isinstance(up, Diagonal):
+            return self._ask(state, up.diagonal, len(up.diagonal))
         if isinstance(up, Counts):
             keep = np.flatnonzero(np.asarray(up.users) >= self.min_users)
             state = replace(state, columns=keep, users=up.users[keep], rows=np.float64(up.rows))
-            return self._ask(state, at)
+            return self._ask(state, None if up.diagonal is None else up.diagonal[keep], len(up.users))
         if isinstance(up, Gram):
             return self._solved(state, up)
-        before = state.Q
-        state, ask = self._next(replace(state, steps=state.steps + 1), up.Y)
-        if int(state.steps) < self.exchanges:
-            return state, ask
-        F, H = low_rank_weights(up.Y, before, float(self.ridge))
-        kind = state.users.dtype
-        return replace(state, done=np.int64(1)), Weights(state.columns, H.astype(kind), F.astype(kind), ask.Q)
+        noisy = self.row_clip is not None
+        F, H = pair_weights(up.entries, state.order, state.depth, float(self.ridge), noisy=noisy)
+        kind, done = up.entries.dtype, replace(state, done=np.int64(1))
+        return done, Weights(state.columns, H.astype(kind), F.astype(kind), state.order, state.depth)
 
     def _solved(self, state: Server, up: Gram) -> tuple[Server, Weights]:
         m = len(state.columns)
@@ -326,10 +352,10 @@ class PooledEASE(Algorithm):
         return {"items": float(len(state.columns)), "ridge": float(state.ridge)} if int(state.done) else {}
 
     def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
-        """Bound what one row adds: the squared norm of a shortened row, as an outer product or times a basis."""
+        """Bound what one row adds: the squared norm of a shortened row, the norm of its outer product."""
         if self.row_clip is None:
             return None
-        # Half of an outer product is no longer than the whole; an orthonormal basis lengthens nothing.
+        # What travels are entries of an outer product, each at most once.
         return "row", float(self.row_clip) ** (2 * (1 - self.balance))
 
     def finish(self, shard: Shard, state: Local, down: Any) -> ItemFactors:
@@ -337,7 +363,7 @@ class PooledEASE(Algorithm):
         R = self._touched(shard.X, shard.mask)
         m, kind = shard.n_features, R.dtype
         if not isinstance(down, Weights):
-            d = m if self.low_rank is None else self.low_rank
+            d = self.low_rank if isinstance(self.low_rank, int) else m
             return self._kept(R, np.zeros((d, m), kind), None if self.low_rank is None else np.zeros((m, d), kind))
         columns = np.asarray(down.columns)
         if down.F is None:
@@ -386,3 +412,11 @@ def _some(R: Any, columns: np.ndarray) -> Any:
     part = only_cells(R, place[R.indices] >= 0)
     indices = place[part.indices].astype(R.indices.dtype)
     return type(R)((part.data, indices, part.indptr), shape=(R.shape[0], len(columns)))
+
+
+def _falls(depth: np.ndarray, m: int) -> bool:
+    """Tell whether depths fall along the order, from the number of items that are paired with each other."""
+    if len(depth) != m:
+        return False
+    d = int(depth.max(initial=0))
+    return d <= m and bool((np.diff(depth) <= 0).all() and (depth[:d] == d).all() and (depth >= 0).all())

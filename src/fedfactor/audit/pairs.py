@@ -44,7 +44,7 @@ def gram_from_weights(B: np.ndarray) -> np.ndarray:
     return np.linalg.inv(M * p)
 
 
-def pair_exposure(B: np.ndarray, federation: Federation) -> Finding:
+def pair_exposure(B: np.ndarray, federation: Federation, told: np.ndarray | None = None) -> Finding:
     """Ask of pairs of items whether one user touched both, or nobody, from the weights that all owners receive.
 
     Parameters
@@ -53,6 +53,8 @@ def pair_exposure(B: np.ndarray, federation: Federation) -> Finding:
         Weights; items without any are left out.
     federation : Federation
         The owners.
+    told : array of bool of shape (m, m), optional
+        Pairs that the weights were made of, in either order; others are not asked about. All, unless given.
 
     Returns
     -------
@@ -65,6 +67,8 @@ def pair_exposure(B: np.ndarray, federation: Federation) -> Finding:
     ones = scipy.sparse.csr_array((np.ones(X.nnz), X.indices, X.indptr), shape=X.shape)
     pairs = (ones.T @ ones).toarray()
     upper = np.triu(np.ones_like(pairs, bool), 1)
+    if told is not None:
+        upper &= (told | told.T)[np.ix_(columns, columns)]
     once, never = (upper & (pairs == count) for count in (1, 0))
     figures: dict[str, Any] = {
         "pairs_of_one_user": int(once.sum()),

@@ -30,6 +30,7 @@ from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.tree import to_numpy
 from fedfactor.engines.run import run
+from fedfactor.kernels.ratings.item_weights import which_pairs
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.listener import Listener
 from fedfactor.privacy.minimums import PrivacyWarning
@@ -173,11 +174,24 @@ def _of_the_run(
     else:
         found = [_membership(result, members, others, asked)]
     found.append(rows_from_sums(heard, inside, others))
-    if isinstance(algorithm, PooledEASE) and algorithm.low_rank is None and asked is None:
-        found.append(pair_exposure(to_numpy(result.V), inside))
+    if isinstance(algorithm, PooledEASE) and asked is None:
+        found.append(_pairs(result, inside))
     if isinstance(algorithm, PooledBMF) and algorithm.solver == "counts":
         found.append(row_exposure(heard.rounds, inside))
     return found
+
+
+def _pairs(result: Any, inside: Federation) -> Finding:
+    """Ask about pairs of items; of the low-rank form, about those that were sent."""
+    kept, down = next(iter(result.factors.values())), result.down
+    if getattr(down, "order", None) is None:
+        return pair_exposure(to_numpy(result.V), inside)
+    B = to_numpy(kept.F) @ to_numpy(kept.V)
+    np.fill_diagonal(B, 0.0)
+    marked, items = which_pairs(to_numpy(down.depth)), to_numpy(down.columns)[to_numpy(down.order)]
+    told = np.zeros(B.shape, bool)
+    told[np.ix_(items[: len(marked)], items)] = marked
+    return pair_exposure(B, inside, told)
 
 
 def _membership(result: Any, members: dict[str, Shard], others: np.ndarray, asked: DP | None) -> Finding:

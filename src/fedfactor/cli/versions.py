@@ -18,16 +18,24 @@ def _place(file: Path, folder: Path | None) -> Path:
 def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
     """List the versions of the model: each run with its components, what it started at, and who took part.
 
+    Beside each stands how like the last version it is, component by component (cosines of the best match). Runs with
+    other seeds, or without one of the parties, so say which components are stable.
+
     Example: fedfactor federation versions federation.toml
     """
+    from fedfactor.federation.versions import alike
     from fedfactor.federation.versions import versions as listed
 
     with polite(debug):
         found = listed(_place(file, folder))
-    for number, version in enumerate(found, 1):
-        begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun anew"
-        typer.echo(f"{number}  run {version.run}  {version.components or 'no components at the server'}")
-        typer.echo(f"   {begun}; terms {version.terms[:16]}; {', '.join(version.parties)}")
+        last = found[-1] if found else None
+        for number, version in enumerate(found, 1):
+            begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun anew"
+            typer.echo(f"{number}  run {version.run}  {version.components or 'no components at the server'}")
+            typer.echo(f"   {begun}; terms {version.terms[:16]}; {', '.join(version.parties)}")
+            if last is not version and last is not None and version.components and last.components:
+                same = ", ".join(f"{each:.3f}" for each in alike(last, version)) or "other columns"
+                typer.echo(f"   components of the last version, found here: {same}")
     if not found:
         typer.echo("No run has finished yet.")
 

@@ -90,8 +90,7 @@ class PooledEASE(FederatedRecommender):
     """
 
     scale = None  # scores of lists need none
-    low_rank: int | None
-    exchanges: int
+    low_rank: int | str | None
 
     @property
     def _implicit(self) -> bool:
@@ -107,7 +106,7 @@ class PooledEASE(FederatedRecommender):
         asked = self.privacy if isinstance(self.privacy, (tuple, list)) else (self.privacy,)
         if self.rounds is not None or not any(isinstance(part, DP) for part in asked):
             return self.rounds
-        return 1 if self.low_rank is None else self.exchanges
+        return 1 if self.low_rank is None else 2
 
     def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
         return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)

@@ -198,23 +198,21 @@ class FedMF(FederatedRecommender):
     ) -> None: ...
 
 class PooledEASE(FederatedRecommender):
-    low_rank: int | None
+    low_rank: int | Literal["auto"] | None
     ridge: float
     counts: Literal["log", "binary", "raw"]
     balance: float
     min_users: int
     min_pairs: int
-    exchanges: int
     def __init__(
         self,
-        low_rank: int | None = None,
+        low_rank: int | Literal["auto"] | None = None,
         *,
         ridge: float = 40.0,
         counts: Literal["log", "binary", "raw"] = "log",
         balance: float = 0.5,
         min_users: int = 3,
         min_pairs: int = 1,
-        exchanges: int = 3,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",

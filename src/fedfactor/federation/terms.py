@@ -338,6 +338,11 @@ class Terms:
                 f"[privacy] unit = {privacy['unit']!r} needs row_bound and rows: public numbers, not measured on the "
                 "parties' rows."
             )
+        if privacy["delta"] * max(privacy["rows"], len(self.names)) >= 1:
+            raise TermsError(
+                f"[privacy] delta = {privacy['delta']:g} is no promise: with that chance it may fail for each of "
+                f"{max(privacy['rows'], len(self.names)):g} units. Take far less than one over their number."
+            )
         algorithm, against = self.algorithm(), self.algorithm().against_noise
         if against:
             raise TermsError(f"{type(algorithm).__name__} does not bear noise: {against}")

@@ -71,6 +71,20 @@ def _components(folder: Path) -> np.ndarray | None:
     return None if "V" not in shared else np.asarray(shared["V"])
 
 
+def alike(one: Version, other: Version) -> list[float]:
+    """Compare two versions component by component: the cosine of each of the first with its match in the second.
+
+    Of runs with other seeds, or without one of the parties, it says which components are stable.
+    """
+    from fedfactor.metrics.coherence import cosine_similarity, match_components
+
+    V, W = one.V, other.V
+    if V.shape[1] != W.shape[1]:
+        return []
+    mine, theirs = match_components(V, W)
+    return [float(each) for each in cosine_similarity(V, W)[mine, theirs]]
+
+
 def start_next_at(file: Path, folder: Path, run: str = "") -> Terms:
     """Write into the terms that the next run starts at the components of the last one, or of the one named."""
     known = [version for version in versions(folder) if version.components]

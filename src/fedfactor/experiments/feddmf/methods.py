@@ -132,7 +132,8 @@ def measure(part: Split, method: str, settings: Mapping[str, Any], *, seed: int)
     best on the client's own items, ``best_foreign`` at the best threshold of all, which nobody can know. ``accuracy``
     and ``macro`` (mean F1 of ones and of zeros) come at both thresholds; ``lists`` is F1 when every user is given
     the same number of foreign items: the share of them that the client's users have of its own items, on average.
-    ``by_count`` splits F1 at the threshold of own items by how many of the owner's users touched the item.
+    ``by_count`` splits F1 at the threshold of own items by how many of the owner's users touched the item; ``marked``
+    are the cells said to be ones, over all that are.
     """
     if method in SIMPLE:
         return _simple(part, method, seed)
@@ -187,7 +188,7 @@ def _scored(part: Split, guess: Callable[..., np.ndarray], rules: Sequence[str] 
     by_client = {word: found.get(word, {}) for word in ("own", "foreign", "tuned_foreign", "best_foreign")}
     ones = max(1.0, sum(true for _, _, true in tallies.values()))
     classes = {
-        word: {"share of ones": true / ones, "f1": 2 * right / max(1.0, said + true)}
+        word: {"share of ones": true / ones, "marked": said / ones, "f1": 2 * right / max(1.0, said + true)}
         for word, (right, said, true) in tallies.items()
     }
     return {**by_client, **means, "by_count": classes}

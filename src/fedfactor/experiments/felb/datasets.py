@@ -35,20 +35,28 @@ def load_owners(
     rows: int = 2000,
     columns: int = 500,
     pick: Literal["frequent", "random"] = "frequent",
+    by: Literal["chance", "label"] = "chance",
     seed: int = 0,
 ) -> dict[str, Any]:
     """Load a set, deal its rows at random, and let every owner turn its own into zeros and ones.
 
     Small runs keep at most so many `rows`, drawn at random, and so many `columns`: those with most ones, counted over
     all owners together, or `pick` at random among those that have any. Frequent columns are far denser than the
-    paper's sets (0.001 to 0.24).
+    paper's sets (0.001 to 0.24). `by` label: every label has an owner of its own, in the place of `n_clients`.
     """
     known, rule, _ = DATASETS[name]
-    X = load_dataset(known).X
+    found = load_dataset(known)
+    X = found.X
     X = X.tocsr() if scipy.sparse.issparse(X) else np.asarray(X, np.float64)
+    kept = np.arange(X.shape[0])
     if not full and X.shape[0] > rows:
-        X = X[np.sort(np.random.default_rng(seed).choice(X.shape[0], rows, replace=False))]
-    labels = split_evenly(X.shape[0], n_clients, seed)
+        kept = np.sort(np.random.default_rng(seed).choice(X.shape[0], rows, replace=False))
+        X = X[kept]
+    if by == "label":
+        labels = np.unique(np.asarray(found.y)[kept], return_inverse=True)[1]
+        n_clients = int(labels.max()) + 1
+    else:
+        labels = split_evenly(X.shape[0], n_clients, seed)
     width = len(str(n_clients - 1))
     parts = {f"{int(owner):0{width}d}": part for owner, part in split_rows(X, labels).items()}
     above = _threshold(parts, rule)

@@ -8,7 +8,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-__all__ = ["balanced_rows", "common_pairs", "gram_half", "item_weights", "low_rank_weights", "units", "unlikely_pairs"]
+__all__ = [
+    "balanced_rows", "common_pairs", "gram_half", "gram_pairs", "item_weights", "likely_pairs", "pair_weights",
+    "pairs_within", "units", "unlikely_pairs", "which_pairs",
+]  # fmt: skip
 
 Array = Any
 
@@ -61,6 +64,85 @@ def gram_half(Z: Array) -> np.ndarray:
     """
     G = (Z.T @ Z).toarray()
     return G[np.triu_indices(len(G))]
+
+
+def likely_pairs(weight: Array, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Choose pairs of items: those that chance alone would make as frequent as any pair of the d heaviest items.
+
+    Parameters
+    ----------
+    weight : array of shape (m,)
+        How often each item occurs; what differs by rounding alone is taken to be equal.
+    d : int
+
+    Returns
+    -------
+    order : array of int of shape (m,)
+        Items, the heaviest first.
+    depth : array of int of shape (m,)
+        Along that order: with how many of the first items this one is paired, at most d.
+
+    Examples
+    --------
+    >>> likely_pairs(np.array([1.0, 4.0, 2.0]), 2)
+    (array([1, 2, 0]), array([2, 2, 1]))
+    """
+    heavy = np.asarray(weight, np.float64)
+    heavy = np.maximum(np.round(heavy / max(float(heavy.max(initial=0.0)), 1e-300), 6), 1e-6)
+    order = np.argsort(-heavy, kind="stable")
+    heavy = heavy[order]
+    if not d:
+        return order, np.zeros(len(order), np.int64)
+    least = heavy[d - 1] ** 2 * (1 - 1e-9)
+    return order, np.clip(np.searchsorted(-heavy, -least / heavy, side="right"), 1, d)
+
+
+def which_pairs(depth: Array) -> np.ndarray:
+    """Mark which entries of the first d rows of a Gram matrix, items in order, are sent: each pair once.
+
+    Examples
+    --------
+    >>> which_pairs(np.array([2, 2, 1])).astype(int)
+    array([[1, 1, 1],
+           [0, 1, 0]])
+    """
+    depth = np.asarray(depth)
+    row = np.arange(int(depth.max(initial=0)))[:, None]
+    return (row < depth[None, :]) & (row <= np.arange(len(depth))[None, :])
+
+
+def pairs_within(weight: Array, most: float) -> int:
+    """Return the largest d for which :func:`likely_pairs` and the diagonal are at most so many numbers; at least 1.
+
+    Examples
+    --------
+    >>> pairs_within(np.array([1.0, 4.0, 2.0]), 5)
+    2
+    """
+
+    def size(d: int) -> int:
+        depth = likely_pairs(weight, d)[1]
+        return int(np.minimum(depth, np.arange(1, len(depth) + 1)).sum()) + len(depth) - d
+
+    low, high = 1, len(weight) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size(middle) <= most else (low, middle)
+    return low
+
+
+def gram_pairs(Z: Array, order: Array, depth: Array) -> np.ndarray:
+    """Return the chosen entries of ``ZᵀZ`` row by row, then its diagonal at the items beyond the first d.
+
+    Examples
+    --------
+    >>> gram_pairs(scipy.sparse.csr_array(np.array([[1.0, 2.0]])), np.array([1, 0]), np.array([1, 1]))
+    array([4., 2., 1.])
+    """
+    marked = which_pairs(depth)
+    rows = (Z[:, order[: len(marked)]].T @ Z[:, order]).toarray()
+    squares = np.asarray(Z.multiply(Z).sum(axis=0)).ravel()
+    return np.concatenate([rows[marked], squares[order[len(marked) :]]])
 
 
 def unlikely_pairs(G: Array, pairs: Array, least: int, rows: float) -> np.ndarray:
@@ -118,54 +200,75 @@ def item_weights(G: Array, ridge: float) -> tuple[np.ndarray, float]:
            [0.333, 0.   ]])
     """
     A = np.asarray(G, np.float64)
-    raised = False
-    while True:
-        try:
-            factor = scipy.linalg.cholesky(A + ridge * np.eye(len(A)), lower=True, check_finite=False)
-            if not raised:
-                break
-            raised = False  # once more beyond the first that works: just positive definite is not yet well posed
-        except scipy.linalg.LinAlgError:
-            raised = True
-        ridge *= 2
+    factor, ridge = _safe_cholesky(A, ridge)
     P = scipy.linalg.cho_solve((factor, True), np.eye(len(A)), check_finite=False)
     B = -P / np.diag(P)
     np.fill_diagonal(B, 0.0)
     return B, ridge
 
 
-def low_rank_weights(Y: Array, Q: Array, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return F (m × d) and H (d × m) whose product is B off its diagonal, for the Gram matrix that Y and Q tell of.
+def _safe_cholesky(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
+    """Factor ``A + shift I``, the shift doubled until that is safely positive definite."""
+    raised = False
+    while True:
+        try:
+            factor = scipy.linalg.cholesky(A + shift * np.eye(len(A)), lower=True, check_finite=False)
+            if not raised:
+                return factor, shift
+            raised = False  # once more beyond the first that works: just positive definite is not yet well posed
+        except scipy.linalg.LinAlgError:
+            raised = True
+        shift *= 2
+
+
+def pair_weights(
+    entries: Array, order: Array, depth: Array, ridge: float, *, noisy: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return F (m × d) and H (d × m) whose product is B off its diagonal, from some entries of the Gram matrix.
 
     Parameters
     ----------
-    Y : array of shape (m, d)
-        ``G Q``.
-    Q : array of shape (m, d)
-        Orthonormal columns.
+    entries : array
+        As :func:`gram_pairs` gives them.
+    order, depth : arrays of int of shape (m,)
     ridge : float
+    noisy : bool
+        Whether entries carry noise: pairs among the first items are then shrunk by λ before others are explained by
+        them, and λ is doubled as in :func:`item_weights`.
 
     Notes
     -----
-    :math:`G \approx Y (Q^\top Y)^{-1} Y^\top` (Nyström); its inverse with λ follows by the Woodbury identity.
+    An incomplete Cholesky factor: :math:`G \approx L L^\top + \mathrm{diag}(D)` has all known entries.
+    Two items of which no pair is known have in common what their pairs with the first items explain. The inverse with λ
+    follows by the Woodbury identity.
 
     Examples
     --------
-    >>> G = np.array([[2.0, 1.0], [1.0, 2.0]])
-    >>> F, H = low_rank_weights(G, np.eye(2), 1.0)
+    >>> F, H = pair_weights(np.array([2.0, 1.0, 2.0]), np.array([0, 1]), np.array([1, 1]), 1.0)
     >>> (F @ H)[0, 1].round(3)
     np.float64(0.333)
     """
-    Y, Q = np.asarray(Y, np.float64), np.asarray(Q, np.float64)
-    T = Q.T @ Y
-    values, vectors = np.linalg.eigh((T + T.T) / 2)
-    live = np.where(values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300), values, np.inf)
-    L = Y @ (vectors / np.sqrt(live))
-    F = L / ridge
-    M = np.linalg.inv(np.eye(L.shape[1]) + L.T @ F)
-    M = (M + M.T) / 2
-    diagonal = 1 / ridge - np.einsum("id,de,ie->i", F, M, F, optimize=True)
-    return F @ M, (F / diagonal[:, None]).T
+    marked = which_pairs(depth)
+    d, m = marked.shape
+    F, H = np.zeros((m, d)), np.zeros((d, m))
+    if not d:
+        return F, H
+    entries, known = np.asarray(entries, np.float64), int(marked.sum())
+    rows = np.zeros((d, m))
+    rows[marked] = entries[:known]
+    T = rows[:, :d] + np.triu(rows[:, :d], 1).T
+    # Items that the same users touched make T singular; a small shift mends that.
+    factor, shift = _safe_cholesky(T, float(ridge) if noisy else 1e-8 * max(float(np.diag(T).mean()), 1e-300))
+    ridge = max(float(ridge), shift) if noisy else ridge
+    rest = scipy.linalg.solve_triangular(factor, rows[:, d:], lower=True, check_finite=False)
+    L = np.vstack([factor, np.where(marked[:, d:], rest, 0.0).T])
+    D = np.full(m, float(ridge))
+    D[d:] += np.maximum(entries[known:] - np.square(L[d:]).sum(axis=1), 0.0)
+    scaled = L / D[:, None]
+    M = scipy.linalg.cho_solve(scipy.linalg.cho_factor(np.eye(d) + L.T @ scaled), scaled.T, check_finite=False).T
+    F[order] = M
+    H[:, order] = (scaled / (1 / D - np.einsum("id,id->i", scaled, M))[:, None]).T
+    return F, H
 
 
 def common_pairs(R: Array) -> np.ndarray:
