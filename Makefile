@@ -1,7 +1,7 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check federation prove bench mutants package docs lint types format clean
+.PHONY: help demo test check quick federation prove bench mutants package docs lint types format clean
 
 PYTHON ?= python3
 ITEM ?=
@@ -28,7 +28,10 @@ help: ## list the targets
 demo: $(LIGHT) ## see it work: digits split by class among ten owners; writes demo-out/
 	$(BIN)/fedfactor demo
 
-check: lint types ## under two minutes: lint, types, unit and contract tests, doctests
+check: $(FULL) ## under two minutes: lint, types, unit and contract tests, doctests, side by side
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=line lint types quick
+
+quick: $(FULL)
 	$(PYTEST) -n 2 -m "not slow and not integration" tests src
 
 test: lint types ## everything, in small counts: all tests, doctests, docs; under half an hour

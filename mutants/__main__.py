@@ -15,28 +15,37 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from mutants.faults import Fault, fault, number_of_faults
+from mutants.faults import ON_CARDS, Fault, fault, number_of_faults
 from mutants.reach import OUT as REACH
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("core", "engines", "privacy", "kernels", "algorithms")
 LEAST = 0.9
-MOST_TESTS, MOST_SECONDS, MOST_WAITING = 60, 30.0, 240.0
+CAUGHT = ("caught", "never ended")
+MOST_TESTS, MOST_SECONDS = 60, 30.0
+STARTING = {False: 60.0, True: 240.0}
+"""Seconds for the start of a run; compiled loops are compiled anew for each fault."""
+RESULTS = Path(__file__).parent / "results.json"
+"""What became of each fault when the rooms were last tried."""
 
 
 def sample(rooms: tuple[str, ...], size: int, seed: int) -> list[Fault]:
     """Draw faults evenly from the rooms, every possible fault of a room being as likely as any other."""
-    draw = random.Random(seed)
     found: list[Fault] = []
     for room in rooms:
+        draw = random.Random(f"{seed} {room}")  # a room alone gets the faults that it gets among the others
         files = sorted((ROOT / "src" / "fedfactor" / room).rglob("*.py"))
+        files = [path for path in files if not path.as_posix().endswith(ON_CARDS)]
         spots = [(path, i) for path in files for i in range(number_of_faults(path))]
-        found += [fault(path, i) for path, i in draw.sample(spots, min(len(spots), size // len(rooms)))]
+        found += [fault(path, i) for path, i in draw.sample(spots, min(len(spots), size // len(ROOMS)))]
     return found
 
 
-def tests_of(one: Fault, reach: dict[str, Any]) -> list[str]:
-    """Choose the tests of a fault: those that reach its line, its own room's first, the quick ones before the slow."""
+def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
+    """Choose the tests of a fault: those that reach its line, its own room's first, the quick ones before the slow.
+
+    Returns them with the seconds that they take.
+    """
     name = one.path.relative_to(ROOT).as_posix()
     room = name.split("/")[2]
     lines: dict[str, list[int]] = reach["lines"].get(name, {})
@@ -54,11 +63,13 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> list[str]:
             break
         chosen.append(tests[i])
         spent += seconds[i]
-    return chosen
+    return chosen, spent
 
 
-def survives(one: Fault, tests: list[str], tree: Path) -> bool:
-    """Put the fault into a copy of the source, run its tests, and take it out again."""
+def fate(one: Fault, tests: list[str], seconds: float, tree: Path) -> str:
+    """Put the fault into a copy of the source, run its tests, and take it out again; say what became of it."""
+    if not tests:
+        return "unreached"
     target = tree / one.path.relative_to(ROOT)
     before = target.read_text()
     target.write_text(one.source)
@@ -68,13 +79,14 @@ def survives(one: Fault, tests: list[str], tree: Path) -> bool:
         "OPENBLAS_NUM_THREADS": "1",
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    patience = STARTING["/loops/" in one.path.as_posix()] + 5 * seconds
     try:
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=MOST_WAITING)
-        return done.returncode == 0
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=patience)
     except subprocess.TimeoutExpired:
-        return False  # a run that never ends is noticed, too
+        return "never ended"  # which is noticed, too
     finally:
         target.write_text(before)
+    return "caught" if done.returncode else "survived"
 
 
 def main() -> int:
@@ -86,7 +98,7 @@ def main() -> int:
     asked.add_argument("--workers", type=int, default=2)
     given = asked.parse_args()
     if not REACH.exists():
-        print("First the map of tests and lines (once; remove .mutants/ after tests have changed).", flush=True)
+        print("First the map of tests and lines (python -m mutants.reach FILES adds new tests to it).", flush=True)
         if subprocess.run([sys.executable, "-m", "mutants.reach"], cwd=ROOT).returncode:
             return 2
     reach = json.loads(REACH.read_text())
@@ -102,26 +114,39 @@ def main() -> int:
                 copy(source, tree / part)
             trees.put(tree)
 
-        def judge(one: Fault) -> tuple[Fault, bool, int]:
-            tests = tests_of(one, reach)
+        def judge(one: Fault) -> tuple[Fault, str, int]:
+            tests, seconds = tests_of(one, reach)
             tree = trees.get()
             try:
-                return one, not tests or survives(one, tests, tree), len(tests)
+                return one, fate(one, tests, seconds, tree), len(tests)
             finally:
                 trees.put(tree)
 
-        survivors = 0
+        found: dict[str, list[str]] = {}
         with ThreadPoolExecutor(given.workers) as pool:
-            for done, (one, alive, tests) in enumerate(pool.map(judge, faults), 1):
-                survivors += alive
-                if alive:
-                    where = f"{one.path.relative_to(ROOT)}:{one.line}"
-                    print(f"survived: {where} {one.words} ({tests} tests reach it)", flush=True)
-                if done % 20 == 0:
-                    print(f"{done} of {len(faults)}, {done - survivors} caught", flush=True)
-    caught = len(faults) - survivors
-    print(f"{caught} of {len(faults)} caught ({caught / len(faults):.0%}; at least {LEAST:.0%} are asked for)")
-    return int(caught < LEAST * len(faults))
+            for done, (one, became, tests) in enumerate(pool.map(judge, faults), 1):
+                where = one.path.relative_to(ROOT / "src" / "fedfactor").as_posix()
+                found.setdefault(where.split("/")[0], []).append(became)
+                if became not in CAUGHT:
+                    print(f"{became}: {where}:{one.line} {one.words} ({tests} tests reach it)", flush=True)
+                    found.setdefault("survivors", []).append(f"{where}:{one.line} {one.words}")
+                if done % 10 == 0:
+                    print(f"{done} of {len(faults)}", flush=True)
+    return tell(found)
+
+
+def tell(found: dict[str, list[str]]) -> int:
+    """Write down and print what became of the faults; the exit code tells whether enough were caught."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    survivors = found.pop("survivors", [])
+    for room, fates in found.items():
+        named = [line for line in survivors if line.startswith(f"{room}/")]
+        results[room] = {**{word: fates.count(word) for word in sorted(set(fates))}, "survivors": named}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    fates = [became for each in found.values() for became in each]
+    caught = sum(became in CAUGHT for became in fates)
+    print(f"{caught} of {len(fates)} caught ({caught / len(fates):.0%}; at least {LEAST:.0%} are asked for)")
+    return int(caught < LEAST * len(fates))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """The faults themselves, made on the syntax tree: one change each, the rest of the file as it was.
 
+Left out is what no test could tell: texts, types, `raise` and `assert`, decorators (`frozen`, `slots`) and `strict` of
+`zip`, which are assertions, too; and files that only a card can run, whose tests are in ``tests/gpu``.
+
 Written by hand, because the kept tools cannot do this here: mutmut wraps functions, which numba then refuses to
 compile, and cosmic-ray runs one command for all files, where a fault here is put to the tests that reach its line.
 """
@@ -21,6 +24,9 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift, ast.BitXor: ast.BitAnd,
 }  # fmt: skip
 
+
+ON_CARDS = ("kernels/cuda.py", "kernels/loops/triton_kernels.py", "engines/local/tape.py")
+"""Files that nothing reaches on a machine without a card."""
 
 LARGEST = 100
 """Numbers above are sizes of blocks, caps and seconds: one more or less changes nothing that anybody could see."""
@@ -50,7 +56,7 @@ def fault(path: Path, position: int) -> Fault:
 
 
 def _spots(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, Callable[[], None], str]]:
-    """Walk over what can be changed. Texts, types, `raise` lines and code for type checkers are left out."""
+    """Walk over what can be changed."""
     for node in _walk(tree):
         match node:
             case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
@@ -77,6 +83,12 @@ def _spots(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, Callable[[], No
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return
+    if isinstance(node, ast.ClassDef):
+        for child in node.body:
+            yield from _walk(child)
+        return
     if isinstance(node, (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.AnnAssign, ast.JoinedStr)):
         if not (isinstance(node, ast.AnnAssign) and node.value is not None):
             return

@@ -8,6 +8,8 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import Biases, Popularity
+from fedfactor.algorithms.baselines import BiasServer, Shares
+from fedfactor.core.protocol import Meta
 from tests.algorithms.test_fedsplit import federation, planted
 
 
@@ -70,3 +72,21 @@ def test_noise_on_popularity_says_its_epsilon_and_keeps_the_order_of_clear_cases
     assert set(np.argsort(-run.V[0])[:4]) <= set(range(6))
     with pytest.raises(ValueError, match="min_users"):
         fedfactor.run(Popularity(min_users=3), owners, seed=0, privacy=asked)
+
+
+def test_a_party_takes_shares_and_no_other_numbers():
+    meta = Meta(3, ("a", "b"))
+    assert Popularity().accepts(Shares(np.array([0.0, 0.5, 1.0])), meta) == ""
+    assert Popularity().accepts(Shares(np.array([0.0, 0.5, 1.1])), meta) != ""
+    assert Popularity().accepts(Shares(np.array([-0.1, 0.5, 1.0])), meta) != ""
+    assert (
+        Popularity(row_clip=1.0).accepts(Shares(np.array([-0.1, 0.5, 1.1])), meta) == ""
+    )  # there may be noise on them
+    assert Popularity(row_clip=1.0).accepts(Shares(np.array([np.nan, 0.5, 1.1])), meta) != ""
+
+
+@pytest.mark.parametrize(("moved", "spread", "still"), [(0.5, 10.0, True), (1.0, 10.0, True), (1.1, 10.0, False)])
+def test_biases_stand_still_when_items_move_little_against_their_spread(moved, spread, still):
+    state = BiasServer(*map(np.float64, (0, 0, moved, spread, 2, 1)))
+    assert Biases(tol=0.1).converged(state) is still
+    assert not Biases(tol=0.0).converged(state)

@@ -7,9 +7,9 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FELB, BooleanVotes, PooledBMF
-from fedfactor.algorithms.pooled_bmf.messages import Votes
+from fedfactor.algorithms.pooled_bmf.messages import Factor, Votes
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Round
+from fedfactor.core.protocol import Meta, Round
 from fedfactor.core.tree import leaves, tree_sum
 from fedfactor.experiments.felb.tiles import uneven_tiles
 from fedfactor.kernels.boolean.asso import asso
@@ -202,3 +202,11 @@ def test_rows_that_changed_between_two_runs_are_packed_anew():
     second = fedfactor.run(PooledBMF(2), federation, seed=0)
     assert first.score.sse == second.score.sse == 0
     assert not (np.asarray(first.V) == np.asarray(second.V)).all()
+
+
+def test_a_party_takes_cells_between_0_and_1():
+    method, meta = PooledBMF(2, solver="proximal"), Meta(3, ("a", "b"))
+    V = np.array([[0.0, 0.5, 1.0], [1.0, 0.0, 0.0]])
+    assert method.accepts(Factor(V), meta) == ""
+    for odd in (1.5, -0.5, np.nan):
+        assert method.accepts(Factor(np.where(V == 0.5, odd, V)), meta) != ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy import sparse
 import fedfactor
 from fedfactor import DataError, Federation
 from fedfactor.algorithms import PooledCF
-from fedfactor.core.protocol import LocalFactors, Round
+from fedfactor.core.protocol import LocalFactors, Meta, Round
 from fedfactor.kernels.ratings.least_squares import half_size
 from tests.algorithms.test_fedsplit import errors, federation, planted
 
@@ -229,3 +230,22 @@ def test_a_secure_sum_gives_the_same_model(data):
     common = np.flatnonzero(np.abs(hidden.V[:2]).sum(axis=0) > 0)
     assert len(common) > 0.8 * R.shape[1]
     assert np.abs(plain.V - hidden.V)[:, common].mean() < 0.02
+
+
+def test_the_error_kept_aside_must_stand_still_for_rounds_on_end():
+    """A fall below the tolerance counts, a larger one begins anew; so does a round that some owners missed."""
+    method, meta = PooledCF(2, tol=0.01), Meta(5, ("a", "b"), n_rows=20)
+    state, _ = method.init_server(meta, Round(0, 0))
+    state = replace(state, steps=np.int64(1), moved=np.int64(0))
+
+    def after(state, error, share=1.0):
+        # The same error for every strength: none of them pays.
+        up = SimpleNamespace(aside_n=np.float64(100), aside_sse=np.full(3, 100 * error**2))
+        return method._judged(replace(state, steps=state.steps + 1), up, share)
+
+    flat, shares = [], {6: 0.5}
+    for number, error in enumerate([1.0, 0.9, 0.895, 0.892, 0.8, 0.8, 0.8, 0.8, 0.81]):
+        state = after(state, error, shares.get(number, 1.0))
+        flat.append(int(state.flat))
+        assert float(state.error) == pytest.approx(error)
+    assert flat == [0, 0, 1, 2, 0, 1, 0, 1, 2]

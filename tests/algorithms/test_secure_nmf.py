@@ -171,3 +171,9 @@ def test_one_party_cannot_make_V_useless_for_the_others_nor_the_server_choose_it
         up = own(V, np.float64(3), np.float64(1), np.float64(1))
         told = algorithm.server_step(server, up, Round(0, 0, participants=("a", "b", "c")))[1]
         assert algorithm.accepts(told, meta) == ""
+
+
+def test_the_published_form_aligns_nothing():
+    made = AsynSD.published(5)
+    assert (made.n_components, made.align, made.server, made.omega) == (5, False, "harmonic", 1.0)
+    assert (made.rule, made.init) == ("absolute", "small")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -62,6 +63,21 @@ class TestInspect:
         assert "fedfactor fit a.csv --drop 'seen on,ward' -k 1 -o out" in done.output
         assert "3 rows × 2 columns" in done.output
 
+    @pytest.mark.slow
+    def test_what_it_advises_runs_as_it_stands(self, tmp_path, monkeypatch):
+        """A table as people have it: ids, dates, gaps, units far apart."""
+        monkeypatch.chdir(tmp_path)
+        rng = np.random.default_rng(0)
+        X = rng.gamma(0.7, 1, (40, 2)) @ rng.gamma(0.5, 1, (2, 5)) * [1, 1000, 1, 1, 1]
+        rows = [f"p{i},2024-07-{1 + i % 9:02d}," + ",".join(f"{cell:.3f}" for cell in row) for i, row in enumerate(X)]
+        rows[3] = rows[3].rpartition(",")[0] + ","
+        (tmp_path / "my labs.csv").write_text("\n".join(["patient_id,seen,a,b,c,d,e", *rows]) + "\n")
+        advised = [line.strip() for line in call("inspect", "my labs.csv").stdout.splitlines() if "fedfactor" in line]
+        assert "--drop seen --missing nan --scale rms" in advised[0]
+        for line in advised[:2]:
+            done = call(*shlex.split(line.partition("      ")[0])[1:])
+            assert done.exit_code == 0, done.output
+
     def test_says_what_would_leave(self, tmp_path):
         said = call("inspect", table(tmp_path / "a.csv", np.random.default_rng(0).random((9, 4)))).stdout
         assert "UᵀX" in said
@@ -87,6 +103,34 @@ def test_compare_puts_methods_beside_alone_and_pooled(files, tmp_path):
     assert methods["alone"]["bytes_up"] == 0 < methods["pooled-nmf"]["bytes_up"]
     assert (out / "compare.svg").read_text().startswith("<?xml")
     assert "pooled-nmf" in done.stdout
+
+
+@pytest.mark.slow
+def test_compare_takes_what_can_take_the_rows(tmp_path):
+    X = np.random.default_rng(0).random((2, 30, 5))
+    X[0, 3, 2] = np.nan
+    for name, rows in zip("ab", X, strict=True):
+        np.save(tmp_path / f"{name}.npy", rows)
+    words = (
+        "compare",
+        tmp_path / "a.npy",
+        tmp_path / "b.npy",
+        "--missing",
+        "nan",
+        "-k",
+        2,
+        "--seeds",
+        1,
+        "--rounds",
+        5,
+    )
+    done = call(*words)
+    assert done.exit_code == 0, done.output
+    assert "without fedavg-nmf. FedAvgNMF needs complete rows" in done.stderr
+    assert "pooled-nmf" in done.stdout
+    asked = call(*words, "-a", "pooled-nmf", "-a", "fedavg-nmf")
+    assert asked.exit_code == 2
+    assert "run 1" not in asked.stderr  # it is known before anything is run
 
 
 @pytest.mark.slow

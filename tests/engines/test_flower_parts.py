@@ -20,19 +20,29 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedfactor.core.errors import DataError, ProtocolError
+from fedfactor.engines.flower import control
 from fedfactor.engines.flower.apps import answer
 from fedfactor.engines.flower.bell import VAIN, Bell
 from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import SHORT, from_record, to_record
-from fedfactor.engines.flower.superlink import BODY, Gate, gated, refusal
+from fedfactor.engines.flower.superlink import BODY, Gate, gated
 from fedfactor.engines.flower.supernode import come_back
+from fedfactor.engines.flower.transport import KEPT, FlowerTransport
+from fedfactor.engines.mailbox.proof import refusal
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.message import read_head
 from fedfactor.federation import children
 from fedfactor.federation.member import Member
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
+
+
+@pytest.fixture
+def in_a_run(monkeypatch):
+    """As in a process that Flower started, which marks messages with its run."""
+    for number in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, number, 1)
 
 
 def test_control_is_for_this_machine_only():
@@ -280,12 +290,10 @@ def test_records_that_are_no_message_are_rejected():
 
 
 @pytest.mark.slow
-def test_a_record_that_is_no_message_is_answered_with_a_refusal(tmp_path, monkeypatch):
+def test_a_record_that_is_no_message_is_answered_with_a_refusal(tmp_path, in_a_run):
     """Without an answer a SuperNode waits for ever."""
     trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 1))
     store = Member(trial.toml, trial.root / "north.key", trial.folder("north")).sign_up(trial.files["north"])
-    for number in ("_run_id", "_node_id", "_task_id"):  # as in a process that Flower started
-        monkeypatch.setattr(TaskIdentity, number, 1)
     message = Message(RecordDict({"odd": ConfigRecord({"x": 1})}), 7, MessageType.QUERY)
     message.metadata.__dict__["_message_id"] = "1"
     told = read_head(from_record(answer(RemoteClient(store), message).content))
@@ -369,3 +377,117 @@ def test_telemetry_is_off_unless_the_user_turns_it_on(monkeypatch):
     assert (quiet["FLWR_TELEMETRY_ENABLED"], quiet["FLWR_DISABLE_UPDATE_CHECK"]) == ("0", "1")
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
     assert children.quiet_environment({})["FLWR_TELEMETRY_ENABLED"] == "1"
+
+
+class Grid:
+    """What Flower hands to a ServerApp, with nodes that answer when they are told to."""
+
+    def __init__(self, **keys):
+        self.nodes = [
+            SimpleNamespace(node_id=number, public_key=key, status="online", last_activated_at="noon")
+            for number, key in enumerate(keys.values(), 1)
+        ]
+        self.pushed, self.replies, self.looks = [], [], 0
+
+    def get_nodes(self):
+        self.looks += 1
+        return self.nodes
+
+    def push_messages(self, messages):
+        self.pushed += messages
+        return [f"ticket {len(self.pushed) - len(messages) + i}" for i in range(len(messages))]
+
+    def pull_messages(self, tickets):
+        found = [each for each in self.replies if each.metadata.reply_to_message_id in tickets]
+        self.replies = [each for each in self.replies if each not in found]
+        return found
+
+    def reply(self, ticket, content=None, error=None):
+        about = SimpleNamespace(reply_to_message_id=f"ticket {ticket}")
+        self.replies.append(
+            SimpleNamespace(metadata=about, content=content, error=error, has_error=lambda: bool(error))
+        )
+
+
+def test_a_transport_speaks_to_registered_keys_that_are_online(in_a_run):
+    grid = Grid(north=b"key n\n", south=b"key s", stranger=b"other")
+    grid.nodes[1].status = "offline"
+    transport = FlowerTransport(grid, {"north": b"key n", "south": b"key s\n"}, ttl=7.0)
+    assert transport.present() == {"north": "1 noon"}
+    transport.present()
+    assert grid.looks == 1  # a list of nodes is good for a second
+    transport.send([("north", b"hello"), ("south", b"not there"), ("stranger", b"never")], 100)
+    (sent,) = grid.pushed
+    assert sent.metadata.dst_node_id == 1
+    assert sent.metadata.ttl == 7.0
+    assert from_record(sent.content) == b"hello"
+
+
+def test_a_transport_hands_out_what_has_come_once(in_a_run):
+    grid = Grid(north=b"n", south=b"s")
+    transport = FlowerTransport(grid, {"north": b"n", "south": b"s"})
+    transport.present()
+    assert transport.collect() == ()
+    transport.send([("north", b"1"), ("south", b"2")], 100)
+    grid.reply(0, to_record(b"yes"))
+    grid.reply(1, error=SimpleNamespace(reason="x" * 600))
+    grid.reply(5, to_record(b"to nobody's question"))
+    found = {each.client: each for each in transport.collect()}
+    assert found["north"].data == b"yes"
+    assert found["south"].failure == "x" * 500
+    assert transport.collect() == ()
+    transport.send([("north", b"3")], 100)
+    grid.reply(2, RecordDict({}))
+    (odd,) = transport.collect()
+    assert (odd.client, odd.data) == ("north", b"no message")
+
+
+def test_replies_to_old_messages_are_not_looked_after(in_a_run):
+    grid = Grid(north=b"n", south=b"s")
+    transport = FlowerTransport(grid, {"north": b"n", "south": b"s"})
+    transport.present()
+    transport.send([("south", b"")], 100)
+    for _ in range(KEPT + 1):
+        transport.send([("north", b"")], 100)
+    for ticket in range(KEPT + 2):
+        grid.reply(ticket, to_record(b"%d" % ticket))
+    assert sorted(each.data for each in transport.collect()) == [b"0", *(b"%d" % i for i in range(2, KEPT + 2))]
+
+
+def test_keys_are_registered_once_and_removed_ones_are_told(monkeypatch):
+    registered = []
+
+    class Control:
+        nodes = (
+            SimpleNamespace(public_key=b"known\n", status="online", last_activated_at="noon"),
+            SimpleNamespace(public_key=b"gone", status="unregistered", last_activated_at=""),
+        )
+        status, closed = 200, 0
+
+        @classmethod
+        def from_server_address(cls, **where):
+            assert not where["insecure"]
+            return cls()
+
+        def ListNodes(self, request):
+            return SimpleNamespace(nodes_info=self.nodes)
+
+        def RegisterNode(self, request):
+            if self.status != 200:
+                raise httpx.HTTPStatusError("no", request=None, response=httpx.Response(self.status))
+            registered.append(request.public_key)
+
+        def close(self):
+            Control.closed += 1
+
+    monkeypatch.setattr(control, "ControlHttpClient", Control)
+    control.register_keys("here:1", b"", [b"known", b"new", b"gone"])
+    assert registered == [b"new", b"gone"]
+    assert control.connected("here:1", b"") == {b"known": (True, "noon"), b"gone": (False, "")}
+    Control.status = 409
+    with pytest.raises(control.KeyTakenError, match="wanted again"):
+        control.register_keys("here:1", b"", [b"new"])
+    Control.status = 500
+    with pytest.raises(httpx.HTTPStatusError):
+        control.register_keys("here:1", b"", [b"new"])
+    assert Control.closed == 4

@@ -60,6 +60,18 @@ def test_row_by_row_comes_near_all_at_once():
     assert -model.score(X) < 1.2 * PooledNMF(4, random_state=0).fit(X).relative_error_
 
 
+def test_tensors_and_single_precision_go_on_as_they_are(tmp_path):
+    torch = pytest.importorskip("torch")
+    X = planted().astype(np.float32)
+    plain = PooledNMF(4, random_state=0, rounds=6, tol=0).fit(X[:60]).partial_fit(X[60:])
+    assert plain.components_.dtype == np.float32
+    T = torch.as_tensor(X)
+    model = PooledNMF(4, random_state=0, rounds=6, tol=0, checkpoint=tmp_path).fit(T[:60])
+    model.set_params(checkpoint=tmp_path / "further").partial_fit(T[60:])
+    assert isinstance(model.components_, torch.Tensor)
+    assert np.allclose(model.components_.numpy(), plain.components_, atol=1e-4)
+
+
 def test_the_first_partial_fit_is_a_fit():
     X = planted()
     assert np.array_equal(

@@ -106,3 +106,18 @@ def test_several_starts_of_pooled_nmf_keep_the_least_summed_error():
     assert four.relative_error_ <= one.relative_error_
     with pytest.raises(IncompatibleError, match="n_init=2"):
         PooledNMF(2, n_init=2, privacy=dp(1.0, delta=1e-5)).fit(X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 2, 4])
+def test_a_run_over_gaps_ends_where_nothing_is_gained(seed):
+    """Its ridge follows from V, so the loss creeps up at the end: that is no reason to go on for all rounds."""
+    rng = np.random.default_rng([77, seed])
+    X = rng.gamma(0.7, 1, (240, 6)) @ rng.gamma(0.5, 1, (6, 40)) * rng.uniform(0.85, 1.15, (240, 40))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    owners = {"a": X[::2], "b": X[1::2]}
+    model = PooledNMF(6, missing_values=np.nan, random_state=seed).fit(owners)
+    whole = PooledNMF(6, missing_values=np.nan, random_state=seed, tol=0).fit(owners)
+    assert model.run_.status == "converged"
+    assert model.n_iter_ < 70
+    assert model.relative_error_ < 1.005 * whole.relative_error_

@@ -69,6 +69,7 @@ def test_terms_without_noise_keep_their_fingerprint_and_know_none_of_its_entries
     [
         ({"epsilon": 0.0}, "0 < epsilon"),
         ({"epsilon": "much"}, "must be like"),
+        ({"delta": 0.05}, "is no promise"),
         ({"unit": "person"}, "is not known"),
         ({"rows": 0.0}, "needs row_bound and rows"),
         ({"unit": "client"}, "clip bounds whole uploads"),

@@ -26,6 +26,9 @@ Methods = Annotated[
 ]
 
 
+USUAL = ("pooled-nmf", "fedavg-nmf", "one-shot-nmf")
+
+
 @reads()
 def compare(
     files: Files,
@@ -48,7 +51,8 @@ def compare(
 ) -> None:
     """Compare methods on rows that owners keep aside, the same for all, with every owner alone and all rows pooled.
 
-    By default pooled-nmf, fedavg-nmf and one-shot-nmf. --set applies to every method that has the setting.
+    By default pooled-nmf, fedavg-nmf and one-shot-nmf, as far as they can take the rows. --set applies to every method
+    that has the setting.
 
     Example: fedfactor compare north.csv south.csv west.csv -k 5 -a pooled-nmf -a fedavg-nmf -o compared
     """
@@ -58,14 +62,13 @@ def compare(
     with polite(debug):
         if out is not None and out.exists() and not out.is_dir():
             raise ValueError(f"-o {out} is a file, but two files go there. Name a folder.")
-        names = list(dict.fromkeys(algorithm or ("pooled-nmf", "fedavg-nmf", "one-shot-nmf")))
+        names = list(dict.fromkeys(algorithm or USUAL))
         odd = [name for name in names if name in ("alone", "pooled")]
         if odd:
             raise ValueError(f"{odd[0]} is always among them: leave it out.")
         methods = {name: build(name, {"n_components": rank}, settings or ()) for name in names}
         federation = open_files(data_files(files), reading=reading(), steps=steps)
-        for method in methods.values():
-            federation.prepare(method.domain)
+        methods = {name: each for name, each in methods.items() if _can(each, name, federation, given=bool(algorithm))}
         warn_of_scales(federation)
         with bar("compare", quiet) as told:
 
@@ -91,6 +94,21 @@ def compare(
         typer.echo(
             f"Written: {out / 'compare.json'}" + (f", {out / 'compare.svg'}" if (out / "compare.svg").exists() else "")
         )
+
+
+def _can(method: Any, name: str, federation: Any, *, given: bool) -> bool:
+    """Tell whether a method can take the rows, before any is run; one that was asked for by name must."""
+    from fedfactor.core.errors import IncompatibleError
+    from fedfactor.engines.base import check_fit
+
+    try:
+        check_fit(method, federation.prepare(method.domain))
+    except IncompatibleError as error:
+        if given or name == USUAL[0]:
+            raise
+        typer.echo(f"Note: without {name}. {str(error).partition('.')[0]}.", err=True)
+        return False
+    return True
 
 
 def _write(out: Path, found: Any) -> None:

@@ -62,11 +62,8 @@ def inspect(
             small, large, times = facts["apart"]
             lines.append(f"Scales differ: {large!r} is {times:,.0f} times as large as {small!r}. Use --scale rms.")
             options += " --scale rms"
-        lines += [
-            "",
-            "What can be run on it:",
-            *(f"  {line}" for line in advice(kind, file, options, facts["columns"])),
-        ]
+        found = advice(kind, file, options, facts["columns"])
+        lines += ["", "What can be run on it:", *(f"  {line}" for line in found)]
         lines += ["", "What would leave the house, with the first of these and 5 components:"]
         lines += [f"  {line}" for line in leaves_the_house(kind, facts)]
     for line in lines:

@@ -13,6 +13,7 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
 from fedfactor.core.settings import setting
+from fedfactor.core.tree import to_numpy
 from fedfactor.estimators._base import FederatedTransformer
 from fedfactor.estimators._face import offers_settings
 from fedfactor.privacy.dp import refuse_start
@@ -89,7 +90,7 @@ class GoesOn(FederatedTransformer):
                 "owners have complete rows and no noise protects them. Use warm_start=True and fit earlier and further "
                 "rows together."
             )
-        return replace(algorithm, begin=Begin(self.components_, held if further else None))  # type: ignore[reportCallIssue]
+        return replace(algorithm, begin=Begin(to_numpy(self.components_), held if further else None))  # type: ignore[reportCallIssue]
 
     def _keep(self, result: Run, federation: Federation) -> None:
         super()._keep(result, federation)

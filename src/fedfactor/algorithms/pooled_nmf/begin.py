@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.algorithms.pooled_nmf.losses.squared_error import Sums
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import LocalFactors, Meta
-from fedfactor.core.tree import Array, tree_map, tree_sum
+from fedfactor.core.tree import Array, to_numpy, tree_map, tree_sum
 from fedfactor.kernels.nmf.one_pass import sums_of_rows
 from fedfactor.kernels.products import as_like, squared_norm
 
@@ -55,7 +57,8 @@ def sums_to_hold(rows: Iterable[tuple[Shard, LocalFactors]], held: Sums | None) 
     found = [] if held is None else [held]
     for shard, kept in rows:
         G, A = sums_of_rows(kept.U, shard.X)
-        found.append(Sums(G, A, total=as_like(squared_norm(shard.X), G)))
+        # In main memory, wherever the rows are: a server keeps them between runs.
+        found.append(Sums(to_numpy(G), to_numpy(A), total=np.float64(squared_norm(shard.X))))
     return tree_sum(found)
 
 

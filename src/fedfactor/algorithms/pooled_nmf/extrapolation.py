@@ -29,7 +29,8 @@ class Extrapolation:
     def after(self, loss: Any, before: Any, tol: float, rounding: Any = 0.0) -> Extrapolation:
         """Speed up while the loss falls; slow down, and take that pace for the most, when it rises (Ang and Gillis).
 
-        A rise below ``rounding`` is none: the order of additions would decide it, and with it who owns which row.
+        A rise below ``rounding`` is none: the order of additions would decide it, and with it who owns which row. A
+        rise by less than ``tol`` brings as little as such a fall: a ridge that follows from V lets losses creep up.
 
         Examples
         --------
@@ -39,24 +40,27 @@ class Extrapolation:
         False
         >>> Extrapolation(0.5, 1.0, 0).after(10.0 + 1e-15, 10.0, tol=0.0, rounding=1e-14).good
         True
+        >>> [Extrapolation(0.5, 1.0, 1).after(loss, 10.0, tol=1e-4).flat for loss in (9.0, 9.9999, 10.0001, 11.0)]
+        [0, 2, 2, 0]
         """
         if loss is None:
             return Extrapolation(
                 self.beta, self.most, 0, good=False
             )  # without a loss nothing would notice an overshoot
         rise, most, faster = loss > before + rounding, 1.05 * self.most, 1.05 * self.beta
-        hardly = (before < np.inf) & (before - loss <= tol * before) & (tol > 0)
+        hardly = (before < np.inf) & (abs(before - loss) <= tol * before) & (tol > 0)
         if hasattr(loss, "is_cuda"):
             most = most.clip(max=1.0)
             faster = faster.minimum(most)
             # A number times 1, and another times 0: no choice that the processor would have to make.
             back, on = rise.double(), (~rise).double()
-            flat = on * hardly * (self.flat + 1)
+            flat = hardly * (self.flat + 1)
             return Extrapolation(back * self.beta / 1.5 + on * faster, back * self.beta + on * most, flat, on)
+        flat = self.flat + 1 if hardly else 0
         if rise:
-            return Extrapolation(self.beta / 1.5, self.beta, 0, good=False)
+            return Extrapolation(self.beta / 1.5, self.beta, flat, good=False)
         most = min(1.0, most)
-        return Extrapolation(min(most, faster), most, self.flat + 1 if hardly else 0)
+        return Extrapolation(min(most, faster), most, flat)
 
 
 def beside(loss: Any, *numbers: Any) -> tuple[Any, ...]:
