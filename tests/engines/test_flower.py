@@ -125,8 +125,8 @@ def test_a_wrong_certificate_is_not_spoken_to(trial, tmp_path):
     content = {**trial.terms.content, "server": {**trial.terms.content["server"], "certificate": other.read_text()}}
     document.save(tmp_path / "federation.toml", content)
     said = join_and_read(
-        tmp_path / "federation.toml", "--data", trial.files["north"], "--key", trial.root / "north.key",
-        "--folder", tmp_path / "north",
+        tmp_path / "federation.toml", "--data", real.write_rows(tmp_path, seed=2)["north"],
+        "--key", trial.root / "north.key", "--folder", tmp_path / "north",
     )  # fmt: skip
     assert "certificate is not the one that federation.toml names" in said
 
