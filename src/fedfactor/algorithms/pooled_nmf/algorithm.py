@@ -391,9 +391,9 @@ class PooledNMF(Algorithm):
                 Q = unexplained(X, V, self.n_private, at.rng("private"))
             U, Q = fit_with_private(U, X, V, Q, mask, sweeps=sweeps, penalty=pay)
             up = loss.sums(U, X, V, mask, total=whole, own=Q)
-        told: dict[str, Any] = {"total": state.total}
+        told: dict[str, Any] = {"total": state.total, "extra": None}
         if self._pays(loss):
-            told["extra"] = paid(U, pay, X, mask, stacked(V, Q))
+            told["extra"] = paid(U, pay, X, mask, stacked(V, Q), up.extra)
         if self._balanced:
             told["lengths"] = column_lengths(U[:, : self.n_components])
         return replace(state, U=U, Q=Q), _times(weight, replace(up, **told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from fedfactor.core.errors import DataError
 from fedfactor.data.content import Reading, refuse_bomb
 
 _NAMES = 256  # read at a time: text in HDF5 may refer to one place many times
+_ROOM, _TIMES = 56 << 20, 16  # bytes that may be taken, and for each byte of the file
+_BLOCK = 1 << 20  # numbers copied at a time
 
 
 def main(path: Path, folder: Path, asked: str) -> None:
@@ -30,6 +33,7 @@ def main(path: Path, folder: Path, asked: str) -> None:
 def _look(path: Path, folder: Path, reading: Reading) -> dict[str, Any]:
     import h5py
 
+    _bound_memory(path)
     with h5py.File(path, "r") as file:
         plain = not path.name.lower().endswith(".h5ad") and not {"obs", "var"} <= set(file)
         where = "X" if reading.layer is None else f"layers/{reading.layer}"
@@ -78,6 +82,21 @@ def _matrix_in(h5py: Any, path: Path, file: Any, reading: Reading) -> str:
     raise DataError(f"{path} holds {len(found)} matrices ({there}). Name one: --layer PATH/IN/FILE.")
 
 
+def _bound_memory(path: Path) -> None:
+    """Let this process take little more than the file is large: damaged sizes made the HDF5 library take gigabytes.
+
+    Maps of scratch files do not count. Where the system cannot bound memory, nothing is.
+    """
+    with contextlib.suppress(OSError, ImportError, ValueError, IndexError):
+        import resource
+
+        taken = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        most = taken + _ROOM + _TIMES * path.stat().st_size
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min([most, *known]), hard))
+
+
 def _wanted(path: Path, node: Any, shape: Any, reading: Reading) -> tuple[int, int]:
     """Tell the first row to be read, and the one after the last."""
     if shape is None or len(shape) != 2:
@@ -118,7 +137,7 @@ def _part(
         np.save(folder / name, np.empty(shape, dtype))
         return {"file": name}
     found = np.lib.format.open_memmap(folder / name, "w+", dtype, shape)
-    step = max(1, (1 << 22) // max(1, int(np.prod(shape[1:]))))
+    step = max(1, _BLOCK // max(1, int(np.prod(shape[1:]))))
     for start in range(0, shape[0], step):
         found[start : start + step] = node[first + start : min(first + start + step, last)]
     found.flush()
