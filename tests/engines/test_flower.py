@@ -168,7 +168,7 @@ def test_noise_of_laplace_is_added_by_the_parties_and_counted_by_the_server(tria
 
 
 def test_noise_under_the_secure_sum_is_paid_once_by_each_party_whoever_is_killed(trial, tmp_path):
-    files, rounds = real.write_rows(tmp_path, seed=1), 4  # rows that no other ledger has spent on
+    files, rounds = real.write_rows(tmp_path, seed=1), 8  # rows that no other ledger has spent on
     changes = real.terms("PooledNMF", rounds, {"deadline": PATIENCE, "gather": PATIENCE})
     changes["privacy"] |= {"protect": "dp", "epsilon": 1.0, "row_bound": 5.0, "rows": 135.0, "report_error": False}
     books = {name: tmp_path / f"{name}.jsonl" for name in files}
