@@ -154,7 +154,9 @@ def _pivoted(where: object, content: Content, roles: Roles) -> tuple[Any, list[s
     if roles.value in content.texts:
         values, wrong = numbers_of(content.texts[roles.value](), content.decimal)
         if values is None:
-            raise NotNumbers(where, content, {roles.value: (content.texts[roles.value]()[wrong], wrong)})
+            # Without its values no long table is left to look at, so this is no column that could be dropped.
+            cell = content.texts[roles.value]()[wrong]
+            raise DataError(str(NotNumbers(where, content, {roles.value: (cell, wrong)})))
     else:
         values = _column(content, roles.value)
     who, what, older = text(roles.who), text(roles.what), 0
