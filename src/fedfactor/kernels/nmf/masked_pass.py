@@ -104,7 +104,8 @@ def masked_pass(
     bounds = chunks(n, group, 2 * X.size * k, X.nbytes, copy if sums else 0)
     count = len(bounds) - 1
     H, told = np.zeros((count, padded, padded)), np.zeros((count, 2))
-    N, D = [None] * count, [None] * count
+    N: list[Any] = [None] * count
+    D: list[Any] = [None] * count
     tile = vectors.rows_of_tile() * across
 
     def part(chunk: int, _: int) -> None:
@@ -130,5 +131,6 @@ def masked_pass(
     if not sums:
         empty = np.zeros((0, 0), real)
         return MaskedPass(U, empty, empty, empty, 0.0, 0.0)
-    both = (np.ascontiguousarray(added(each)[:k, :m], dtype=real) for each in (N, D))
-    return MaskedPass(U, added(list(H))[:k, :k].astype(real), *both, *told.sum(axis=0).tolist())
+    first, second = (np.ascontiguousarray(added(each)[:k, :m], dtype=real) for each in (N, D))
+    sse, paid = told.sum(axis=0).tolist()
+    return MaskedPass(U, added(list(H))[:k, :k].astype(real), first, second, sse, paid)

@@ -257,9 +257,10 @@ def _sparse(
         D[:m] = V.T
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
-    # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are.
+    # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are, unless rows
+    # are many: each range of columns looks for its place in every row.
     apart = int(min(_CHUNKS, X.nnz // (32 * max(1, m))))
-    by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or not X.has_sorted_indices)
+    by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or 80 * n > m * k or not X.has_sorted_indices)
     parts = max(1, apart) if by_rows else (1 if X.nnz * k < _SMALL else _CHUNKS)
     bounds = row_bounds(indptr, min(parts, max(1, n)))
     H = np.zeros((len(bounds) - 1, k, k))
