@@ -123,3 +123,19 @@ def test_readers_survive_mutants(name):
 def test_hdf5_survives_mutants():
     pytest.importorskip("h5py")
     assert survive("a.h5ad", 12, seed=7)["odd"] == 0
+
+
+@pytest.mark.slow
+def test_a_piece_of_an_h5ad_file_that_unpacks_to_gigabytes_is_refused(tmp_path):
+    """HDF5 unpacks whole chunks, however small the table: the process that reads may take little more than the file."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        X = file.create_dataset("X", (3, 2), maxshape=(None, 2), chunks=(1 << 25, 2), dtype="f8", compression="gzip")
+        X[:] = 1.0
+        for part, count in (("obs", 3), ("var", 2)):
+            group = file.create_group(part)
+            group.attrs["_index"] = "_index"
+            group.create_dataset("_index", data=[f"{part}{i}" for i in range(count)], dtype=h5py.string_dtype())
+    assert (tmp_path / "a.h5ad").stat().st_size < 1 << 20
+    with pytest.raises(DataError, match=r"a\.h5ad is not a readable"):
+        read(tmp_path / "a.h5ad")

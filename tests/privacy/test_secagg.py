@@ -195,3 +195,18 @@ class TestShamir:
         shares = split(secret, 6, 4, Entropy())
         with contextlib.suppress(ValueError):  # the usual answer: what comes out is no secret at all
             assert join({i + 1: shares[i] for i in range(3)}) != secret
+
+
+def test_after_a_refusal_nothing_more_is_answered():
+    """A client that had refused false keys went on to the next question, and ended in an error of another kind."""
+    names, registry = ("a", "b", "c"), {}
+    identities = {name: Identity(name.encode() * 32) for name in names}
+    registry = {name: identity.public for name, identity in identities.items()}
+    client = SecureClient("a", identities["a"], registry, 3, Entropy())
+    mine = client.advertise(b"run", 0, names, 3, (4, 0))
+    with pytest.raises(AbortError, match="not signed by"):
+        client.share({name: mine for name in names})
+    for step, words in (("share", ({},)), ("mask", ({}, np.zeros(4, np.uint64))), ("agree", (names,)),
+                        ("unmask", (names, (), {}))):  # fmt: skip
+        with pytest.raises(AbortError, match="after a refusal: out of order"):
+            getattr(client, step)(*words)

@@ -14,8 +14,10 @@ Protocol of Bonawitz et al. (2017) with the consistency check for a server that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,6 +28,9 @@ from fedfactor.privacy.ring import add, subtract
 from fedfactor.privacy.shamir import SHARE_BYTES, join, split
 
 __all__ = ["AbortError", "Advert", "SecureClient", "SecureServer", "Shares", "least_threshold"]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AbortError(ProtocolError):
@@ -64,6 +69,26 @@ def session_of(run: bytes, index: int, names: Sequence[str], threshold: int, siz
     return hashlib.sha256(text).digest()
 
 
+def _after(stage: str) -> Callable[[F], F]:
+    """Let a step of the protocol follow one other step only; one that was refused is the last."""
+
+    def ordered(step: F) -> F:
+        @wraps(step)
+        def taken(client: SecureClient, *words: Any) -> Any:
+            if client.stage != stage:
+                raise AbortError(
+                    f"Client {client.name!r} was asked to {step.__name__} after {client.stage}: out of order, refused."
+                )
+            client.stage = "a refusal"
+            answer = step(client, *words)
+            client.stage = step.__name__
+            return answer
+
+        return cast("F", taken)
+
+    return ordered
+
+
 class SecureClient:
     """One client in one round.
 
@@ -86,16 +111,11 @@ class SecureClient:
     ) -> None:
         self.name, self._identity, self._registry, self._least = name, identity, registry, least
         self._entropy = entropy
-        self._stage = "new"
+        self.stage = "new"
 
-    def _enter(self, stage: str, after: str) -> None:
-        if self._stage != after:
-            raise AbortError(f"Client {self.name!r} was asked to {stage} after {self._stage}: out of order, refused.")
-        self._stage = stage
-
+    @_after("new")
     def advertise(self, run: bytes, index: int, names: Sequence[str], threshold: int, size: tuple[int, int]) -> Advert:
         """Send fresh keys, unless the round breaks this client's own minimums; `size`: words, and wide numbers."""
-        self._enter("advertise", "new")
         unknown = [name for name in names if name not in self._registry]
         if unknown or len(set(names)) != len(names) or self.name not in names:
             who = repr(unknown[0]) if unknown else "a list with repeated names or without me"
@@ -121,9 +141,9 @@ class SecureClient:
                 "groups could unmask different sums."
             )
 
+    @_after("advertise")
     def share(self, adverts: Mapping[str, Advert]) -> dict[str, bytes]:
         """Check everybody's keys; send sealed shares of one's own secrets."""
-        self._enter("share", "advertise")
         alive = [name for name in self._names if name in adverts]
         self._check_minimum(len(alive), self._threshold)
         if adverts.get(self.name) != self._mine:
@@ -155,9 +175,9 @@ class SecureClient:
         purpose = b"shares" + self._session + _text(sender) + _text(receiver)
         return self._seal.key_with(self._adverts[peer].seal_key, purpose)
 
+    @_after("share")
     def mask(self, sealed: Mapping[str, bytes], values: np.ndarray) -> np.ndarray:
         """Take in the peers' shares; send the integers under masks that cancel in the sum."""
-        self._enter("mask", "share")
         if values.dtype != np.uint64 or values.shape != (self._size,):
             raise ValueError(f"Expected {self._size} 64-bit integers, got {values.dtype}{list(values.shape)}.")
         self._peers = [name for name in self._alive if name != self.name and name in sealed]
@@ -170,9 +190,9 @@ class SecureClient:
             masked = (add if self.name < name else subtract)(masked, words, self._wide)
         return masked
 
+    @_after("mask")
     def agree(self, survivors: Sequence[str]) -> bytes:
         """Sign the list of those who are in the sum."""
-        self._enter("agree", "mask")
         listed = set(survivors)
         if self.name not in listed or not listed <= {self.name, *self._peers}:
             raise AbortError(f"Client {self.name!r} refuses a list of survivors that it cannot be right about.")
@@ -182,9 +202,9 @@ class SecureClient:
         self._survivors = listed
         return self._identity.sign(_survivor_text(self._session, listed))
 
+    @_after("agree")
     def unmask(self, seeds: Sequence[str], keys: Sequence[str], signatures: Mapping[str, bytes]) -> Shares:
         """Reveal one share per peer, of its seed or of its mask key, and never both."""
-        self._enter("unmask", "agree")
         both = set(seeds) & set(keys)
         if both:
             raise AbortError(

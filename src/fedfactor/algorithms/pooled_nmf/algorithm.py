@@ -279,6 +279,10 @@ class PooledNMF(Algorithm):
         if self.begin is not None:
             self.begin.check(self, meta)
 
+    def starting_at(self, V: Array) -> PooledNMF:
+        """Begin at these components, as the server of a federation does whose parties agreed on them."""
+        return replace(self, begin=Begin(V))
+
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""
         k, m, number = self.n_components, meta.n_features, Leaf("float64", ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from fedfactor.core.errors import DataError
 from fedfactor.data.content import Reading, refuse_bomb
 
 _NAMES = 256  # read at a time: text in HDF5 may refer to one place many times
+_ROOM, _TIMES = 56 << 20, 16  # bytes that may be taken, and for each byte of the file
+_BLOCK = 1 << 20  # numbers copied at a time
 
 
 def main(path: Path, folder: Path, asked: str) -> None:
@@ -30,8 +33,11 @@ def main(path: Path, folder: Path, asked: str) -> None:
 def _look(path: Path, folder: Path, reading: Reading) -> dict[str, Any]:
     import h5py
 
+    _bound_memory(path)
     with h5py.File(path, "r") as file:
-        node = _at(h5py, path, file, "X" if reading.layer is None else f"layers/{reading.layer}")
+        plain = not path.name.lower().endswith(".h5ad") and not {"obs", "var"} <= set(file)
+        where = "X" if reading.layer is None else f"layers/{reading.layer}"
+        node = _at(h5py, path, file, _matrix_in(h5py, path, file, reading) if plain else where)
         if isinstance(node, h5py.Dataset):
             shape = node.shape
             first, last = _wanted(path, node, shape, reading)
@@ -51,8 +57,44 @@ def _look(path: Path, folder: Path, reading: Reading) -> dict[str, Any]:
                 told = _some_rows(path, folder, parts, reading, first, last)
             about = {"layout": kind[:3], "shape": (last - first, shape[1]), "parts": told}
         sizes = {"obs": int(shape[0]), "var": int(shape[1])}
-        names = {part: names_in(h5py, path, file, part, reading, size) for part, size in sizes.items()}
-        return about | names | {"obs": names["obs"][first:last], "rows": int(shape[0])}
+        if plain:
+            beside = {"obs": "rows", "var": "features"}
+            names = {
+                part: _words(h5py, path, file, beside[part], reading, size) if beside[part] in file else None
+                for part, size in sizes.items()
+            }
+        else:
+            names = {part: names_in(h5py, path, file, part, reading, size) for part, size in sizes.items()}
+        obs = names["obs"]
+        return about | names | {"obs": None if obs is None else obs[first:last], "rows": int(shape[0])}
+
+
+def _matrix_in(h5py: Any, path: Path, file: Any, reading: Reading) -> str:
+    """Say where the matrix of a file lies that is no AnnData: where it is told, in ``X``, or in the only one there."""
+    if reading.layer is not None:
+        return reading.layer.strip("/")
+    # A link to elsewhere is not looked through: what cannot be opened here is no matrix of this file.
+    own = [name for name in file if isinstance(file.get(name, getlink=True), h5py.HardLink)]
+    found = [name for name in own if isinstance(file[name], h5py.Dataset) and len(file[name].shape or ()) == 2]
+    if "X" in found or len(found) == 1:
+        return "X" if "X" in found else found[0]
+    there = ", ".join(file) or "nothing"
+    raise DataError(f"{path} holds {len(found)} matrices ({there}). Name one: --layer PATH/IN/FILE.")
+
+
+def _bound_memory(path: Path) -> None:
+    """Let this process take little more than the file is large: damaged sizes made the HDF5 library take gigabytes.
+
+    Maps of scratch files do not count. Where the system cannot bound memory, nothing is.
+    """
+    with contextlib.suppress(OSError, ImportError, ValueError, IndexError):
+        import resource
+
+        taken = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        most = taken + _ROOM + _TIMES * path.stat().st_size
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min([most, *known]), hard))
 
 
 def _wanted(path: Path, node: Any, shape: Any, reading: Reading) -> tuple[int, int]:
@@ -95,7 +137,7 @@ def _part(
         np.save(folder / name, np.empty(shape, dtype))
         return {"file": name}
     found = np.lib.format.open_memmap(folder / name, "w+", dtype, shape)
-    step = max(1, (1 << 22) // max(1, int(np.prod(shape[1:]))))
+    step = max(1, _BLOCK // max(1, int(np.prod(shape[1:]))))
     for start in range(0, shape[0], step):
         found[start : start + step] = node[first + start : min(first + start + step, last)]
     found.flush()
@@ -125,7 +167,14 @@ def names_in(h5py: Any, path: Path, file: Any, part: str, reading: Reading, expe
     """Read the names of rows or columns."""
     table = _at(h5py, path, file, part)
     key = table.attrs.get("_index", "_index")
-    node = _at(h5py, path, table, key.decode() if isinstance(key, bytes) else str(key))
+    return _words(h5py, path, table, key.decode() if isinstance(key, bytes) else str(key), reading, expected, part)
+
+
+def _words(
+    h5py: Any, path: Path, file: Any, where: str, reading: Reading, expected: int | None, part: str | None = None
+) -> list[str]:
+    """Read a list of names, some at a time."""
+    node, part = _at(h5py, path, file, where), part or where
     if node.shape is None or len(node.shape) != 1 or (expected is not None and node.shape[0] != expected):
         raise DataError(
             f"{path}: {part!r} does not name the {expected} lines of the matrix. Write it again with anndata."
