@@ -84,7 +84,7 @@ def join_anew(trial: Trial, *more: str) -> None:
     for child in trial.members.values():
         children.end(child, patience=30.0)
     for name in trial.files:
-        trial.join(name, "--light", "--poll", "0.2", *more)
+        trial.join(name, *more)
 
 
 def finished(trial: Trial) -> dict[str, np.ndarray]:
@@ -112,7 +112,7 @@ def killed(trial: Trial) -> dict[str, Any]:
     real.wait_for_round(trial, 1, PATIENCE)
     reached = real.hold(trial, "south")
     real.kill_member(trial, "south")
-    trial.join("south", "--light")
+    trial.join("south")
     for more in (1, 2):
         real.wait_for_round(trial, min(reached + more, ROUNDS - 1), PATIENCE)
         real.kill_server(trial)

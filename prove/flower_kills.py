@@ -16,7 +16,7 @@ from typing import Any
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 
-MEMBERS, SERVERS, ROUNDS, DEADLINE = 10, 5, 60, 120
+MEMBERS, SERVERS, ROUNDS, DEADLINE = 10, 5, 400, 120
 OVER = ("finished", "failed", "paused")
 
 

@@ -55,11 +55,23 @@ def h5ad_sparse_packed(path):
     h5ad(path, compression="gzip")
 
 
+def h5(path, **options):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("counts", data=X.toarray(), **options)
+        file["features"], file["rows"] = NAMES, IDS
+
+
+def h5_packed(path):
+    h5(path, chunks=(5, 7), compression="gzip")
+
+
 KINDS = {
+    "h5": h5, "packed.h5": h5_packed,
     "npy": npy, "npz": npz, "unpacked.npz": npz_unpacked, "parquet": parquet, "h5ad": h5ad, "dense.h5ad": h5ad_dense,
     "packed.h5ad": h5ad_packed, "sparse.packed.h5ad": h5ad_sparse_packed,
 }  # fmt: skip
-SLOW = {kind for kind in KINDS if "h5ad" in kind}  # each block is read in a process of its own
+SLOW = {kind for kind in KINDS if "h5" in kind}  # each block is read in a process of its own
 
 
 def dense(matrix):

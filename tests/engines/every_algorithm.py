@@ -18,6 +18,14 @@ SETTINGS = {
 ROUNDS = 5
 
 
+def sums(name):
+    """Tell whether an algorithm's server needs nothing but sums of uploads."""
+    algorithm = getattr(algorithms, name)(3, **SETTINGS.get(name, {}))
+    owners = small_data(algorithm.domain)
+    meta = federation_for(algorithm, owners).prepare(algorithm.domain)
+    return all(getattr(kind, "uplink", "sum") == "sum" for kind in algorithm.messages(meta))
+
+
 def apart_from_local(name, engine):
     """Run on an engine and on the reference; returns how far factors lie apart, and whether histories are the same."""
     algorithm = getattr(algorithms, name)(3, **SETTINGS.get(name, {}))

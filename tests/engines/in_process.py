@@ -71,7 +71,7 @@ class InProcessTransport:
     def present(self) -> dict[str, str]:
         return dict(self.here)
 
-    def send(self, messages: Any) -> None:
+    def send(self, messages: Any, most: int) -> None:
         for name, data in messages:
             self.messages.append((name, data))
             answer = self.clerks[name].answer(data if self.forge is None else self.forge(name, data))

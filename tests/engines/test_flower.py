@@ -1,4 +1,4 @@
-"""A real SuperLink and three SuperNodes on this machine, over TLS, with registered keys.
+"""A real server and three parties on this machine, over TLS, with registered keys.
 
 One SuperLink serves all of it. Waits are for events, with deadlines that a busy machine keeps.
 """
@@ -19,7 +19,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import fedfactor
 from fedfactor.algorithms import PooledCF
+from fedfactor.core.federation import Federation
+from fedfactor.data.io import load_shard
 from fedfactor.engines.remote.client import REFUSAL
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import certificates, document, keys
@@ -49,7 +52,7 @@ def join_and_read(*words):
 
 
 def test_killed_parties_and_servers_leave_no_trace_in_the_factors(trial, tmp_path):
-    rounds = 14  # more than can pass unseen between two looks
+    rounds = 60  # more than can pass unseen between two looks
     files = real.write_rows(tmp_path)
     real.everybody_joins(trial, files, real.terms("PooledNMF", rounds, tol=0.0))
     trial.coordinator.start(again=True, sure=True)
@@ -122,8 +125,8 @@ def test_a_wrong_certificate_is_not_spoken_to(trial, tmp_path):
     content = {**trial.terms.content, "server": {**trial.terms.content["server"], "certificate": other.read_text()}}
     document.save(tmp_path / "federation.toml", content)
     said = join_and_read(
-        tmp_path / "federation.toml", "--data", trial.files["north"], "--key", trial.root / "north.key",
-        "--folder", tmp_path / "north",
+        tmp_path / "federation.toml", "--data", real.write_rows(tmp_path, seed=2)["north"],
+        "--key", trial.root / "north.key", "--folder", tmp_path / "north",
     )  # fmt: skip
     assert "certificate is not the one that federation.toml names" in said
 
@@ -165,7 +168,7 @@ def test_noise_of_laplace_is_added_by_the_parties_and_counted_by_the_server(tria
 
 
 def test_noise_under_the_secure_sum_is_paid_once_by_each_party_whoever_is_killed(trial, tmp_path):
-    files, rounds = real.write_rows(tmp_path), 4
+    files, rounds = real.write_rows(tmp_path, seed=1), 8  # rows that no other ledger has spent on
     changes = real.terms("PooledNMF", rounds, {"deadline": PATIENCE, "gather": PATIENCE})
     changes["privacy"] |= {"protect": "dp", "epsilon": 1.0, "row_bound": 5.0, "rows": 135.0, "report_error": False}
     books = {name: tmp_path / f"{name}.jsonl" for name in files}
@@ -219,6 +222,52 @@ def test_bad_uploads_are_left_out_and_named_as_on_the_local_engine(trial, tmp_pa
     assert [rejected for _, rejected in wanted] == [[], ["south"], ["west"], ["south", "west"], []]
     assert [(record["participants"], record["rejected"]) for record in real.history(trial)] == wanted
     assert real.largest_difference(real.factors(trial), run.factors) == 0.0
+
+
+def test_late_and_doubled_uploads_are_counted_and_never_happened(trial, tmp_path, monkeypatch):
+    """One party sends everything twice; another brings an answer when the others are two rounds further."""
+    files, rounds = real.write_rows(tmp_path), 40
+    (tmp_path / "sitecustomize.py").write_text(
+        "from fedfactor.engines.mailbox.node import Node\nfrom tests.engines.odd_senders import spoil\nspoil(Node)\n"
+    )
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)  # of the parties only: this process has begun
+        patch.setenv("FEDFACTOR_TEST_STATUS", str(trial.coordinator.folder / "status.json"))
+        policy = {"minimum": 2, "absent": 1, "deadline": PATIENCE}
+        real.everybody_joins(trial, files, real.terms("PooledNMF", rounds, policy, tol=0.0))
+    trial.coordinator.start(again=True, sure=True)
+    status = trial.coordinator.wait(PATIENCE)
+    assert status["state"] == "finished", status
+    rejected = json.loads((trial.coordinator.folder / "result" / "run.json").read_bytes())["rejected"]
+    assert rejected["duplicate south"] > 0
+    assert rejected["stale west"] > 0
+    came = [entry["participants"] for entry in real.history(trial)]
+    assert came[0] == came[-1] == ["north", "south", "west"]
+    assert came[1] == ["north", "south"]
+    away = fedfactor.run(
+        trial.terms.algorithm(), Federation({name: load_shard(file) for name, file in files.items()}), rounds=rounds,
+        seed=trial.terms.content["run"]["seed"], engine=fedfactor.LocalEngine(workers=2),
+        participation=lambda at, names: came[at.index],
+    )  # fmt: skip
+    assert real.largest_difference(real.factors(trial), away.factors) == 0.0
+
+
+def test_a_party_with_a_supernode_and_parties_without_one_take_part_in_one_run(trial, tmp_path):
+    files, rounds = real.write_rows(tmp_path), 60
+    changes = real.terms("PooledNMF", rounds, tol=0.0)
+    real.everybody_joins(trial, files, changes, {"south": ("--supernode",)})
+    trial.coordinator.start(again=True, sure=True)
+    real.wait_for_round(trial, 1, PATIENCE)
+    reached = real.hold(trial, "south")
+    assert 1 <= reached < rounds
+    real.kill_member(trial, "south")
+    trial.join("south", "--supernode")
+    real.wait_for_round(trial, reached + 1, PATIENCE)
+    assert real.hold(trial, "south") < rounds
+    real.kill_member(trial, "south")
+    trial.join("south")  # and comes back the other way
+    assert trial.coordinator.wait(PATIENCE)["state"] == "finished"
+    assert real.largest_difference(real.factors(trial), real.local(files, trial).factors) == 0.0
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

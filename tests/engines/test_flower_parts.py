@@ -26,9 +26,10 @@ from fedfactor.engines.flower.bell import VAIN, Bell
 from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import SHORT, from_record, to_record
-from fedfactor.engines.flower.superlink import BODY, Gate, gated, refusal
+from fedfactor.engines.flower.superlink import BODY, Gate, gated
 from fedfactor.engines.flower.supernode import come_back
 from fedfactor.engines.flower.transport import KEPT, FlowerTransport
+from fedfactor.engines.mailbox.proof import refusal
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.message import read_head
 from fedfactor.federation import children
@@ -415,7 +416,7 @@ def test_a_transport_speaks_to_registered_keys_that_are_online(in_a_run):
     assert transport.present() == {"north": "1 noon"}
     transport.present()
     assert grid.looks == 1  # a list of nodes is good for a second
-    transport.send([("north", b"hello"), ("south", b"not there"), ("stranger", b"never")])
+    transport.send([("north", b"hello"), ("south", b"not there"), ("stranger", b"never")], 100)
     (sent,) = grid.pushed
     assert sent.metadata.dst_node_id == 1
     assert sent.metadata.ttl == 7.0
@@ -427,7 +428,7 @@ def test_a_transport_hands_out_what_has_come_once(in_a_run):
     transport = FlowerTransport(grid, {"north": b"n", "south": b"s"})
     transport.present()
     assert transport.collect() == ()
-    transport.send([("north", b"1"), ("south", b"2")])
+    transport.send([("north", b"1"), ("south", b"2")], 100)
     grid.reply(0, to_record(b"yes"))
     grid.reply(1, error=SimpleNamespace(reason="x" * 600))
     grid.reply(5, to_record(b"to nobody's question"))
@@ -435,7 +436,7 @@ def test_a_transport_hands_out_what_has_come_once(in_a_run):
     assert found["north"].data == b"yes"
     assert found["south"].failure == "x" * 500
     assert transport.collect() == ()
-    transport.send([("north", b"3")])
+    transport.send([("north", b"3")], 100)
     grid.reply(2, RecordDict({}))
     (odd,) = transport.collect()
     assert (odd.client, odd.data) == ("north", b"no message")
@@ -445,9 +446,9 @@ def test_replies_to_old_messages_are_not_looked_after(in_a_run):
     grid = Grid(north=b"n", south=b"s")
     transport = FlowerTransport(grid, {"north": b"n", "south": b"s"})
     transport.present()
-    transport.send([("south", b"")])
+    transport.send([("south", b"")], 100)
     for _ in range(KEPT + 1):
-        transport.send([("north", b"")])
+        transport.send([("north", b"")], 100)
     for ticket in range(KEPT + 2):
         grid.reply(ticket, to_record(b"%d" % ticket))
     assert sorted(each.data for each in transport.collect()) == [b"0", *(b"%d" % i for i in range(2, KEPT + 2))]

@@ -53,7 +53,7 @@ def trial(tmp_path):
     made = Trial(
         tmp_path / "all",
         real.write_rows(tmp_path),
-        real.terms("PooledNMF", 12, {"minimum": 2, "absent": 5, "deadline": 200}, tol=0.0),
+        real.terms("PooledNMF", 200, {"minimum": 2, "absent": 5, "deadline": 200}, tol=0.0),
     )
     yield made
     made.__exit__(None, None, None)
@@ -105,7 +105,7 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     waited = [entry["seconds"] for entry in record["history"] if "west" not in entry["participants"]]
     assert waited
     assert np.median(waited) < 60
-    assert "Round 2 of 12" in said(trial, "north")
+    assert "Round 2 of 200" in said(trial, "north")
     # The party's own results are of this run alone.
     result = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
@@ -144,10 +144,9 @@ def test_keys_come_and_go_and_come_back_certificates_end_and_clocks_run_fast(tri
     # A clock that runs ahead is named, and mended without a new start.
     (tmp_path / "sitecustomize.py").write_text(
         "import datetime, os\n"
-        "import flwr.supercore.date as date\n"
-        "import flwr.supernode.node_auth_http_interceptor as module\n"
+        "import fedfactor.engines.mailbox.proof as module\n"
         f"ahead = lambda: datetime.timedelta(seconds=0 if os.path.exists({str(tmp_path / 'mended')!r}) else 60)\n"
-        "real = date.now\n"
+        "real = module.now\n"
         "module.now = lambda: real() + ahead()\n"
     )
     with monkeypatch.context() as patch:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fedfactor.kernels import compiled
 from fedfactor.kernels.nmf import missing_cells as masked
 from fedfactor.kernels.nmf import steps as nmf
+from fedfactor.kernels.nmf.masked_pass import masked_pass
 from fedfactor.threads import limit_threads
 
 from .conftest import frozen, problem
@@ -136,3 +137,46 @@ def test_wrong_masks_are_refused():
     ):
         with pytest.raises(ValueError, match="mask"):
             masked.observed_count(data, mask)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_component_that_a_row_does_not_see_stays(dtype):
+    """Though its Gram matrix comes from taking the missing cells off those of all, which leaves rounding."""
+    rng = np.random.default_rng(0)
+    V, X, M = rng.random((4, 90)).astype(dtype), rng.random((30, 90)).astype(dtype), np.ones((30, 90), bool)
+    V[2, 7:] = 0
+    M[::2, :7] = False
+    U = rng.random((30, 4)).astype(dtype)
+    found = masked.solve_rows_masked(U, X, M, V, sweeps=4)
+    np.testing.assert_array_equal(found[::2, 2], U[::2, 2])
+    np.testing.assert_allclose(found, naive_solve(U, X, M, V, 4), rtol=2e-4 if dtype == np.float32 else 1e-9, atol=1e-5)
+
+
+def test_many_components_take_another_way_to_the_same_end():
+    X, M, U, V = holes(20, 120, 70, 0)
+    np.testing.assert_allclose(masked.solve_rows_masked(U, X, M, V, sweeps=2), naive_solve(U, X, M, V, 2), atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_pass_is_solving_then_summing(dtype):
+    X, M, U, V = holes(200, 50, 6, 1, dtype)
+    pay = masked.Penalty(0.01, 0.02, 0.03, 0.1, 0.2)
+    done = masked_pass(X, M, V, U, sweeps=3, pay=pay)
+    near = {"rtol": 1e-4 if dtype == np.float32 else 1e-12}
+    np.testing.assert_array_equal(done.U, masked.solve_rows_masked(U, X, M, V, sweeps=3, penalty=pay))
+    for mine, other in zip(done[2:5], masked.masked_sums(done.U, X, M, V), strict=True):
+        np.testing.assert_allclose(mine, other, **near)
+    np.testing.assert_allclose(done.G, done.U.T @ done.U, **near)
+    assert done.ridge == pytest.approx(masked.ridge_cost(done.U, X, M, V, pay), rel=near["rtol"])
+
+
+def test_masked_bits_depend_neither_on_threads_nor_on_place():
+    X, M, U, V = holes(500, 70, 6, 2, np.float32)
+    wide, marks = np.empty((500, 73), np.float32), np.empty((500, 73), bool)
+    wide[:, 3:], marks[:, 3:] = X, M
+    with limit_threads(1):
+        one = masked_pass(X, M, V, U, sweeps=3)
+    with limit_threads(2):
+        two = masked_pass(wide[:, 3:], marks[:, 3:], V, U, sweeps=3)
+    for mine, other in zip(one, two, strict=True):
+        np.testing.assert_array_equal(mine, other)

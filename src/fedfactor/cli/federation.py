@@ -14,6 +14,7 @@ from fedfactor.cli.dossier import dossier
 from fedfactor.cli.options import Server, Toml
 from fedfactor.cli.party import features, forget, join, keygen, leave, vouch, worth
 from fedfactor.cli.status import check, results, status
+from fedfactor.cli.versions import go_on, versions
 from fedfactor.core.errors import DataError
 
 
@@ -209,6 +210,8 @@ def register(app: typer.Typer) -> None:
         group.command()(command)
     group.command(name="try")(attempt)
     group.command()(dossier)
+    group.command()(versions)
+    group.command(name="next")(go_on)
     app.add_typer(group, name="federation")
     for command in (keygen, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

@@ -39,8 +39,8 @@ RowsBudget = Annotated[
     ),
 ]
 KeepOut = Annotated[float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")]
-Light = Annotated[
-    bool, typer.Option("--light", help="Speak to the server without Flower's SuperNode beside: half the memory.")
+SuperNode = Annotated[
+    bool, typer.Option("--supernode", help="Speak to the server through a SuperNode of Flower's: twice the memory.")
 ]
 
 
@@ -148,9 +148,9 @@ def join(
     ledger: LedgerFile = None,
     budget: RowsBudget = None,
     keep_out: KeepOut = 0.0,
-    poll: Annotated[float, typer.Option(help="Most seconds between two looks for mail.")] = 0.5,
+    poll: Annotated[float, typer.Option(help="With --supernode: most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
-    light: Light = False,
+    supernode: SuperNode = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
     json_logs: JsonLogs = False,
@@ -185,7 +185,7 @@ def join(
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
         say = both(told, member.folder / "events.log")
-        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, light=light)
+        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
 
 
 def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:

@@ -44,7 +44,9 @@ _READING: dict[str, Any] = {
     "decimal": Annotated[
         str | None, _option("--decimal", panel=_PANEL, text="Decimal sign of a text file. Found by default.")
     ],
-    "layer": Annotated[str | None, _option("--layer", panel=_PANEL, text="For .h5ad: this layer instead of X.")],
+    "layer": Annotated[
+        str | None, _option("--layer", panel=_PANEL, text="For .h5ad: this layer instead of X. For .h5: this matrix.")
+    ],
     "long": Annotated[
         bool | None,
         _option("--long/--wide", panel=_PANEL, text="One line for each cell (user, item, rating)? Found by default."),

@@ -15,6 +15,11 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.ids import looks_like_ids, names_ids
 from fedfactor.core.protocol import Domain, Meta
+from fedfactor.mapped import read_ahead
+from fedfactor.threads import for_blocks
+
+_BLOCK = 1 << 22
+"""Cells that are looked at in one go: they stay in cache between the first look and the second."""
 
 
 def is_sparse(X: Any) -> bool:
@@ -295,7 +300,7 @@ def check_values(
         return 0.0
     if mask is not None and not isinstance(mask, str) and not bool(mask.any()):
         raise DataError(f"Owner {name!r} has no observed cell at all. Leave it out.")
-    low, high = float(values.min()), float(values.max())
+    low, high = _extremes(values)
     if not (math.isfinite(low) and math.isfinite(high)):
         kind = "NaN" if math.isnan(low) or math.isnan(high) else "infinity"
         remedy = (
@@ -321,6 +326,24 @@ def check_values(
             "units, or double precision if this is single."
         )
     return largest
+
+
+def _extremes(values: Any) -> tuple[float, float]:
+    """Return the least and the largest value, NaN where there is one; NumPy's are read once, block by block."""
+    if library(values) != "numpy" or len(values) < 2:
+        return float(values.min()), float(values.max())
+    rows = max(1, _BLOCK * len(values) // math.prod(values.shape))
+    blocks = -(-len(values) // rows)
+    found = np.empty((blocks, 2))
+
+    def look(place: int, _: int) -> None:
+        arrive(place)
+        block = values[place * rows : (place + 1) * rows]
+        found[place] = block.min(), block.max()
+
+    with read_ahead(blocks, lambda place: [values[place * rows : (place + 1) * rows]]) as arrive:
+        for_blocks(look, blocks, 1)
+    return float(found.min()), float(found.max())
 
 
 def _place(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.tree import Array, Tree, public, record
 
 if TYPE_CHECKING:
@@ -254,6 +255,10 @@ class Algorithm(ABC):
     def learned(self, down: Tree) -> Algorithm:
         """Return the algorithm with settings that the run has found, for what comes after it; by default itself."""
         return self
+
+    def starting_at(self, V: Array) -> Algorithm:
+        """Return the algorithm with a run's first V in place of what it would begin with."""
+        raise IncompatibleError(f"{type(self).__name__} cannot start at components of an earlier run.")
 
     def converged(self, state: Tree) -> bool:
         """Tell whether further rounds would not help."""

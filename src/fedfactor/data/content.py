@@ -35,7 +35,7 @@ class Reading:
     missing_values : None, nan, number or "unstored"
         What marks a missing cell.
     layer : str or None
-        For ``.h5ad``: the layer to take instead of X.
+        For ``.h5ad``: the layer to take instead of X. For other HDF5 files: where the matrix lies in it.
     long : bool or None
         Whether the file is a long table, one row for each cell; None: told from its column names.
     repeated_ids : bool

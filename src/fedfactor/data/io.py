@@ -52,9 +52,10 @@ def read(
     source : path, data frame, Arrow table, AnnData, array or sparse matrix
         A file whose ending names its format: ``.csv`` and ``.tsv`` (also ``.gz``; separator and decimal sign are found,
         yes/no and True/False are 1/0, empty or NA is NaN), ``.parquet``, ``.feather`` and ``.arrow`` (a frame's index
-        names the rows), ``.h5ad``, ``.npy`` (mapped, not read), ``.npz`` (SciPy's sparse matrix, or the array ``X``, or
-        the only array; with names ``features`` and ``rows`` beside it), ``.mtx`` (also ``.gz``). Or a table in memory:
-        of pandas, of polars, or of anything that speaks Arrow; AnnData; a plain or sparse matrix.
+        names the rows), ``.h5ad``, ``.npy`` (mapped, not read), ``.npz`` and ``.h5`` (SciPy's sparse matrix in the
+        first, or the array ``X``, or the only one; with names ``features`` and ``rows`` beside it), ``.mtx`` (also
+        ``.gz``). Or a table in memory: of pandas, of polars, or of anything that speaks Arrow; AnnData; a plain or
+        sparse matrix.
     id : str, optional
         The column that names the rows; ``"none"``: no column does, whatever it looks like. By default a column whose
         name speaks of ids, or a first column of text.
@@ -285,8 +286,8 @@ def open_blocks(
     Parameters
     ----------
     path : path
-        ``.npy``, ``.npz`` with a CSR matrix, ``.h5ad`` (dense or CSR) or ``.parquet``: formats in which some rows can
-        be read without the others.
+        ``.npy``, ``.npz`` with a CSR matrix, ``.h5ad`` (dense or CSR), ``.h5`` or ``.parquet``: formats in which some
+        rows can be read without the others.
     parts : int
         How many blocks; their sizes differ by one row at most.
     reading, steps
@@ -313,7 +314,7 @@ def open_blocks(
     if count is None or _is_long(path, reading):
         raise DataError(
             f"{path} cannot be read in parts: rows must be found without reading those before them. Use .npy, a CSR "
-            ".npz, .h5ad or .parquet, or one file for each owner."
+            ".npz, .h5ad, .h5 or .parquet, or one file for each owner."
         )
     try:
         rows = count(path, reading)

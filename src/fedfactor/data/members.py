@@ -8,12 +8,15 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
+from fedfactor.data.scratch import is_large, room
+
+_PIECE = 1 << 22  # entries that are unpacked in one go
 
 __all__ = ["CsrMembers", "CsrWriter", "Member", "csr_members"]
 
@@ -26,7 +29,9 @@ class Member:
         self._file = self._archive.open(f"{name}.npy")
         version = np.lib.format.read_magic(self._file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        self.shape, _, self.dtype = read(self._file)
+        self.shape, turned, self.dtype = read(self._file)
+        self._path = path
+        self._order: Literal["C", "F"] = "F" if turned else "C"
         if self.dtype.hasobject:
             raise DataError(f"{path}: {name} holds Python objects, which are never loaded. Save numbers.")
         self._what = f"{path}: {name}"
@@ -37,6 +42,27 @@ class Member:
         if len(data) < count * self.dtype.itemsize:
             raise DataError(f"{self._what} is cut short. Copy or export the file again.")
         return np.frombuffer(data, self.dtype)
+
+    def whole(self) -> np.ndarray:
+        """Read all entries; of a large array map them where they lie, or put them on disk, unpacked.
+
+        What is mapped is not compared with the archive's checksum: that would read it all.
+        """
+        count, raw = int(np.prod(self.shape)), self._archive.fp
+        if not is_large(count * self.dtype.itemsize):
+            return self.take(count).reshape(self.shape, order=self._order)
+        info = self._archive.getinfo(self._file.name)
+        if info.compress_type == zipfile.ZIP_STORED and raw is not None:
+            start = info.header_offset
+            raw.seek(start + 26)  # what a member's own header says of the lengths of its name and its extras
+            lengths = np.frombuffer(raw.read(4), "<u2")
+            start += 30 + int(lengths.sum()) + self._file.tell()
+            return np.memmap(self._path, self.dtype, "r", start, self.shape, self._order)
+        out = room((count,), self.dtype)
+        for start in range(0, count, _PIECE):
+            stop = min(start + _PIECE, count)
+            out[start:stop] = self.take(stop - start)
+        return out.reshape(self.shape, order=self._order)
 
     def skip(self, count: int) -> None:
         """Pass over the next entries."""
@@ -64,6 +90,14 @@ class CsrMembers:
         if found.size != self.shape[0] + 1 or found[0] != 0 or (np.diff(found) < 0).any():
             raise DataError(f"{self.path} is not a sound sparse matrix: its rows do not follow each other.")
         return found
+
+    def whole(self) -> sparse.csr_array:
+        """Read all rows; a large matrix is mapped."""
+        found: list[np.ndarray] = []
+        for name in ("data", "indices"):
+            with Member(self.path, name) as member:
+                found.append(member.whole())
+        return sparse.csr_array((*found, self.indptr()), shape=self.shape)
 
     def rows(self, first: int, last: int) -> sparse.csr_array:
         """Read some rows: what lies before them is passed over, and what lies behind is not looked at."""

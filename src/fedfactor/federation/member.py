@@ -1,4 +1,4 @@
-"""A party's side: its folder, its SuperNode, and the process that answers."""
+"""A party's side: its folder, and the process that asks at the server and answers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.checked import file_digest
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.witness import Witness
 from fedfactor.data.content import Reading
-from fedfactor.engines.flower.supernode import CONNECTION
+from fedfactor.engines.mailbox.diary import CONNECTION
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import WITNESS, ClientFolder
 from fedfactor.federation import children
@@ -246,26 +246,27 @@ class Member:
         stop: threading.Event | None = None,
         patience: float = 60.0,
         say: Callable[[str], Any] = lambda line: None,
-        light: bool = False,
+        supernode: bool = False,
     ) -> None:
         """Serve messages until stopped; raises with a plain reason when the server turns this party away.
 
-        With ``light`` this process speaks to the server itself, without a SuperNode beside it. ``say`` is told what
-        happens: connected or not and why, rounds, refusals, the end of a run.
+        This process asks at the server's mailbox itself; with ``supernode`` one of Flower's nodes beside it does, for
+        houses that let nothing else out. ``say`` is told what happens: connected or not and why, rounds, refusals, the
+        end of a run.
         """
-        children.need_flower()
-        try:
-            from fedfactor.engines.flower.client_process import ClientProcess
-        except ImportError as error:
-            raise ChildError(f"This version of Flower keeps what we need elsewhere ({error}). Use 1.41.") from None
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
         stop, began = stop or threading.Event(), time.monotonic()
         with self._alone():
             self._greet(say)
             watch = PartyWatch(store, self.terms.content["server"]["address"])
-            if light:
-                self._join_light(store, poll, _while(None, stop, watch, say))
+            if not supernode:
+                self._ask(store, _while(None, stop, watch, say))
                 return
+            children.need_flower()
+            try:
+                from fedfactor.engines.flower.client_process import ClientProcess
+            except ImportError as error:
+                raise ChildError(f"This version of Flower keeps what we need elsewhere ({error}). Use 1.41.") from None
             try:
                 while not stop.is_set():
                     port, secret = children.free_port(), secrets.token_hex(32).encode()
@@ -286,16 +287,19 @@ class Member:
             finally:
                 self.close()
 
-    def _join_light(self, store: ClientFolder, poll: float, alive: Callable[[], bool]) -> None:
-        from fedfactor.engines.flower.light_node import LightNode, TurnedAway
-
-        (host, port), content = self.terms.address, self.terms.content["server"]
-        place = self.folder.resolve() / "node"
-        node = LightNode(RemoteClient(store), f"{host}:{port}", content["certificate"].encode(), self.key, place, poll)
+    def _ask(self, store: ClientFolder, alive: Callable[[], bool]) -> None:
+        """Serve the questions that lie in this party's box at the server."""
+        try:
+            from fedfactor.engines.mailbox.node import ForeignServer, Node, TurnedAway
+        except ModuleNotFoundError as error:
+            raise MissingExtraError.named(error.name or "httpx", "flower", "A federation across machines") from None
+        server = self.terms.content["server"]
+        node = Node(RemoteClient(store), server["address"], server["certificate"], self.key, self.folder.resolve())
         try:
             node.serve(alive)
-        except TurnedAway as error:
-            raise ChildError(f"The server turned {self.name!r} away: {error}") from None
+        except (TurnedAway, ForeignServer) as error:
+            found = explain(error.args[0], server["address"])
+            raise ChildError(f"The server turned {self.name!r} away: {found.problem}; {found.remedy}.") from None
 
     def _greet(self, say: Callable[[str], Any]) -> None:
         """Look before the first message: refuse a server that may be somebody else, and say what will go wrong."""

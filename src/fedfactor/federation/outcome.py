@@ -214,7 +214,13 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
         "settings": agreement.settings,
         "seed": agreement.seed,
         "run": about.get("run"),
-        "lineage": _lineage(about.get("run", ""), before, agreement.terms, agreement.meta.clients),
+        "lineage": _lineage(
+            about.get("run", ""),
+            before,
+            agreement.terms,
+            agreement.meta.clients,
+            [agreement.start] * bool(agreement.start),
+        ),
         "terms": agreement.terms,
         "party": agreement.name,
         "relative_error": score.relative_error,
@@ -252,15 +258,18 @@ def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:
     }
 
 
-def _lineage(run: str, before: list[str], terms: str, parties: Sequence[str]) -> dict[str, Any]:
-    """Say which version of the model this is, what came before it, and on whose rows and terms it stands."""
-    return {"version": len(before) + 1, "run": run, "earlier": before, "terms": terms, "parties": list(parties)}
+def _lineage(run: str, before: list[str], terms: str, parties: Sequence[str], parents: Sequence[str]) -> dict[str, Any]:
+    """Say which version of the model this is, what it started at, and on whose rows and terms it stands."""
+    return {
+        "version": len(before) + 1, "run": run, "earlier": before, "parents": list(parents), "terms": terms,
+        "parties": list(parties),
+    }  # fmt: skip
 
 
 def _server_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
     record = read_json(result / "run.json")
     known_algorithm(Agreement.of((folder / "agreement.json").read_bytes()))
-    record["lineage"] = _lineage(record["run"], before, record["terms"], record["finished"])
+    record["lineage"] = _lineage(record["run"], before, record["terms"], record["finished"], record.get("parents", ()))
     folder = result if (result / "features.json").exists() else folder
     shared = dict(leaves(from_bytes((result / "down.safetensors").read_bytes())["down"]))
     if "V" not in shared:

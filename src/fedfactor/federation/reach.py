@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from fedfactor.engines.flower.supernode import CONNECTION
+from fedfactor.engines.mailbox.diary import CONNECTION
 
 SOON = 30
 """Days before its end at which a certificate is spoken of."""
@@ -135,6 +135,11 @@ def explain(error: BaseException | str, where: str) -> Reached:
         return Reached(str(error).rstrip("."), "let both machines follow a time server (NTP)")
     if "invalid supernode authentication" in text:
         return Reached("the server does not know this key: it is not registered, or was removed", "ask the coordinator")
+    if "another process of this party" in text:
+        return Reached(
+            "the server takes this party for present already",
+            "end the other fedfactor join with this key, or wait: one that was killed is forgotten after half a minute",
+        )
     return Reached(f"{where} cannot be reached ({str(error)[:200]})", "check address, network and firewall")
 
 

@@ -23,7 +23,7 @@ from fedfactor.federation import certificates, children
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.journal import Journal
 from fedfactor.federation.keys import public_pem
-from fedfactor.federation.reach import CERTIFY, SOON, explain
+from fedfactor.federation.reach import CERTIFY, SOON, explain, moment
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.watch import ENDED, is_locked
 
@@ -123,12 +123,17 @@ class Coordinator:
         )
         write_atomic(home / "config.toml", connection.encode())
 
+    @property
+    def _here(self) -> str:
+        """Where this machine speaks to its own server."""
+        return f"127.0.0.1:{self.port}"
+
     def _admit(self) -> None:
         """Write down whose keys are let in: those in the file, without those who left the run that goes on."""
         gone = self.removed()
         parties = {name: party for name, party in self.terms.content["parties"].items() if name not in gone}
         keys = {name: public_pem(party["key"]).decode() for name, party in parties.items()}
-        about = {"policy": asdict(self.terms.policy()), "keys": keys}
+        about = {"policy": asdict(self.terms.policy()), "keys": keys, "address": self._here}
         write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())
 
     def removed(self) -> list[str]:
@@ -240,13 +245,20 @@ class Coordinator:
     def look(self) -> None:
         """Ask the SuperLink who is connected, and write it down for whoever wants to know."""
         from fedfactor.engines.flower.control import connected
+        from fedfactor.engines.mailbox.transport import MailboxTransport
 
         try:
-            found = connected(f"127.0.0.1:{self.port}", self.terms.content["server"]["certificate"].encode())
+            mailbox = MailboxTransport(self._here, self.folder)
+            there = {name: (True, moment(since)) for name, since in mailbox.since().items()}
+            mailbox.close()
+            if set(self.terms.names) <= {*there, *self.removed()}:
+                found = {}
+            else:
+                found = connected(self._here, self.terms.content["server"]["certificate"].encode())
         except Exception:  # busy, or on its way down: the next look will tell
             return
         nodes = {n: found.get(public_pem(p["key"]).strip()) for n, p in self.terms.content["parties"].items()}
-        seen = {name: node or (False, "") for name, node in nodes.items() if name not in self.removed()}
+        seen = {n: there.get(n) or node or (False, "") for n, node in nodes.items() if n not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 
     def _environment(self) -> dict[str, str]:
@@ -271,7 +283,7 @@ class Coordinator:
                 return
             except OSError as error:
                 if isinstance(error, ssl.SSLError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-                    found = explain(error, f"127.0.0.1:{self.port}")
+                    found = explain(error, self._here)
                     raise ChildError(f"{found.problem[0].upper()}{found.problem[1:]}. Renew it: {CERTIFY}.") from None
             if time.monotonic() > end:
                 raise ChildError(f"Flower's SuperLink did not answer on port {self.port}. See {self.log}.")
@@ -284,7 +296,7 @@ class Coordinator:
         authority = self.terms.content["server"]["certificate"].encode()
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
         try:
-            register_keys(f"127.0.0.1:{self.port}", authority, keys)
+            register_keys(self._here, authority, keys)
         except KeyTakenError as error:
             raise ChildError(
                 f"Flower's database does not take a key back ({error}). Delete {self.folder / 'superlink.db'}, and the "
@@ -308,6 +320,8 @@ class Coordinator:
         sure : bool
             Also one that goes on, or that was interrupted and could go on.
         """
+        from fedfactor.federation.versions import put_start
+
         kept = self.folder / "agreement.json"
         if not kept.exists() or not (self.served or self.child is not None):
             raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
@@ -333,6 +347,7 @@ class Coordinator:
         elif self._of_other_terms():
             raise DataError("The interrupted run was made under other terms, and cannot go on under these. Start a new "
                             "one with --again.")  # fmt: skip
+        put_start(self.terms, self.folder)
         for name in ("stop", ABANDON):
             (self.folder / name).unlink(missing_ok=True)
         about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}

@@ -173,6 +173,7 @@ def words(terms: Terms) -> str:
         f"Server       {c['server']['address']}",
         f"Parties      {', '.join(terms.names) or 'none yet'}",
         f"Computes     {c['algorithm']['name']} ({settings}), {run}, seed {c['run']['seed']}",
+        *([f"Starts at    the components {terms.start} of an earlier version"] if terms.start else []),
         f"Columns      {len(terms.features)} ({_columns(c['features'])}), fingerprint {c['features']['sha256'][:16]}",
         f"             {_names(terms.features)}",
         *(

@@ -31,7 +31,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "federation": {"format": FORMAT, "name": "", "purpose": "", "contact": ""},
     "server": {"address": "127.0.0.1:8000", "certificate": ""},
     "algorithm": {"name": "PooledNMF", "n_components": 5},
-    "run": {"rounds": 20, "seed": 0, "payload": "exact", "dtype": "float64", "threads": 1},
+    "run": {"rounds": 20, "seed": 0, "payload": "exact", "dtype": "float64", "threads": 1, "start": ""},
     "policy": {"minimum": 0, "dropouts": "continue", "deadline": 600, "gather": 600, "resend": 60, "absent": 60},
     "privacy": {
         "protect": "none",
@@ -58,9 +58,10 @@ FREE = ("algorithm", "units")
 """Sections whose entries are not known beforehand."""
 
 
-LATER = (("policy", "absent"), ("privacy", "links"), ("limits", "since"), ("limits", "keep"))
+LATER = (("run", "start"), ("policy", "absent"), ("privacy", "links"), ("limits", "since"), ("limits", "keep"))
 """Entries that came later: left out while they say what is usual, so that older terms keep their fingerprint."""
 
+_START = re.compile("sha256:[0-9a-f]{64}")
 _VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
 
 
@@ -166,6 +167,23 @@ class Terms:
         self.algorithm()
         if self.noise:
             self._check_noise()
+        self._check_start()
+
+    def _check_start(self) -> None:
+        """Refuse a start that no version can be, and one where it has no place."""
+        if not self.start:
+            return
+        if not isinstance(self.start, str) or not _START.fullmatch(self.start):
+            raise TermsError(
+                f"[run] start = {self.start!r} is no fingerprint of components. Use fedfactor federation next."
+            )
+        if self.noise:
+            raise TermsError(
+                "[run] start names components that rows have shaped, and epsilon would not count what they tell. Leave "
+                "it out where noise protects a run."
+            )
+        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+            raise TermsError(f"{type(self.algorithm()).__name__} cannot start at components of an earlier run.")
 
     def _check_numbers(self) -> None:
         run, policy, privacy = self.content["run"], self.content["policy"], self.content["privacy"]
@@ -224,6 +242,11 @@ class Terms:
         """SHA-256 of the content: comments and layout do not count, everything else does."""
         text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def start(self) -> str:
+        """Fingerprint of the components that a run starts at; empty when it begins anew."""
+        return self.content["run"].get("start", "")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -432,7 +455,7 @@ class Terms:
             meta=meta, seed=run["seed"], rounds=run["rounds"], payload=run["payload"], threads=run["threads"],
             survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
             protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
-            limits=self.limits, links=self.links, noise=noise,
+            limits=self.limits, links=self.links, noise=noise, start=self.start,
         )  # fmt: skip
         return self._check_links(made)
 

@@ -14,7 +14,7 @@ from fedfactor.federation.children import ChildError
 from fedfactor.federation.member import Member
 
 
-def serve_together(seats: Sequence[tuple[Member, ClientFolder]], stop: threading.Event, poll: float = 0.5) -> None:
+def serve_together(seats: Sequence[tuple[Member, ClientFolder]], stop: threading.Event) -> None:
     """Serve all of these parties' messages until stopped, each in a thread; raises at the end when one was turned away.
 
     Parameters
@@ -23,14 +23,12 @@ def serve_together(seats: Sequence[tuple[Member, ClientFolder]], stop: threading
         Parties that have signed up.
     stop : threading.Event
         Ends all of them.
-    poll : float
-        Most seconds between two looks for messages.
     """
     wrong: list[ChildError] = []
 
     def serve(member: Member, store: ClientFolder) -> None:
         try:
-            member.join(store, poll=poll, stop=stop, light=True)
+            member.join(store, stop=stop)
         except ChildError as error:
             wrong.append(error)  # the others go on
 

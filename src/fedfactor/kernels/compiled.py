@@ -31,8 +31,8 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of
 # reals, D the same but written, i read-only vector of indices, n integer, s scalar real, t scalar real of double
-# precision. Whatever the real type: p/P read-only/written matrix of 64-bit words, b/B the same of bytes, z/E written
-# vector of int64/doubles, Z/Q written matrix of int64/doubles. T: four-way read-only array of reals, C-contiguous.
+# precision. Whatever the real type: p/P read-only/written matrix of 64-bit words, b/B the same of bytes, z/I/E written
+# vector of int64/int32/doubles, Z/Q written matrix of int64/doubles. T: four-way read-only C-contiguous array of reals.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
     "fold_columns": ("RRRWWn", "contract"),
@@ -115,6 +115,7 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
         "b": types.Array(types.uint8, 2, "C", readonly=True),
         "B": types.Array(types.uint8, 2, "C"),
         "z": types.Array(types.int64, 1, "C"),
+        "I": types.Array(types.int32, 1, "C"),
         "Z": types.Array(types.int64, 2, "C"),
         "E": types.Array(types.float64, 1, "C"),
         "Q": types.Array(types.float64, 2, "C"),

@@ -16,6 +16,7 @@ from array_api_compat import array_namespace, device, is_torch_array
 from fedfactor.kernels import cuda
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.once import once
+from fedfactor.mapped import read_ahead
 from fedfactor.threads import for_blocks
 
 __all__ = ["as_like", "cross", "gram", "gram_rows", "is_sparse", "squared_norm", "sums", "total", "values", "zeros"]
@@ -29,6 +30,8 @@ _BLOCK = 1 << 19
 # Reductions in double precision convert this many entries at a time: few enough that OpenBLAS keeps a dot product on
 # one thread. Longer ones wake a second thread, which on a busy machine took up to 150 times as long.
 _CHUNK = 1 << 13
+# Entries of a file that are fetched together.
+_STRETCH = 1 << 24
 
 
 def is_sparse(X: Array) -> bool:
@@ -258,8 +261,11 @@ def _double_chunks(stored: np.ndarray):
             yield stored[start : start + rows].astype(np.float64).ravel()
         return
     flat = stored.ravel(order="K")
-    for start in range(0, flat.size, _CHUNK):
-        yield flat[start : start + _CHUNK].astype(np.float64, copy=False)
+    with read_ahead(-(-flat.size // _STRETCH), lambda i: [flat[i * _STRETCH : (i + 1) * _STRETCH]]) as arrive:
+        for start in range(0, flat.size, _CHUNK):
+            if start % _STRETCH == 0:
+                arrive(start // _STRETCH)
+            yield flat[start : start + _CHUNK].astype(np.float64, copy=False)
 
 
 def csr_parts(X: Array, real: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -279,6 +279,10 @@ class PooledNMF(Algorithm):
         if self.begin is not None:
             self.begin.check(self, meta)
 
+    def starting_at(self, V: Array) -> PooledNMF:
+        """Begin at these components, as the server of a federation does whose parties agreed on them."""
+        return replace(self, begin=Begin(V))
+
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One download, one upload that depends on loss and missing cells, and those of the start."""
         k, m, number = self.n_components, meta.n_features, Leaf("float64", ())
@@ -387,9 +391,9 @@ class PooledNMF(Algorithm):
                 Q = unexplained(X, V, self.n_private, at.rng("private"))
             U, Q = fit_with_private(U, X, V, Q, mask, sweeps=sweeps, penalty=pay)
             up = loss.sums(U, X, V, mask, total=whole, own=Q)
-        told: dict[str, Any] = {"total": state.total}
+        told: dict[str, Any] = {"total": state.total, "extra": None}
         if self._pays(loss):
-            told["extra"] = paid(U, pay, X, mask, stacked(V, Q))
+            told["extra"] = paid(U, pay, X, mask, stacked(V, Q), up.extra)
         if self._balanced:
             told["lengths"] = column_lengths(U[:, : self.n_components])
         return replace(state, U=U, Q=Q), _times(weight, replace(up, **told))

@@ -79,14 +79,14 @@ def price(V: Array, pay: tuple[float, float]) -> float:
     return (pay[0] * total(V) if pay[0] else 0.0) + (0.5 * pay[1] * squared_norm(V) if pay[1] else 0.0)
 
 
-def paid(U: Array, pay: Penalty, X: Array, mask: Any, V: Array) -> np.float64:
-    """Return twice what U pays, the ridge of rows with missing cells included."""
+def paid(U: Array, pay: Penalty, X: Array, mask: Any, V: Array, ridge: Any = None) -> np.float64:
+    """Return twice what U pays, the ridge of rows with missing cells included; the pass over them may have told it."""
     xp = array_namespace(U)
     squares = xp.sum(U * U, axis=0)
     weights = np.broadcast_to(np.asarray(pay.l2, dtype=np.float64), (U.shape[1],))
     cost = 2 * pay.l1 * total(U) + sum(float(w) * float(q) for w, q in zip(weights, squares, strict=True))
     if mask is not None and (pay.ridge or pay.scarce or pay.few):
-        cost += ridge_cost(U, X, mask, V, pay)
+        cost += ridge_cost(U, X, mask, V, pay) if ridge is None else float(ridge)
     return np.float64(cost)
 
 

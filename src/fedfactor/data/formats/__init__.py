@@ -32,6 +32,7 @@ FORMATS = (
     Format("npy", (".npy",), writes=True),
     Format("npz", (".npz",)),
     Format("h5ad", (".h5ad",), writes=True),
+    Format("h5ad", (".h5", ".hdf5")),  # any HDF5 file with one matrix in it
     Format("matrix_market", (".mtx", ".mtx.gz")),
 )
 

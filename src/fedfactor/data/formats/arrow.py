@@ -14,6 +14,7 @@ from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.ids import names_ids
 from fedfactor.data.content import Content, Reading, refuse_bomb
 from fedfactor.data.long import long_names
+from fedfactor.data.scratch import room
 
 _CELLS = 1 << 20  # cells decoded at one time
 
@@ -66,8 +67,9 @@ def content_of(where: Path | str, schema: Any, n: int, batches: Batches, reading
     dtype = np.dtype("float32" if widths and all(width == "float32" for width in widths) else "float64")
     if isinstance(where, Path):
         refuse_bomb(where, n * max(1, len(numbers)) * dtype.itemsize, reading.max_bytes)
-    X = np.empty((n, len(numbers)), dtype)
-    step = max(1, _CELLS // max(1, n))
+    X = room((n, len(numbers)), dtype)
+    # A few columns at a time take least memory; into a file whole rows are written, batch by batch.
+    step = len(numbers) or 1 if isinstance(X, np.memmap) else max(1, _CELLS // max(1, n))
     for j in range(0, len(numbers), step):
         for start, part in batches(numbers[j : j + step]):
             for i, name in enumerate(numbers[j : j + step], start=j):

@@ -1,5 +1,8 @@
 """AnnData's ``.h5ad``: X or a layer in, factors out. Read with h5py, piece by piece; written with anndata itself.
 
+Other HDF5 files are read alike: the matrix that ``--layer`` names, or ``X``, or the only one there, with the names of
+its columns and rows in ``features`` and ``rows`` beside it, if they are there.
+
 Reading needs the matrix and two lists of names, which h5py gives without loading the rest of the file (annotations,
 graphs, other layers), and without following links to other files. It is done in a process of its own: on some damaged
 files the HDF5 library never returns. What lies in the file in one piece is mapped from it, the rest from scratch files.
@@ -44,13 +47,13 @@ def read(path: Path, reading: Reading) -> Content:
             make = sparse.csr_array if about["layout"] == "csr" else sparse.csc_array
             X = _sound(path, lambda: make(tuple(parts), shape=tuple(about["shape"])))
     features, rows = about["var"], about["obs"]
-    if X.shape != (len(rows), len(features)):
+    if features is not None and rows is not None and X.shape != (len(rows), len(features)):
         raise DataError(
             f"{path} names {len(rows)} cells and {len(features)} genes, but the matrix is {X.shape[0]} × {X.shape[1]}. "
             "Write it again with anndata."
         )
     said = [] if reading.layer is None else [f"layer {reading.layer}"]
-    return Content(X, features, rows, order=features, said=said)
+    return Content(X, features, rows, order=features or [], said=said)
 
 
 def count_rows(path: Path, reading: Reading) -> int:

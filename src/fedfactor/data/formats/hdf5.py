@@ -35,7 +35,9 @@ def _look(path: Path, folder: Path, reading: Reading) -> dict[str, Any]:
 
     _bound_memory(path)
     with h5py.File(path, "r") as file:
-        node = _at(h5py, path, file, "X" if reading.layer is None else f"layers/{reading.layer}")
+        plain = not path.name.lower().endswith(".h5ad") and not {"obs", "var"} <= set(file)
+        where = "X" if reading.layer is None else f"layers/{reading.layer}"
+        node = _at(h5py, path, file, _matrix_in(h5py, path, file, reading) if plain else where)
         if isinstance(node, h5py.Dataset):
             shape = node.shape
             first, last = _wanted(path, node, shape, reading)
@@ -55,8 +57,29 @@ def _look(path: Path, folder: Path, reading: Reading) -> dict[str, Any]:
                 told = _some_rows(path, folder, parts, reading, first, last)
             about = {"layout": kind[:3], "shape": (last - first, shape[1]), "parts": told}
         sizes = {"obs": int(shape[0]), "var": int(shape[1])}
-        names = {part: names_in(h5py, path, file, part, reading, size) for part, size in sizes.items()}
-        return about | names | {"obs": names["obs"][first:last], "rows": int(shape[0])}
+        if plain:
+            beside = {"obs": "rows", "var": "features"}
+            names = {
+                part: _words(h5py, path, file, beside[part], reading, size) if beside[part] in file else None
+                for part, size in sizes.items()
+            }
+        else:
+            names = {part: names_in(h5py, path, file, part, reading, size) for part, size in sizes.items()}
+        obs = names["obs"]
+        return about | names | {"obs": None if obs is None else obs[first:last], "rows": int(shape[0])}
+
+
+def _matrix_in(h5py: Any, path: Path, file: Any, reading: Reading) -> str:
+    """Say where the matrix of a file lies that is no AnnData: where it is told, in ``X``, or in the only one there."""
+    if reading.layer is not None:
+        return reading.layer.strip("/")
+    # A link to elsewhere is not looked through: what cannot be opened here is no matrix of this file.
+    own = [name for name in file if isinstance(file.get(name, getlink=True), h5py.HardLink)]
+    found = [name for name in own if isinstance(file[name], h5py.Dataset) and len(file[name].shape or ()) == 2]
+    if "X" in found or len(found) == 1:
+        return "X" if "X" in found else found[0]
+    there = ", ".join(file) or "nothing"
+    raise DataError(f"{path} holds {len(found)} matrices ({there}). Name one: --layer PATH/IN/FILE.")
 
 
 def _bound_memory(path: Path) -> None:
@@ -144,7 +167,14 @@ def names_in(h5py: Any, path: Path, file: Any, part: str, reading: Reading, expe
     """Read the names of rows or columns."""
     table = _at(h5py, path, file, part)
     key = table.attrs.get("_index", "_index")
-    node = _at(h5py, path, table, key.decode() if isinstance(key, bytes) else str(key))
+    return _words(h5py, path, table, key.decode() if isinstance(key, bytes) else str(key), reading, expected, part)
+
+
+def _words(
+    h5py: Any, path: Path, file: Any, where: str, reading: Reading, expected: int | None, part: str | None = None
+) -> list[str]:
+    """Read a list of names, some at a time."""
+    node, part = _at(h5py, path, file, where), part or where
     if node.shape is None or len(node.shape) != 1 or (expected is not None and node.shape[0] != expected):
         raise DataError(
             f"{path}: {part!r} does not name the {expected} lines of the matrix. Write it again with anndata."

@@ -11,19 +11,22 @@ from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.data.content import Content, Reading, refuse_bomb
-from fedfactor.data.members import csr_members
+from fedfactor.data.members import Member, csr_members
+from fedfactor.data.scratch import is_large
 
 
 def read(path: Path, reading: Reading) -> Content:
     """Read SciPy's sparse matrix, or the array ``X``, or the only array; ``features`` and ``rows`` are names."""
     try:
-        _check_members(path, reading.max_bytes)
+        large = is_large(_check_members(path, reading.max_bytes))
         with np.load(path, allow_pickle=False) as file:
             names = {name: file[name].tolist() for name in ("features", "rows") if name in file.files}
             if reading.rows is not None:
                 names |= {"rows": names["rows"][slice(*reading.rows)]} if "rows" in names else {}
                 return _content(checked_csr(path, csr_members(path).rows(*reading.rows)), names)
             if "format" in file.files and "shape" in file.files:
+                if large and file["format"].item() in ("csr", b"csr"):
+                    return _content(checked_csr(path, csr_members(path).whole()), names)
                 return _content(checked_csr(path, sparse.load_npz(path)), names)
             key = "X" if "X" in file.files else file.files[0] if len(file.files) == 1 else None
             if key is None:
@@ -32,7 +35,10 @@ def read(path: Path, reading: Reading) -> Content:
                     f"{path} holds not one array, and none is named 'X': {held}. "
                     "Save the matrix under the name X: numpy.savez_compressed(path, X=matrix)."
                 )
-            return _content(file[key], names)
+            if not large:
+                return _content(file[key], names)
+            with Member(path, key) as member:
+                return _content(member.whole(), names)
     except DataError:
         raise
     except (
@@ -58,10 +64,11 @@ def count_rows(path: Path, reading: Reading) -> int:
     return csr_members(path).shape[0]
 
 
-def _check_members(path: Path, max_bytes: int | None) -> None:
-    """Compare what each member says it holds with what the archive really stores, before reading any of it."""
+def _check_members(path: Path, max_bytes: int | None) -> int:
+    """Compare what each member says it holds with what the archive really stores, before reading any of it; add up."""
     with zipfile.ZipFile(path) as archive:
-        refuse_bomb(path, sum(info.file_size for info in archive.infolist()), max_bytes)
+        unfolded = sum(info.file_size for info in archive.infolist())
+        refuse_bomb(path, unfolded, max_bytes)
         for info in archive.infolist():
             with archive.open(info) as member:
                 version = np.lib.format.read_magic(member)
@@ -79,6 +86,7 @@ def _check_members(path: Path, max_bytes: int | None) -> None:
                     f"{path}: member {info.filename} says it holds {declared:,} bytes but stores {info.file_size:,}. "
                     "The file is damaged or forged: export it again."
                 )
+    return unfolded
 
 
 def _content(X: Any, names: dict[str, Any]) -> Content:
@@ -94,5 +102,7 @@ def checked_csr(path: Path, X: Any) -> sparse.csr_array:
         X.check_format(full_check=True)
     except ValueError as error:
         raise DataError(f"{path} is not a sound sparse matrix ({error}). Export it again.") from error
+    if not (X.has_canonical_format or X.data.flags.writeable):
+        X = X.copy()  # a map of the file cannot be changed
     X.sum_duplicates()
     return X

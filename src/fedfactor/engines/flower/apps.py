@@ -16,6 +16,7 @@ from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import from_record, to_record
 from fedfactor.engines.flower.transport import FlowerTransport
+from fedfactor.engines.mailbox.transport import Both, MailboxTransport
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.engines.remote.exchange import WaitingRules
@@ -40,7 +41,9 @@ def _serve(grid: Any, context: Context) -> None:
     policy = WaitingRules(**about["policy"])
     wait_for_pieces(policy.deadline / 4)
     keys = {name: key.encode() for name, key in about["keys"].items()}
-    Server(folder, agreement, policy, FlowerTransport(grid, keys, ttl=max(3600.0, 2 * policy.deadline))).run()
+    flower = FlowerTransport(grid, keys, ttl=max(3600.0, 2 * policy.deadline))
+    transport = Both(MailboxTransport(about["address"], folder), flower, agreement.meta.clients)
+    Server(folder, agreement, policy, transport).run()
 
 
 @client_app.query()

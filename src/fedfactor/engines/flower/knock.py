@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from fedfactor.engines.flower.superlink import KNOCK
+from fedfactor.engines.mailbox.proof import Signer
 
 
 def knock(address: str, authority: str, key: bytes, timeout: float = 10.0) -> dict[str, Any]:
@@ -28,24 +29,10 @@ def knock(address: str, authority: str, key: bytes, timeout: float = 10.0) -> di
         The server is away, or turns the key away; its text says why.
     """
     import ssl
-    from base64 import b64encode
 
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-    from flwr.common.constant import TIMESTAMP_HEADER
-    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
-    from flwr.supercore.date import now
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
-
-    private: Any = load_ssh_private_key(key, None)
-    moment = now().isoformat()
-    head = {
-        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_key_to_bytes(private.public_key())).decode(),
-        TIMESTAMP_HEADER: moment,
-        FLEET_HTTP_SIGNATURE_HEADER: b64encode(sign_message(private, moment.encode("ascii"))).decode(),
-    }
     context = ssl.create_default_context(cadata=authority)
     with httpx.Client(verify=context, timeout=timeout) as client:
-        answer = client.post(f"https://{address}{KNOCK}", headers=head)
+        answer = client.post(f"https://{address}{KNOCK}", headers=Signer(key).head())
     try:
         told: dict[str, Any] = json.loads(answer.text)
     except ValueError:

@@ -1,7 +1,7 @@
 """Run Flower's SuperLink as a child, with a gate in front of it.
 
 One port carries three things: messages of nodes (signed with registered keys), control (start a run, register a key)
-and the server app's own traffic. Only the first is for other machines; the gate lets the others in from this machine
+and the run's own traffic. Only the first is for other machines; the gate lets the others in from this machine
 alone, because Flower asks nobody who they are before it runs what they submit. Messages of nodes are let in when a
 registered key has signed them, which the gate finds out from the head of a request: of what others send, no body is
 read.
@@ -15,14 +15,17 @@ import importlib
 import ipaddress
 import json
 import os
-from binascii import Error as Base64Error
-from collections.abc import AsyncGenerator, Callable, Collection
+import secrets
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from fedfactor.core.files import write_atomic
 from fedfactor.engines.flower.bell import Bell
 from fedfactor.engines.flower.door import Door
+from fedfactor.engines.mailbox.boxes import PARTY, RUN, SECRET_FILE, Mailbox, answer, refuse
+from fedfactor.engines.mailbox.proof import UNKNOWN, key_of, refusal
 
 FLEET, HEALTH, KNOCK = "/v1/fleet/", "/health", "/v1/fleet/fedfactor-terms"
 """Paths that other machines may use: the first and the third with a key, the second to hear that the server lives."""
@@ -33,12 +36,6 @@ BODY = 32 << 20
 LOCAL = 32 << 20
 """Most bytes in all requests of this machine that are being read: they need no key."""
 
-UNKNOWN = "Invalid SuperNode authentication"
-"""What a node is told whose key is not registered."""
-
-CLOCK = "Your clock is"
-"""How a refusal begins whose only reason is the time."""
-
 HEAD = 16 << 10
 """Most bytes of the head of a request."""
 
@@ -47,6 +44,9 @@ SECRET = 64 << 10
 
 PULL, PUSH, PIECE = "/pull-messages", "/push-messages", "/push-object"
 """How paths end on which messages are asked for, and handed in with their pieces, by nodes and by the server app."""
+
+STARTS = 240
+"""Seconds that the process of a run may take to start: after Flower's own 30 a busy machine starts it in vain."""
 
 APP_HOLD = 1.0
 """Most seconds that the server app's question waits: it also looks at the clock, and whether it is to stop."""
@@ -69,6 +69,8 @@ class Gate:
         Is told whose connections may stay.
     about : callable, optional
         What a party hears that asks under which terms and with which versions is served.
+    mailbox : Mailbox, optional
+        The boxes of parties that have no node of Flower's.
     """
 
     def __init__(
@@ -77,8 +79,9 @@ class Gate:
         keys: Callable[[], Collection[bytes]] | None = None,
         door: Door | None = None,
         about: Callable[[], bytes] | None = None,
+        mailbox: Mailbox | None = None,
     ) -> None:
-        self._app, self._keys, self._door, self._about = app, keys, door, about
+        self._app, self._keys, self._door, self._about, self._mailbox = app, keys, door, about, mailbox
         self._room, self._bells = _Room(LOCAL), {True: Bell(), False: Bell(APP_HOLD)}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -91,26 +94,31 @@ class Gate:
         if scope["path"] == HEALTH:
             await self._app(scope, _nothing, send)
         elif not self._admits(scope):
-            await _refuse(send, 403, b"Only nodes may speak to this server from elsewhere.")
-        elif size > BODY:
-            await _refuse(send, 413, b"Too long.")
+            await refuse(send, 403, "Only nodes may speak to this server from elsewhere.")
+        elif size > BODY and scope["path"] not in (PARTY, RUN):
+            await refuse(send, 413, "Too long.")
         elif scope["path"].startswith(FLEET):
             why = None if self._keys is None else refusal(scope["headers"], self._keys())
             if why is not None:
-                # In the form of Flower's own errors, so that a node writes down why it was turned away: at 401 it ends
-                # without a word. A wrong clock is mended without it: such a node is to try again.
+                # A node writes down why it was turned away, but at 401 one of Flower's ends without a word. A wrong
+                # clock is mended without it: such a node is to try again.
                 status = 412 if why == UNKNOWN else 503
-                await _refuse(send, status, json.dumps({"code": 0, "detail": why}).encode())
+                await refuse(send, status, why)
                 return
             self._stays(scope)
             if scope["path"] == KNOCK and self._about is not None:
-                await _refuse(send, 200, self._about())
+                await answer(send, self._about())
+                return
+            if scope["path"] == PARTY and self._mailbox is not None:
+                await self._mailbox.party(key_of(scope["headers"]), scope, receive, send)
                 return
             send = await self._waited(scope, send, True)
             if send is None:
                 return
             with contextlib.suppress(TooLong):  # whoever says less than it sends gets no answer
                 await self._app(scope, _counted(receive), send)
+        elif scope["path"] == RUN and self._mailbox is not None:
+            await self._mailbox.run(scope, receive, self._watched(scope, send))
         else:
             send = await self._waited(scope, send, False)
             if send is None:
@@ -122,7 +130,9 @@ class Gate:
     async def _waited(self, scope: dict[str, Any], send: Any, node: bool) -> Any:
         """Let who asks for messages wait until the other side has handed in some; notice what is handed in."""
         if scope["path"].endswith(PULL):
-            held = await self._bells[node].held(_key_of(scope["headers"]) if node else b"", send)
+            held = await self._bells[node].held(
+                key_of(scope["headers"]) if node and self._keys is not None else b"", send
+            )
             if held is None:
                 await _answer_nothing(send)
             return held
@@ -185,40 +195,6 @@ class _Room:
                 self._freed.notify_all()
 
 
-def refusal(headers: Collection[tuple[bytes, bytes]], keys: Collection[bytes]) -> str | None:
-    """Say why a request is not let in; None when one of these keys has signed its head just now.
-
-    Flower makes the same test after it has read the body, however long, of whoever sent it. That only a clock is wrong
-    is told to holders of registered keys alone.
-    """
-    import datetime
-    from base64 import b64decode
-
-    from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
-    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
-    from flwr.supercore.date import now
-    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
-
-    found = {name.lower(): value for name, value in headers}
-    try:
-        key = b64decode(found[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
-        if key.strip() not in keys:
-            return UNKNOWN
-        moment = found[TIMESTAMP_HEADER.encode()]
-        age = (now() - datetime.datetime.fromisoformat(moment.decode("ascii"))).total_seconds()
-        signature = b64decode(found[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
-        if not verify_signature(bytes_to_public_key(key), moment, signature):
-            return UNKNOWN
-    except (KeyError, ValueError, TypeError, Base64Error):
-        return UNKNOWN
-    # A little less than Flower's own bounds: who passes here must not be turned away a moment later, without a word.
-    if age <= 0.5 - SYSTEM_TIME_TOLERANCE:
-        return f"{CLOCK} {-age:.0f} s ahead of the server's"
-    if age >= TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE - 0.5:
-        return f"{CLOCK} {age:.0f} s behind the server's"
-    return None
-
-
 async def _answer_nothing(send: Any) -> None:
     """Say that there are no messages, as Flower does: no bytes are a message without entries."""
     head = [(b"content-type", b"application/protobuf"), (b"content-length", b"0")]
@@ -239,25 +215,19 @@ def _pieces(answer: bytes, node: bool) -> int:
         return 0
 
 
-def _key_of(headers: Collection[tuple[bytes, bytes]]) -> bytes:
-    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
-
-    wanted = FLEET_HTTP_PUBLIC_KEY_HEADER.encode()
-    return next((value for name, value in headers if name.lower() == wanted), b"")
-
-
 class Registered:
     """The parties' keys from ``server.json``, read again when the file changes."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._seen, self._keys = file, -1, frozenset[bytes]()
+        self._file, self._seen = file, -1
+        self._keys: dict[bytes, str] = {}
 
-    def __call__(self) -> Collection[bytes]:
-        """Return the keys."""
+    def __call__(self) -> Mapping[bytes, str]:
+        """Return the name of each key."""
         changed = self._file.stat().st_mtime_ns
         if changed != self._seen:
             keys: dict[str, str] = json.loads(self._file.read_bytes())["keys"]
-            self._keys, self._seen = frozenset(key.encode().strip() for key in keys.values()), changed
+            self._keys, self._seen = {key.encode().strip(): name for name, key in keys.items()}, changed
         return self._keys
 
 
@@ -289,17 +259,11 @@ async def _nothing() -> dict[str, Any]:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def _refuse(send: Any, status: int, why: bytes) -> None:
-    # Closed after that: what is still on its way is not read.
-    head = [(b"content-type", b"text/plain"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": why + b"\n"})
-
-
 def gated(
     app: Any,
     keys: Callable[[], Collection[bytes]] | None = None,
     about: Callable[[], bytes] | None = None,
+    mailbox: Mailbox | None = None,
     **options: Any,
 ) -> tuple[Any, Door]:
     """Make the configuration of a gated server, and its door.
@@ -320,7 +284,7 @@ def gated(
         "proxy_headers": False, "access_log": False, "http": Protocol, "ws": "none", "loop": "asyncio", "workers": 1,
         "h11_max_incomplete_event_size": HEAD,
     }  # fmt: skip
-    return uvicorn.Config(Gate(app, keys, door, about), **{**options, **fixed}), door
+    return uvicorn.Config(Gate(app, keys, door, about, mailbox), **{**options, **fixed}), door
 
 
 def _about(folder: Path) -> Callable[[], bytes]:
@@ -345,7 +309,10 @@ def serve_gated(app: Any, **options: Any) -> None:
     if folder is None:
         config, door = gated(app, **options)
     else:
-        config, door = gated(app, Registered(Path(folder) / "server.json"), _about(Path(folder)), **options)
+        place = Path(folder)
+        keys, secret = Registered(place / "server.json"), secrets.token_hex(32).encode()
+        write_atomic(place / SECRET_FILE, secret)
+        config, door = gated(app, keys, _about(place), Mailbox(keys, secret), **options)
 
     class Server(uvicorn.Server):
         async def on_tick(self, counter: int) -> bool:
@@ -369,6 +336,10 @@ def main() -> None:
     if getattr(module, "uvicorn", None) is not uvicorn:
         raise SystemExit("This version of Flower starts its server in another way: the gate would not stand. Use 1.41.")
     module.uvicorn = SimpleNamespace(run=serve_gated)
+    tasks: Any = importlib.import_module("flwr.supercore.corestate.sql_corestate")
+    if not hasattr(tasks, "HEARTBEAT_DEFAULT_INTERVAL"):
+        raise SystemExit("This version of Flower waits for runs in another way. Use 1.41.")
+    tasks.HEARTBEAT_DEFAULT_INTERVAL = STARTS
     module.flower_superlink()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import time
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any
 
 from fedfactor.core.files import write_atomic
 from fedfactor.engines.flower.objects import wait_for_pieces
+from fedfactor.engines.mailbox.diary import CONNECTION, Diary, is_foreign, told
 from fedfactor.engines.remote.backoff import Backoff
 
 POLL = "FEDFACTOR_NODE_POLL"
@@ -22,9 +22,6 @@ IDLE = 3
 
 NODE = "FEDFACTOR_NODE_FILE"
 """Environment variable: the file that keeps the number under which the server knows this node."""
-
-CONNECTION = "connection.json"
-"""File beside it that says how the last request to the server went; whoever started this node reads it."""
 
 HEARTBEAT = 10
 """Seconds between two signs of life, at most: a server gives a silent node up after twice as long."""
@@ -79,64 +76,34 @@ def come_back(connection: Any, file: Path) -> None:
     connection.ActivateNode = again
 
 
-class Watched:
-    """Writes down how requests to the server go: when that changes, and otherwise every few seconds.
+def watch(connection: Any, diary: Diary) -> None:
+    """Stand between a class of connections and what it sends, and write down how that goes.
 
     A server whose certificate ended, or whose clock runs apart, is tried again like one that is away: Flower's node
     would end in silence, and stay away after its server was mended. One of another authority is given up at once,
     because it may be somebody else's.
     """
+    import httpx
 
-    EVERY = 5.0
+    send: Any = connection._send
 
-    def __init__(self, file: Path) -> None:
-        self._file, self._last, self._when = file, "", 0.0
-        self._since = time.time()
+    def watched(client: Any, context: Any) -> Any:
+        try:
+            response = send(client, context)
+        except httpx.TransportError as error:
+            text = f"{error}" or type(error).__name__
+            diary.write(error=text)
+            if "certificate" in text.lower() and not is_foreign(text):
+                # Without the word at which Flower gives up.
+                raise httpx.ConnectError("the server shows a paper that is no longer right") from None
+            raise
+        if response.status_code < 400:
+            diary.write()
+        else:
+            diary.write(status=response.status_code, error=told(response))
+        return response
 
-    def watch(self, connection: Any) -> None:
-        """Stand between a class of connections and what it sends."""
-        import httpx
-
-        send: Any = connection._send
-
-        def told(client: Any, context: Any) -> Any:
-            try:
-                response = send(client, context)
-            except httpx.TransportError as error:
-                text = f"{error}" or type(error).__name__
-                self._write(error=text)
-                if "certificate" in text.lower() and not _foreign(text):
-                    # Without the word at which Flower gives up.
-                    raise httpx.ConnectError("the server shows a paper that is no longer right") from None
-                raise
-            if response.status_code < 400:
-                self._write()
-            else:
-                self._write(status=response.status_code, error=_detail(response))
-            return response
-
-        connection._send = told
-
-    def _write(self, status: int = 0, error: str = "") -> None:
-        now, said = time.time(), f"{status} {error}"
-        if said != self._last:
-            self._since = now
-        elif now - self._when < self.EVERY:
-            return
-        self._last, self._when = said, now
-        about = {"connected": not error, "time": now, "since": self._since, "status": status, "error": error[:500]}
-        write_atomic(self._file, json.dumps(about).encode())
-
-
-def _foreign(text: str) -> bool:
-    return not any(mark in text.lower() for mark in ("expired", "not yet valid", "mismatch", "not valid for"))
-
-
-def _detail(response: Any) -> str:
-    try:
-        return str(json.loads(response.text)["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP {response.status_code}"
+    connection._send = watched
 
 
 def main() -> None:
@@ -158,7 +125,7 @@ def main() -> None:
         wait_for_pieces(PIECES)
     if os.environ.get(NODE):
         file = Path(os.environ[NODE])
-        Watched(file.with_name(CONNECTION)).watch(speaking.FleetHttpClient)
+        watch(speaking.FleetHttpClient, Diary(file.with_name(CONNECTION)))
         come_back(speaking.FleetHttpClient, file)
     flower_supernode()
 

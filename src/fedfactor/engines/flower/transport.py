@@ -54,7 +54,7 @@ class FlowerTransport:
                 found[name] = f"{node.node_id} {node.last_activated_at}"
         return found
 
-    def send(self, messages: Iterable[tuple[str, bytes]]) -> None:
+    def send(self, messages: Iterable[tuple[str, bytes]], most: int) -> None:
         """Push each as a Flower message."""
         batch = [(name, data) for name, data in messages if name in self._nodes]
         wrapped = [

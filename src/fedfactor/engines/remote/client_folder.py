@@ -85,6 +85,8 @@ class Agreement:
         For a secure sum: rows and parties that must fill a column, or it is left out.
     limits : tuple of int, int, str, str
         Most runs, most rounds in all of them, last and first day; 0 and nothing are no limit.
+    start : str
+        Fingerprint of the components of an earlier version that a run starts at; empty when it begins anew.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Agreement:
     registry: dict[str, str] = field(default_factory=dict[str, str])
     least: tuple[int, int] = (0, 0)
     limits: tuple[int, int, str] | tuple[int, int, str, str] = (0, 0, "")
+    start: str = ""
 
     @property
     def asynchronous(self) -> bool:

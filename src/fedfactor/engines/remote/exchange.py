@@ -17,7 +17,7 @@ from fedfactor.core.errors import FedfactorError, ProtocolError
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec
 from fedfactor.engines.remote.backoff import Backoff
-from fedfactor.engines.remote.message import Head, Payload, read_head, seal, unseal
+from fedfactor.engines.remote.message import Head, Payload, most_bytes, read_head, seal, unseal
 
 
 class NotEnough(FedfactorError, RuntimeError):
@@ -72,12 +72,12 @@ class Transport(Protocol):
         """Name the clients that are there now, each with a mark that changes when it comes back."""
         ...
 
-    def send(self, messages: Iterable[tuple[str, bytes]]) -> None:
-        """Send messages."""
+    def send(self, messages: Iterable[tuple[str, bytes]], most: int) -> None:
+        """Send messages, to which no right answer has more bytes than ``most``."""
         ...
 
     def collect(self) -> Sequence[Arrival]:
-        """Return what has come since; does not wait."""
+        """Return what has come since; may wait a moment for the first."""
         ...
 
 
@@ -229,7 +229,7 @@ class Asking:
             self.ex.bytes_down += len(data)
             batch.append((name, data))
         if batch:
-            self.ex.transport.send(batch)
+            self.ex.transport.send(batch, most_bytes(self.expected))
 
     def again(self, there: Mapping[str, str]) -> None:
         """Ask those again who came back since, or were silent for long."""

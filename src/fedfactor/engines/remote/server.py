@@ -44,6 +44,10 @@ ABANDON, REMOVED = "abandon", "removed.json"
 """Files in the server's folder: end this run at once; nobody waits for these clients any more."""
 
 
+START = "start.safetensors"
+"""File in the server's folder: the components that a run starts at, where the parties agreed on some."""
+
+
 class AbandonedError(FedfactorError, RuntimeError):
     """Somebody started another run in the place of this one."""
 
@@ -73,6 +77,7 @@ class Outcome:
             "status": self.status,
             "rounds": len(self.history),
             "clients": list(agreement.meta.clients),
+            "parents": [agreement.start] if agreement.start else [],
             "finished": list(self.finished),
             "relative_error": None if total is None else total.relative_error,
             "errors": {name: score.relative_error for name, score in self.scores.items()},
@@ -113,6 +118,8 @@ class Server:
     ) -> None:
         self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
         self.algorithm, self.meta = agreement.make(), agreement.meta
+        if agreement.start:
+            self.algorithm = self.algorithm.starting_at(from_bytes((self.folder / START).read_bytes())["V"])
         self.run_id = self._name()
         self.tally = Tally()
         self.exchange = Exchange(
@@ -126,7 +133,7 @@ class Server:
         )  # fmt: skip
         self.expected = self.loop.expected
         self.ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
-        self._said = 0.0
+        self._said = (0.0, -1)
 
     def run(self) -> Outcome:
         """Run, or go on where a killed server stopped."""
@@ -226,14 +233,14 @@ class Server:
         return Head(kind, self.run_id, index, "", self.agreement.terms)
 
     def tick(self, about: Mapping[str, Any], force: bool = False) -> None:
-        """Say where the run stands, at most once a second."""
+        """Say where the run stands: after each round, and within one once a second."""
         now = time.monotonic()
-        if not force and now - self._said < 1.0:
+        history = self.loop.snapshot.history if self.loop.snapshot else ()
+        if not force and now - self._said[0] < 1.0 and len(history) == self._said[1]:
             return
-        self._said = now
+        self._said = (now, len(history))
         if not force and (self.folder / ABANDON).exists():
             raise AbandonedError("another run was started in its place")
-        history = self.loop.snapshot.history if self.loop.snapshot else ()
         status: dict[str, Any] = {
             "run": self.run_id, "time": time.time(), "round": len(history), "rounds": self.agreement.rounds,
             "clients": list(self.meta.clients), "participants": list(history[-1].participants) if history else [],

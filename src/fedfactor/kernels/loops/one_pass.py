@@ -13,24 +13,29 @@ import numpy as np
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "dense_rows": ("rTRRRWnnnnstnnQQWWW", "contract"),
+    "dense_rows": ("rTRRRWnnnnstnnQQWWWDn", "contract"),
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
+    "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWIED", "contract"),
     "sweep_rows": ("rrRRwnnnstWW", "contract"),
 }
 
 _BUILT = (
-    "dot_tile", "outer_tile", "outer_column", "coordinate",
+    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "list_cells", "own_slope",
+    "gram_large", "gram_one", "gram_two",
     "gather_one", "gather_two", "gather_four", "scatter_one", "scatter_two", "scatter_four",
 )  # fmt: skip
-dot_tile = outer_tile = outer_column = coordinate = cast("Any", None)
+dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
+list_cells = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
 gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = cast("Any", None)
-TILE = ROWS = 0
+TILE = ROWS = LARGE = 0
+OFTEN = 32
+"""Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
 
 
 def prepare(numba) -> None:
     """Build the vector code, once, before the first loop is compiled."""
-    global TILE, ROWS
+    global TILE, ROWS, LARGE
     if TILE:
         return
     from fedfactor.kernels.loops import vectors
@@ -40,8 +45,10 @@ def prepare(numba) -> None:
     room.update(
         {loop.__name__: numba.njit(loop, nogil=True) for loop in (sweep_group, load_group, gather, scatter, flush)}
     )
-    room["add_gram"] = numba.njit(add_gram, nogil=True, fastmath={"contract", "reassoc", "nsz"})
-    ROWS, TILE = vectors.rows_of_tile(), vectors.TILE
+    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, sweep_own, dots)})
+    free = {"contract", "reassoc", "nsz"}
+    room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, gap)})
+    ROWS, TILE, LARGE = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile()
 
 
 def sweep_group(W, B, G, inverse, k, sweeps, tol):
@@ -99,25 +106,47 @@ def load_group(U, top, count, W):
             W[t, j] = 0
 
 
-def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, A, H, W, B, ends):
+def dots(V, rows, ldx, count, whole, ends, B, kept):
+    """Fill B with the products of `count` rows with V, in stretches of columns for which V stays in cache."""
+    padded, lanes = B.shape
+    across, size = V.shape[3], V.itemsize
+    tile = V.shape[1] * TILE * across * size
+    v, b, place = V.ctypes.data, B.ctypes.data, kept.ctypes.data
+    stretch = max(16, 32768 // (padded * across * size))
+    for start in range(0, max(whole, 1), stretch):
+        stop = min(start + stretch, whole)
+        if whole - stop < stretch // 2:  # no short rest
+            stop = whole
+        for i in range(0, count, ROWS):
+            for q in range(padded // TILE):
+                here = place + (i // ROWS * (padded // TILE) + q) * ROWS * TILE * across * size
+                soon = rows + min(i + ROWS + q % ROWS, count - 1) * ldx * size
+                later_on = rows + min(i + ROWS + (q + padded // TILE) % ROWS, count - 1) * ldx * size
+                dot_tile(
+                    V, rows, ldx, i, count - 1, whole, ends, v + q * tile, b + q * TILE * lanes * size, lanes,
+                    start, stop, here, soon, later_on,
+                )  # fmt: skip
+        if stop == whole:
+            break
+
+
+def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, A, H, W, B, ends, kept, group):
     """Improve rows ``start:stop`` of U for the rows of X, and add their sums to A and H.
 
     The cells of a row lie side by side. Its first `head` cells, and those that do not fill a register at its end, are
     copied and padded; the others are read where they are. V lies in packed tiles: before, whole registers, after; the
     columns of A, which is in double precision as H is, in the same order. With ``fit = 0`` U stays as it is; with
-    ``sums = 0`` nothing is added. `W`, `B` and `ends` are scratch.
+    ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a `group` are worked on
+    together.
     """
     m, k = X.shape[1], U.shape[1]
     padded, lanes = W.shape
     across = ends.shape[1] // 2
     whole = V.shape[1] - 2
     rest = m - head - whole * across
-    turn = (across - head) % across
     size = X.itemsize
     ldx = X.strides[0] // size
-    tile = V.shape[1] * TILE * across * size
-    group = lanes // ROWS * ROWS
-    v, w, b, a, e = V.ctypes.data, W.ctypes.data, B.ctypes.data, A.ctypes.data, ends.ctypes.data
+    w, a, e = W.ctypes.data, A.ctypes.data, ends.ctypes.data
     lda = A.shape[1]
     zero = l1 - l1
     for top in range(start, stop, group):
@@ -130,11 +159,7 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
                 ends[j, across + c] = X[top + j, m - rest + c]
         load_group(U, top, count, W)
         if fit:
-            for i in range(0, count, ROWS):
-                for q in range(padded // TILE):
-                    dot_tile(
-                        V, rows, ldx, i, count - 1, whole, e, turn, v + q * tile, b + q * TILE * lanes * size, lanes
-                    )
+            dots(V, rows, ldx, count, whole, e, B, kept)
             if l1 != zero:
                 for t in range(k):
                     for j in range(lanes):
@@ -164,6 +189,189 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
             add_gram(W, H)
 
 
+def gap(Y, F, first, rows, columns):
+    """Return the sum of squares of ``Y - F``, of which F begins at column `first` of Y."""
+    total = 0.0
+    for j in range(rows):
+        part = Y[0, 0] - Y[0, 0]
+        for c in range(columns):
+            away = Y[j, first + c] - F[j, c]
+            part += away * away
+        total += part
+    return total
+
+
+def own_grams(seen, count, m, Vt, G, across, one, cells, own, sizes):
+    """Fill `own` with the products of the components of V over the observed cells of each of `count` rows.
+
+    ``own[t * k + q, j]`` is that of components t and q of row j. Rows with few missing cells take those off the
+    products over all cells, G; a component of which hardly anything is left then counts as unseen.
+    """
+    k, (padded, wide) = G.shape[0], (one.shape[1], one.shape[2])
+    size = Vt.itemsize
+    v, o, at = Vt.ctypes.data, one.ctypes.data, cells.ctypes.data
+    zero = G[0, 0] - G[0, 0]
+    least = 64 * np.finfo(G.dtype).eps
+    for j in range(count):
+        known = 0
+        for c in range(m):
+            known += seen[j, c]
+        sizes[j] = known
+        away = 1 if 2 * known > m else 0
+        held = list_cells(seen.ctypes.data + j * seen.shape[1], m // 16, away, at)
+        for c in range(m // 16 * 16, m):
+            if seen[j, c] != away:
+                cells[held] = c
+                held += 1
+        here = o + j * padded * wide * size
+        t = 0
+        while t < padded:
+            many = LARGE if t + LARGE <= padded else TILE
+            last = min(t + many, k)
+            c = 0
+            while c < last:
+                place = here + (t * wide + c) * size
+                if many == LARGE:
+                    gram_large(Vt, at, held, v, wide, t, c, place, wide)
+                elif c + across < last:
+                    gram_two(Vt, at, held, v, wide, t, c, place, wide)
+                    c += across
+                else:
+                    gram_one(Vt, at, held, v, wide, t, c, place, wide)
+                c += across
+            t += many
+    for t in range(k):
+        for q in range(t + 1):
+            for j in range(count):
+                left = one[j, t, q]
+                if 2 * sizes[j] > m:
+                    left = G[t, q] - left
+                    if t == q and left <= least * G[t, t]:
+                        left = zero
+                own[t * k + q, j] = left
+                own[q * k + t, j] = left
+
+
+def sweep_own(W, B, own, count, k, sweeps, tol, l2, ridge, sizes):
+    """Sweep over the coordinates of rows that each have a Gram matrix of their own; return the ridge that they pay."""
+    lanes = W.shape[1]
+    zero = W[0, 0] - W[0, 0]
+    slope, weight, live = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
+    moved, first = np.zeros(lanes), np.zeros(lanes)
+    b, w, o, s = B.ctypes.data, W.ctypes.data, own.ctypes.data, slope.ctypes.data
+    inverse = np.zeros((k, lanes), W.dtype)
+    for j in range(count):
+        mean = zero
+        for t in range(k):
+            mean += own[t * k + t, j]
+        p = max(sizes[j], 1)
+        weight[j] = (ridge[0] + (ridge[1] + ridge[2] / p) / p) * mean / k
+    for t in range(k):
+        for j in range(count):
+            if own[t * k + t, j] > zero:
+                inverse[t, j] = 1 / (own[t * k + t, j] + l2[0, t] + weight[j])
+    for sweep in range(sweeps):
+        for j in range(lanes):
+            moved[j] = 0
+        for t in range(k):
+            own_slope(W, b, w, o, t, k, s)
+            for j in range(lanes):
+                old, less = W[t, j], inverse[t, j]
+                new = max((old * own[t * k + t, j] + slope[j]) * less, zero)
+                slope[j] = (new - old) * live[j] if less > zero else zero
+                W[t, j] = old + slope[j]
+            if tol > 0:
+                for j in range(lanes):
+                    moved[j] += slope[j] * slope[j]
+        if tol > 0:
+            going = False
+            for j in range(count):
+                if sweep == 0:
+                    first[j] = moved[j]
+                if moved[j] <= tol * tol * first[j]:
+                    live[j] = zero
+                elif live[j] > 0:
+                    going = True
+            if not going:
+                break
+    paid = 0.0
+    for t in range(k):
+        for j in range(count):
+            paid += weight[j] * W[t, j] * W[t, j]
+    return paid
+
+
+def masked_rows(
+    X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, N, D, H, Y, seen, W, B, Wt, F,
+    own, one, ends, cells, told, kept,
+):  # fmt: skip
+    """Do for rows with missing cells what :func:`dense_rows` does.
+
+    A byte of M is one where a cell was observed. N and D, in double precision, are the sums over rows of U times the
+    observed cells, and times what U and V make of them. V is padded to whole registers, `packed` and Vt are V in tiles
+    and transposed. A group of rows is copied into Y and `seen` first, aligned, with zeros where nothing was observed.
+    The squared error of the observed cells, and what the rows pay as a ridge, are added to `told`.
+    """
+    m, k = X.shape[1], U.shape[1]
+    padded, lanes = W.shape
+    across = ends.shape[1] // 2
+    whole = packed.shape[1] - 2
+    size = X.itemsize
+    group = lanes // ROWS * ROWS
+    v, w, y, e = V.ctypes.data, W.ctypes.data, Y.ctypes.data, ends.ctypes.data
+    f, wt, s, n, d = F.ctypes.data, Wt.ctypes.data, seen.ctypes.data, N.ctypes.data, D.ctypes.data
+    ldy, lds, lda, ldv, ldf = Y.shape[1], seen.shape[1], N.shape[1], V.shape[1], F.shape[1]
+    grams = one.reshape(lanes, padded, one.shape[1] // padded)
+    sizes = np.zeros(lanes, np.int64)
+    zero = l1 - l1
+    for top in range(start, stop, group):
+        count = min(group, stop - top)
+        for j in range(count):
+            for c in range(m):
+                here = M[top + j, c]
+                seen[j, c] = here
+                Y[j, c] = X[top + j, c] if here != 0 else zero
+        for j in range(count, lanes):
+            for c in range(m):
+                seen[j, c] = 0
+        load_group(U, top, count, W)
+        if fit:
+            dots(packed, y, ldy, count, whole, e, B, kept)
+            for t in range(k):
+                for j in range(count):
+                    B[t, j] -= l1
+            own_grams(seen, count, m, Vt, G, across, grams, cells, own, sizes)
+            told[1] += sweep_own(W, B, own, count, k, sweeps, tol, l2, ridge, sizes)
+            for j in range(count):
+                for t in range(k):
+                    out[top + j, t] = W[t, j]
+        if sums:
+            for j in range(lanes):
+                for t in range(k):
+                    Wt[j, t] = W[t, j]
+            c = 0
+            while c < whole:
+                many = ROWS if c + ROWS <= whole else 1
+                left = c * across
+                for i in range(0, count, TILE):
+                    u, marks, here = wt + i * k * size, s + i * lds + left, f + i * ldf * size
+                    if many == ROWS:
+                        fitted_tile(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf)
+                    else:
+                        fitted_column(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf)
+                for q in range(0, padded, TILE):
+                    u, place = w + q * lanes * size, (q * lda + left) * 8
+                    if many == ROWS:
+                        outer_tile(V, y + left * size, ldy, count, u, lanes, n + place, lda)
+                        outer_tile(V, f, ldf, count, u, lanes, d + place, lda)
+                    else:
+                        outer_column(V, y + left * size, ldy, count, u, lanes, n + place, lda)
+                        outer_column(V, f, ldf, count, u, lanes, d + place, lda)
+                told[0] += gap(Y, F, left, count, many * across)
+                c += many
+            add_gram(W, H)
+
+
 def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
     """Improve columns ``start:stop`` of `S` (k × n), which are the rows of a factor, for the products `P` (k × n)."""
     k = S.shape[0]
@@ -184,73 +392,79 @@ def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
 
 
 def gather(indices, data, begin, end, D, row, across):
-    """Write the sum of stored cells ``begin:end`` times rows of D to `row`, a few registers at a time."""
-    wide, size = D.shape[1], D.itemsize
+    """Write the sum of stored cells ``begin:end`` times rows of D to `row`, a few registers at a time.
+
+    `row` has whole registers; rows of D follow each other without a gap, so what is read beyond one is of no meaning.
+    """
+    wide, ldd, size = row.shape[1], D.shape[1], D.itemsize
     i, x, d, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, row.ctypes.data
     at = 0
     while at < wide:
         left = (wide - at) // across
         if left >= 4:
-            gather_four(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            gather_four(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += 4 * across
         elif left >= 2:
-            gather_two(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            gather_two(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += 2 * across
         else:
-            gather_one(D, indices, i, x, begin, end, d + at * size, wide, r + at * size)
+            gather_one(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += across
 
 
 def scatter(indices, data, begin, end, row, out, shift, across):
-    """Add stored cells ``begin:end`` times `row` to the rows of `out`, the first of which is column `shift`."""
-    wide, size = out.shape[1], out.itemsize
+    """Add stored cells ``begin:end`` times `row` to the rows of `out`, the first of which is column `shift`.
+
+    `row` ends in zeros, which are added to what follows a row of `out`.
+    """
+    wide, ldo, size = row.shape[1], out.shape[1], out.itemsize
     i, x, o, r = indices.ctypes.data, data.ctypes.data, out.ctypes.data, row.ctypes.data
     at = 0
     while at < wide:
         left = (wide - at) // across
         if left >= 4:
-            scatter_four(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            scatter_four(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
             at += 4 * across
         elif left >= 2:
-            scatter_two(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            scatter_two(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
             at += 2 * across
         else:
-            scatter_one(out, indices, i, x, begin, end, r + at * size, o + at * size, wide, shift)
+            scatter_one(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
             at += across
 
 
 def flush(part, A, shift):
     """Add what was summed in single precision to A (columns × components, double), and begin anew."""
     k = A.shape[1]
-    for j in range(part.shape[0]):
+    for j in range(min(part.shape[0], A.shape[0] - shift)):
         for t in range(k):
             A[shift + j, t] += part[j, t]
-        for t in range(part.shape[1]):
             part[j, t] = 0
 
 
 def sparse_rows(
     indptr, indices, data, D, G, inverse, U, out, start, stop, sweeps, l1, tol, fit, sums, across, A, H, W, B, part
 ):
-    """Do for stored cells what :func:`dense_rows` does; D is Vᵀ, padded to whole registers, and A is transposed.
+    """Do for stored cells what :func:`dense_rows` does; D is Vᵀ and A is transposed.
 
-    A register holds `across` numbers. Sums are taken in `part` (columns × padded components, zero before and after) and
-    moved to A from time to time. With
+    A register holds `across` numbers. Sums are taken in `part` (columns × components, zero before and after) and moved
+    to A from time to time. D and `part` have some rows more, into which the last register of a row reaches. With
     ``sums = 2`` only H is filled, and A is left to :func:`sparse_columns`.
     """
     k = U.shape[1]
     lanes = W.shape[1]
     zero = l1 - l1
     pending = 0
-    line = np.zeros((1, D.shape[1]), W.dtype)
+    found = np.zeros((1, (k + across - 1) // across * across), W.dtype)
+    line = np.zeros_like(found)  # apart from what was found, whose end has no meaning: zeros
     for top in range(start, stop, lanes):
         count = min(lanes, stop - top)
         load_group(U, top, count, W)
         if fit:
             for j in range(count):
-                gather(indices, data, indptr[top + j], indptr[top + j + 1], D, line, across)
+                gather(indices, data, indptr[top + j], indptr[top + j + 1], D, found, across)
                 for t in range(k):
-                    B[t, j] = line[0, t] - l1
+                    B[t, j] = found[0, t] - l1
             for t in range(k):
                 for j in range(count, lanes):
                     B[t, j] = zero
@@ -266,7 +480,7 @@ def sparse_rows(
                     line[0, t] = W[t, j]
                 scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, 0, across)
             pending += indptr[top + count] - indptr[top]
-            if pending > 8 * part.shape[0]:
+            if pending > OFTEN * part.shape[0]:
                 flush(part, A, 0)
                 pending = 0
     if sums == 1:
@@ -277,7 +491,7 @@ def sparse_columns(indptr, indices, data, U, left, right, across, A):
     """Fill columns ``left:right`` of UᵀX (A is transposed) from CSR rows whose column numbers rise."""
     n, k = U.shape
     wide = (k + across - 1) // across * across
-    part = np.zeros((right - left, wide), U.dtype)
+    part = np.zeros((right - left + wide // k + 1, k), U.dtype)
     line = np.zeros((1, wide), U.dtype)
     pending = 0
     for i in range(n):
@@ -301,7 +515,7 @@ def sparse_columns(indptr, indices, data, U, left, right, across, A):
                 line[0, t] = U[i, t]
             scatter(indices, data, begin, low, line, part, left, across)
             pending += low - begin
-            if pending > 8 * (right - left):
-                flush(part, A, left)
+            if pending > OFTEN * (right - left):
+                flush(part[: right - left], A, left)
                 pending = 0
-    flush(part, A, left)
+    flush(part[: right - left], A, left)

@@ -21,6 +21,10 @@ GROUP = 8
 """Registers of rows that are swept side by side: as many chains of additions as two units need to stay busy."""
 
 
+LANES = 64
+"""Rows with a Gram matrix of their own that are swept side by side: those matrices stay in cache."""
+
+
 @functools.cache
 def _machine() -> tuple[int, int]:
     """Return the bytes of a vector register, and the rows of a tile."""
@@ -40,6 +44,11 @@ def width(itemsize: int) -> int:
 def rows_of_tile() -> int:
     """Return how many rows (or registers of columns) a tile has."""
     return _machine()[1]
+
+
+def large_tile() -> int:
+    """Return how many components a large tile of a Gram matrix has: their sums fill half the registers."""
+    return 16 if rows_of_tile() == 6 else 8
 
 
 class _Code:
@@ -84,13 +93,38 @@ class _Code:
         fn = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(self.vector, [self.vector] * 3), name)
         return self.builder.call(fn, [a, b, c])
 
-    def total(self, value):
-        """Add up the lanes."""
-        name = f"llvm.vector.reduce.fadd.v{self.width}{self.suffix}"
-        fn = cgutils.get_or_insert_function(
-            self.builder.module, ir.FunctionType(self.scalar, [self.scalar, self.vector]), name
-        )
-        return self.builder.call(fn, [ir.Constant(self.scalar, -0.0), value], fastmath=("reassoc",))
+    def fetch(self, address, offset):
+        """Ask for a register's worth of memory, to be found in the second cache."""
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [ir.PointerType(), number, number, number])
+        ask = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        self.builder.call(ask, [self.pointer(address, offset), *(ir.Constant(number, each) for each in (0, 2, 1))])
+
+    def totals(self, values):
+        """Add up the lanes of each of several vectors: halves onto each other, of two vectors at a time.
+
+        Lane i meets lane i + width / 2, their sums meet at half that distance, and so on: turning the lanes of a vector
+        changes no bit of its sum, so that it does not matter where in memory a row begins.
+        """
+        count, held = len(values), self.width
+        while held > 1:
+            if len(values) % 2:
+                values = [*values, self.zero]
+            starts = range(0, self.width, held)
+            low = [start + i + side for side in (0, self.width) for start in starts for i in range(held // 2)]
+            masks = [
+                ir.Constant(ir.VectorType(ir.IntType(32), self.width), [lane + more for lane in low])
+                for more in (0, held // 2)
+            ]
+            values = [
+                self.builder.fadd(*(self.builder.shuffle_vector(a, b, mask) for mask in masks))
+                for a, b in zip(values[::2], values[1::2], strict=True)
+            ]
+            held //= 2
+        return [
+            self.builder.extract_element(values[i // self.width], ir.Constant(ir.IntType(32), i % self.width))
+            for i in range(count)
+        ]
 
     def cells(self, count: int, first=None):
         """Return variables that the compiler keeps in registers."""
@@ -104,17 +138,18 @@ class _Code:
 
 
 @intrinsic
-def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, turn, V, out, ldo):
+def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, V, out, ldo, start, stop, kept, soon, later_on):
     """Write the products of a few rows with a packed tile of V to ``out[t * ldo + row]``, for rows from `row` on.
 
     `X` is where the whole registers of the first row begin, `whole` how many there are; what lies before and after them
     is in `ends`, two registers for each row, padded with zeros. Rows after `last` are taken to be `last`. The tile of V
-    has ``whole + 2`` times one register of each component: before, whole, after. Lanes are turned by `turn` before they
-    are added up, so that every column is added in its place wherever in memory a row begins.
+    has ``whole + 2`` times one register of each component: before, whole, after. Only registers ``start:stop`` are
+    taken: a sum that has not come to its end is left at `kept`, where the next call finds it. Meanwhile the same
+    registers of two other rows, at `soon` and `later_on`, are fetched into the cache.
     """
 
     def codegen(context, builder, signature, args):
-        _, X, ldx, row, last, whole, ends, turn, V, out, ldo = args
+        _, X, ldx, row, last, whole, ends, V, out, ldo, start, stop, kept, soon, later_on = args
         code = _Code(builder, signature.args[0].dtype)
         R = rows_of_tile()
         sums = code.cells(R * TILE)
@@ -134,26 +169,34 @@ def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, turn, V, out, ldo)
                     cell = sums[r * TILE + q]
                     builder.store(code.fma(x, v[q], code.get(cell)), cell)
 
-        step(borders, code.number(0), code.number(0))
-        with cgutils.for_range(builder, whole) as loop:
-            register = builder.mul(loop.index, code.number(code.width))
-            place = builder.mul(builder.add(loop.index, code.number(1)), code.number(TILE * code.width))
+        with builder.if_else(builder.icmp_signed("==", start, code.number(0))) as (first, later):
+            with first:
+                step(borders, code.number(0), code.number(0))
+            with later:
+                for i, cell in enumerate(sums):
+                    builder.store(code.load(kept, code.number(i * code.width)), cell)
+        with cgutils.for_range(builder, builder.sub(stop, start)) as loop:
+            at = builder.add(start, loop.index)
+            register = builder.mul(at, code.number(code.width))
+            place = builder.mul(builder.add(at, code.number(1)), code.number(TILE * code.width))
+            code.fetch(soon, register)
+            code.fetch(later_on, register)
             step(starts, register, place)
-        place = builder.mul(builder.add(whole, code.number(1)), code.number(TILE * code.width))
-        step(borders, code.number(code.width), place)
-        twice = [cgutils.alloca_once(builder, ir.ArrayType(code.vector, 2)) for _ in sums]
-        places = [builder.ptrtoint(cell, code.word) for cell in twice]
-        for cell, place in zip(sums, places, strict=True):
-            code.store(code.get(cell), place)
-            code.store(code.get(cell), place, code.number(code.width))
-        for r in range(R):
-            for q in range(TILE):
-                offset = builder.add(builder.mul(code.number(q), ldo), builder.add(row, code.number(r)))
-                turned = code.load(places[r * TILE + q], turn)
-                builder.store(code.total(turned), code.pointer(out, offset), align=code.size)
+        with builder.if_else(builder.icmp_signed("<", stop, whole)) as (more, over):
+            with more:
+                for i, cell in enumerate(sums):
+                    code.store(code.get(cell), kept, code.number(i * code.width))
+            with over:
+                place = builder.mul(builder.add(whole, code.number(1)), code.number(TILE * code.width))
+                step(borders, code.number(code.width), place)
+                totals = code.totals([code.get(cell) for cell in sums])
+                for r in range(R):
+                    for q in range(TILE):
+                        offset = builder.add(builder.mul(code.number(q), ldo), builder.add(row, code.number(r)))
+                        builder.store(totals[r * TILE + q], code.pointer(out, offset), align=code.size)
         return context.get_dummy_value()
 
-    return types.none(like, *[types.int64] * 10), codegen
+    return types.none(like, *[types.int64] * 14), codegen
 
 
 def _outer(columns: int):
@@ -195,6 +238,170 @@ def outer_tile(typingctx, like, X, ldx, rows, U, ldu, A, lda):
 def outer_column(typingctx, like, X, ldx, rows, U, ldu, A, lda):
     """Do the same for one register of columns."""
     return types.none(like, *[types.int64] * 7), _outer(1)
+
+
+def _fitted(columns: int):
+    """Return the code of TILE rows of ``U V``, so many registers of columns, zero where no cell was seen."""
+
+    def codegen(context, builder, signature, args):
+        _, V, ldv, k, U, ldu, seen, lds, out, ldo = args
+        code = _Code(builder, signature.args[0].dtype)
+        bytes_ = ir.VectorType(ir.IntType(8), code.width)
+        sums = code.cells(TILE * columns)
+        with cgutils.for_range(builder, k) as loop:
+            start = builder.mul(loop.index, ldv)
+            v = [code.load(V, builder.add(start, code.number(c * code.width))) for c in range(columns)]
+            for q in range(TILE):
+                u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
+                for c in range(columns):
+                    cell = sums[q * columns + c]
+                    builder.store(code.fma(u, v[c], code.get(cell)), cell)
+        for q in range(TILE):
+            for c in range(columns):
+                place = builder.add(builder.mul(code.number(q), lds), code.number(c * code.width))
+                marks = builder.inttoptr(builder.add(seen, place), ir.PointerType())
+                here = builder.icmp_unsigned("!=", builder.load(marks, typ=bytes_, align=1), ir.Constant(bytes_, None))
+                value = builder.select(here, code.get(sums[q * columns + c]), code.zero)
+                code.store(value, out, builder.add(builder.mul(code.number(q), ldo), code.number(c * code.width)))
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@intrinsic
+def fitted_tile(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo):
+    """Write ``U V`` of TILE rows and a few registers of columns to `out`, zero where a byte of `seen` is zero."""
+    return types.none(like, *[types.int64] * 9), _fitted(rows_of_tile())
+
+
+@intrinsic
+def fitted_column(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo):
+    """Do the same for one register of columns."""
+    return types.none(like, *[types.int64] * 9), _fitted(1)
+
+
+def _grams(components: int, registers: int):
+    """Return the code of a tile of products of components with so many registers of others."""
+    sets = 2 if components * registers <= GROUP else 1  # cells at a time: chains of additions to keep both units busy
+
+    def codegen(context, builder, signature, args):
+        _, cells, count, V, ldv, t, column, out, ldo = args
+        code = _Code(builder, signature.args[0].dtype)
+        sums = code.cells(sets * components * registers)
+
+        def cell(at, which):
+            row = builder.mul(_position(code, context, builder, cells, types.int32, at), ldv)
+            x = [
+                code.load(V, builder.add(builder.add(row, column), code.number(c * code.width)))
+                for c in range(registers)
+            ]
+            for q in range(components):
+                other = code.splat(V, builder.add(builder.add(row, t), code.number(q)))
+                for c in range(registers):
+                    here = sums[(which * components + q) * registers + c]
+                    builder.store(code.fma(other, x[c], code.get(here)), here)
+
+        rounds = builder.sdiv(count, code.number(sets))
+        with cgutils.for_range(builder, rounds) as loop:
+            first = builder.mul(loop.index, code.number(sets))
+            for which in range(sets):
+                cell(builder.add(first, code.number(which)), which)
+        done = builder.mul(rounds, code.number(sets))
+        with cgutils.for_range(builder, builder.sub(count, done)) as loop:
+            cell(builder.add(done, loop.index), 0)
+        for q in range(components):
+            for c in range(registers):
+                total = code.get(sums[q * registers + c])
+                if sets == 2:
+                    total = builder.fadd(total, code.get(sums[(components + q) * registers + c]))
+                place = builder.add(builder.mul(code.number(q), ldo), code.number(c * code.width))
+                code.store(total, out, place)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@intrinsic
+def gram_large(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
+    """Write products of components from `t` on with a register of others, from `column` on, summed over some cells.
+
+    `V` has the components of a cell side by side; `cells` are the numbers of those that count. As many components as
+    fill a register of single precision, or half as many where there are few registers.
+    """
+    return types.none(like, *[types.int64] * 8), _grams(large_tile(), 1)
+
+
+@intrinsic
+def gram_one(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
+    """Do the same for TILE components."""
+    return types.none(like, *[types.int64] * 8), _grams(TILE, 1)
+
+
+@intrinsic
+def gram_two(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
+    """Do the same for TILE components and two registers of others."""
+    return types.none(like, *[types.int64] * 8), _grams(TILE, 2)
+
+
+@intrinsic
+def list_cells(typingctx, seen, whole, flip, out):
+    """Write the numbers of bytes that differ from `flip`, of `whole` times sixteen, as int32; return how many.
+
+    Bytes are zero or one.
+    """
+
+    def codegen(context, builder, signature, args):
+        seen, whole, flip, out = args
+        word, bytes_, numbers = ir.IntType(64), ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(32), 16)
+        held = cgutils.alloca_once_value(builder, ir.Constant(word, 0))
+        places = cgutils.alloca_once_value(builder, ir.Constant(numbers, list(range(16))))
+        void = ir.FunctionType(ir.VoidType(), [numbers, ir.PointerType(), ir.VectorType(ir.IntType(1), 16)])
+        store = cgutils.get_or_insert_function(builder.module, void, "llvm.masked.compressstore.v16i32")
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 16), [0] * 16)
+        one = builder.insert_element(ir.Constant(bytes_, ir.Undefined), builder.trunc(flip, ir.IntType(8)),
+                                     ir.Constant(ir.IntType(32), 0))  # fmt: skip
+        same = builder.shuffle_vector(one, ir.Constant(bytes_, ir.Undefined), zeros)
+        with cgutils.for_range(builder, whole) as loop:
+            place = builder.inttoptr(
+                builder.add(seen, builder.mul(loop.index, ir.Constant(word, 16))), ir.PointerType()
+            )
+            marks = builder.icmp_unsigned("!=", builder.load(place, typ=bytes_, align=1), same)
+            so_far = builder.load(held, typ=word)
+            target = builder.inttoptr(builder.add(out, builder.mul(so_far, ir.Constant(word, 4))), ir.PointerType())
+            here = builder.load(places, typ=numbers)
+            builder.call(store, [here, target, marks])
+            more = builder.zext(builder.ctpop(builder.bitcast(marks, ir.IntType(16))), word)
+            builder.store(builder.add(so_far, more), held)
+            builder.store(builder.add(here, ir.Constant(numbers, [16] * 16)), places)
+        return builder.load(held, typ=word)
+
+    return types.int64(*[types.int64] * 4), codegen
+
+
+@intrinsic
+def own_slope(typingctx, like, B, W, own, t, k, out):
+    """Write ``B[t] - Σ own[t, q] W[q]`` of LANES rows that each have a Gram matrix of their own to `out`."""
+
+    def codegen(context, builder, signature, args):
+        _, B, W, own, t, k, out = args
+        code = _Code(builder, signature.args[0].dtype)
+        count = LANES // code.width
+        lanes, steps = code.number(LANES), [code.number(g * code.width) for g in range(count)]
+        slope = code.cells(count)
+        for g in range(count):
+            builder.store(code.load(B, builder.add(builder.mul(t, lanes), steps[g])), slope[g])
+        first = builder.mul(builder.mul(t, k), lanes)
+        with cgutils.for_range(builder, k) as loop:
+            base = builder.mul(loop.index, lanes)
+            for g in range(count):
+                u = builder.fneg(code.load(W, builder.add(base, steps[g])))
+                curve = code.load(own, builder.add(builder.add(first, base), steps[g]))
+                builder.store(code.fma(curve, u, code.get(slope[g])), slope[g])
+        for g in range(count):
+            code.store(code.get(slope[g]), out, steps[g])
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 6), codegen
 
 
 @intrinsic

@@ -13,6 +13,7 @@ import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
 from fedfactor.kernels.compiled import kernel
+from fedfactor.kernels.nmf.masked_pass import masked_pass, takes
 from fedfactor.kernels.nmf.steps import solve_rows
 from fedfactor.kernels.products import as_like, csr_parts, over_rows, scatter_blocks, squared_norm, sums
 
@@ -110,6 +111,8 @@ def solve_rows_masked(
     how = (sweeps, tol, Penalty() if penalty is None else penalty)
     if _is_stored(mask):
         return _solve_stored(X, U, V, *how)
+    if sweeps and takes(X, mask, U):
+        return masked_pass(X, mask, V, U, sweeps=sweeps, tol=tol, pay=how[2], sums=False).U
     if isinstance(X, np.ndarray) and kernel("solve_rows_stored", U.dtype) is not None:
         parts = [_solve_stored(_stored_block(X[rows], mask[rows]), U[rows], V, *how) for rows in row_blocks(X)]
     else:
@@ -132,6 +135,9 @@ def masked_sums(U: Array, X: Array, mask: Mask, V: Array) -> tuple[Array, Array,
     _check(X, mask)
     if _is_stored(mask):
         return _stored_sums(U, X, V)
+    if takes(X, mask, U):
+        done = masked_pass(X, mask, V, U)
+        return done.N, done.D, done.sse
     xp = array_namespace(U)
     N, D, error = xp.zeros_like(V), xp.zeros_like(V), 0.0
     for rows in row_blocks(X):

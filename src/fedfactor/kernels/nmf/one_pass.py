@@ -19,6 +19,7 @@ from fedfactor.kernels.compiled import aligned, kernel
 from fedfactor.kernels.nmf.steps import inverse_diagonal, solve_rows, with_l2
 from fedfactor.kernels.products import as_like, cross, csr_parts, gram, gram_rows, row_bounds, streamed, zeros
 from fedfactor.kernels.products import sums as products
+from fedfactor.mapped import in_turn, read_ahead
 from fedfactor.threads import for_blocks
 
 __all__ = ["Pass", "one_pass", "passes", "sums_of_rows"]
@@ -27,6 +28,9 @@ Array = Any
 
 _CHUNKS = 32
 """Most parts that are summed apart: enough for as many threads, and to let a free thread take what a slow one left."""
+
+_CACHE = 1 << 20
+"""Bytes of rows that are worked on together."""
 
 _SMALL = 200_000
 """Multiplications below which handing work to another thread costs more than it brings."""
@@ -194,40 +198,46 @@ def _dense(
 
     n, m = X.shape
     k, real = U.shape[1], X.dtype
-    across, lanes, padded = _sizes(vectors, real, k)
+    across, lanes, padded = register_sizes(vectors, real, k)
     ready = X.strides[1] == real.itemsize or m <= 1
     # Registers are read fastest from addresses that are a multiple of their size: where all rows begin alike, the
     # cells before the first such address are set apart.
     level = X.strides[0] % (across * real.itemsize) == 0 and ready
     head = min(m, -X.__array_interface__["data"][0] % (across * real.itemsize) // real.itemsize) if level else 0
     whole = (m - head) // across
-    packed = _packed(V, head, whole, across, padded, vectors.TILE)
+    packed = packed_tiles(V, head, whole, across, padded, vectors.TILE)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
-    group = lanes // vectors.rows_of_tile() * vectors.rows_of_tile()
-    bounds = _chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
+    # A group of rows is read for products, and again for sums: it shall stay in cache.
+    few = max(5 * vectors.rows_of_tile(), min(lanes, _CACHE // max(1, m * real.itemsize)))
+    group = few // vectors.rows_of_tile() * vectors.rows_of_tile()
+    bounds = chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
     A: list[Any] = [None] * (len(bounds) - 1)
+    order = in_turn(len(bounds) - 1, [X])
 
-    def part(chunk: int, _: int) -> None:
+    def part(place: int, _: int) -> None:
+        chunk = order[place]
         start, stop = bounds[chunk], bounds[chunk + 1]
+        arrive(place)
         W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        ends = aligned((lanes, 2 * across), real)
+        ends, kept = aligned((lanes, 2 * across), real), aligned((padded * lanes * across,), real)
         total = aligned((padded, (whole + 2) * across), np.dtype(np.float64)) if sums else np.zeros((1, 1))
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
             run(
                 rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
-                total, H[chunk], W, B, ends,
+                total, H[chunk], W, B, ends, kept, group,
             )  # fmt: skip
         A[chunk] = total
 
-    for_blocks(part, len(bounds) - 1, 1)
+    with read_ahead(len(order), lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]]) as arrive:
+        for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = np.ascontiguousarray(_added(A)[:k, across - head : across - head + m], dtype=real)
-    return Pass(out, _added(list(H))[:k, :k].astype(real), total)
+    total = np.ascontiguousarray(added(A)[:k, across - head : across - head + m], dtype=real)
+    return Pass(out, added(list(H))[:k, :k].astype(real), total)
 
 
 def _sparse(
@@ -238,39 +248,47 @@ def _sparse(
 
     n, m = X.shape
     k, real = U.shape[1], X.dtype
-    across, lanes, _ = _sizes(vectors, real, k)
-    wide = -(-k // across) * across
+    across, lanes, _ = register_sizes(vectors, real, k)
+    more = across // k + 1  # rows that the last register of a row may reach into
     indptr, indices, data = csr_parts(X, real)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
-    D = aligned((m if fit else 0, wide), real)
+    D = aligned((m + more if fit else 0, k), real)
     if fit:
-        D[:, :k] = V.T
+        D[:m] = V.T
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
     # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are.
-    apart = int(min(_CHUNKS, X.nnz // (8 * max(1, m))))
+    apart = int(min(_CHUNKS, X.nnz // (32 * max(1, m))))
     by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or not X.has_sorted_indices)
     parts = max(1, apart) if by_rows else (1 if X.nnz * k < _SMALL else _CHUNKS)
     bounds = row_bounds(indptr, min(parts, max(1, n)))
     H = np.zeros((len(bounds) - 1, k, k))
     A = [np.zeros((m, k)) if by_rows else None for _ in bounds[1:]]
-    nothing, nowhere = np.zeros((0, wide), real), np.zeros((0, k))
+    nothing, nowhere = np.zeros((0, k), real), np.zeros((0, k))
     how = (1 if by_rows else 2) if sums else 0
+    order = in_turn(len(bounds) - 1, [data, indices])
 
-    def part(chunk: int, _: int) -> None:
+    def part(place: int, _: int) -> None:
+        chunk = order[place]
+        arrive(place)
         W, B = aligned((k, lanes), real), aligned((k, lanes), real)
-        some = aligned((m, wide), real) if by_rows else nothing
+        some = aligned((m + more, k), real) if by_rows else nothing
         target = A[chunk] if by_rows else nowhere
         run(
             indptr, indices, data, D, G, inverse, U, out, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol, fit, how,
             across, target, H[chunk], W, B, some,
         )  # fmt: skip
 
-    for_blocks(part, len(bounds) - 1, 1)
+    def cells(place: int) -> list[np.ndarray]:
+        here = slice(indptr[bounds[order[place]]], indptr[bounds[order[place] + 1]])
+        return [data[here], indices[here]]
+
+    with read_ahead(len(order), cells) as arrive:
+        for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = _added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, across)
-    return Pass(out, _added(list(H)).astype(real), np.ascontiguousarray(total.T.astype(real, copy=False)))
+    total = added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, across)
+    return Pass(out, added(list(H)).astype(real), np.ascontiguousarray(total.T.astype(real, copy=False)))
 
 
 def _by_columns(
@@ -288,7 +306,7 @@ def _by_columns(
     return A
 
 
-def _sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]:
+def register_sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]:
     """Return the numbers in a register, the rows of a group, and the components padded to whole tiles."""
     across = vectors.width(real.itemsize)
     return across, vectors.GROUP * across, -(-k // vectors.TILE) * vectors.TILE
@@ -299,7 +317,7 @@ def _curvature(V: np.ndarray, l2: Any) -> tuple[np.ndarray, np.ndarray]:
     return G, inverse_diagonal(G)
 
 
-def _packed(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile: int) -> np.ndarray:
+def packed_tiles(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile: int) -> np.ndarray:
     """Put V into tiles of a few components, one register of each after the other: before, whole registers, after."""
     k, m = V.shape
     flat = np.zeros((padded, (whole + 2) * across), V.dtype)
@@ -309,10 +327,10 @@ def _packed(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile
     return packed
 
 
-def _chunks(n: int, group: int, work: int, held: int, copy: int) -> np.ndarray:
-    """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow a quarter of X."""
+def chunks(n: int, group: int, work: int, held: int, copy: int) -> np.ndarray:
+    """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow an eighth of X."""
     groups = -(-n // group)
-    room = max(1, held // (4 * copy)) if copy else groups
+    room = max(1, held // (8 * copy)) if copy else groups
     parts = 1 if work < _SMALL else max(1, min(_CHUNKS, groups, room))
     return np.minimum(np.linspace(0, groups, parts + 1).astype(np.int64) * group, n)
 
@@ -323,7 +341,7 @@ def _pieces(X: np.ndarray, start: int, stop: int, group: int, ready: bool) -> li
     return [(a, min(a + step, stop)) for a in range(start, stop, max(1, step))]
 
 
-def _added(parts: list[Any]) -> np.ndarray:
+def added(parts: list[Any]) -> np.ndarray:
     """Add up in order, in place of the first."""
     total = parts[0]
     for other in parts[1:]:

@@ -13,6 +13,7 @@ from fedfactor.core.protocol import Meta, Uplink
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, refit_rows, row_norms, stacked
+from fedfactor.kernels.nmf.masked_pass import masked_pass, takes
 from fedfactor.kernels.nmf.missing_cells import Penalty, masked_step, masked_sums, observed_squared_norm
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
 from fedfactor.kernels.nmf.steps import account, solve_rows, squared_error
@@ -158,6 +159,16 @@ class MissingCells(Squares):
         G, A = sums_of_rows(U, X)
         sse = np.float64(squared_error(total, A, G, both))
         return MaskedSums(G[:k, :k], A[:k], (G @ both)[:k], sse=sse)
+
+    def rows_and_sums(
+        self, U: Array, X: Array, V: Array, mask: Any, *, sweeps: int, pay: Penalty, total: float
+    ) -> tuple[Array, MaskedSums]:
+        """Do both while a block of rows is in cache, where rows are dense."""
+        if not takes(X, mask, U):
+            U = self.rows(U, X, V, mask, sweeps=sweeps, pay=pay)
+            return U, self.sums(U, X, V, mask, total=total)
+        done = masked_pass(X, mask, V, U, sweeps=sweeps, pay=pay)
+        return done.U, MaskedSums(done.G, done.N, done.D, sse=np.float64(done.sse), extra=np.float64(done.ridge))
 
     def step(
         self, V: Array, up: MaskedSums, pooled: MaskedSums, share: float, sweeps: int, pay: tuple[float, float]

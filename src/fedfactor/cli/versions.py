@@ -1,0 +1,59 @@
+"""``fedfactor federation versions`` and ``next``: what runs left, and where the next one starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfactor.cli.console import Debug, polite
+from fedfactor.cli.options import Server, Toml
+
+
+def _place(file: Path, folder: Path | None) -> Path:
+    return folder or file.resolve().parent / "server"
+
+
+def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
+    """List the versions of the model: each run with its components, what it started at, and who took part.
+
+    Beside each stands how like the last version it is, component by component (cosines of the best match). Runs with
+    other seeds, or without one of the parties, so say which components are stable.
+
+    Example: fedfactor federation versions federation.toml
+    """
+    from fedfactor.federation.versions import alike
+    from fedfactor.federation.versions import versions as listed
+
+    with polite(debug):
+        found = listed(_place(file, folder))
+        last = found[-1] if found else None
+        for number, version in enumerate(found, 1):
+            begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun anew"
+            typer.echo(f"{number}  run {version.run}  {version.components or 'no components at the server'}")
+            typer.echo(f"   {begun}; terms {version.terms[:16]}; {', '.join(version.parties)}")
+            if last is not version and last is not None and version.components and last.components:
+                same = ", ".join(f"{each:.3f}" for each in alike(last, version)) or "other columns"
+                typer.echo(f"   components of the last version, found here: {same}")
+    if not found:
+        typer.echo("No run has finished yet.")
+
+
+def go_on(
+    file: Toml,
+    folder: Server = None,
+    run: Annotated[str, typer.Option(help="The run to start at; by default the last.", show_default=False)] = "",
+    debug: Debug = False,
+) -> None:
+    """Let the next run start at the components of an earlier one: write their fingerprint into the terms.
+
+    Example: fedfactor federation next federation.toml
+    """
+    from fedfactor.federation.versions import start_next_at
+
+    with polite(debug):
+        terms = start_next_at(file, _place(file, folder), run)
+    typer.echo(f"The next run starts at {terms.start}. That is a new agreement:\n"
+               f"  send {file} to {', '.join(terms.names)}, who join with --accept-changes;\n"
+               f"  fedfactor serve {file} (again), then fedfactor start {file} --again")  # fmt: skip

@@ -1,0 +1,108 @@
+"""Versions of a federation's model: what each run left at the coordinator, and which one the next run starts at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import read_json, write_atomic
+from fedfactor.core.tree import leaves
+from fedfactor.core.wire import from_bytes, to_bytes
+from fedfactor.data.results import fingerprint_of
+from fedfactor.engines.remote.server import START
+from fedfactor.federation import document
+from fedfactor.federation.terms import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What one run left.
+
+    Parameters
+    ----------
+    run : str
+        Name of the run.
+    components : str
+        Fingerprint of its V, empty where the server has none.
+    parents : tuple of str
+        Fingerprints of the components it started at.
+    parties : tuple of str
+        Who took part to its end.
+    terms : str
+        Fingerprint of what they had agreed on.
+    folder : Path
+        Where it lies.
+    """
+
+    run: str
+    components: str
+    parents: tuple[str, ...]
+    parties: tuple[str, ...]
+    terms: str
+    folder: Path
+
+    @property
+    def V(self) -> np.ndarray:
+        """Its components."""
+        found = _components(self.folder)
+        assert found is not None
+        return found
+
+
+def versions(folder: Path) -> list[Version]:
+    """List what the runs of a server's folder left, the last one last."""
+    from fedfactor.federation.outcome import server_results
+
+    found: list[Version] = []
+    for run, place in server_results(folder).items():
+        record: dict[str, Any] = read_json(place / "run.json")
+        V = _components(place)
+        parents, parties = tuple(record.get("parents", ())), tuple(record["finished"])
+        found.append(Version(run, "" if V is None else fingerprint_of(V), parents, parties, record["terms"], place))
+    return found
+
+
+def _components(folder: Path) -> np.ndarray | None:
+    shared = dict(leaves(from_bytes((folder / "down.safetensors").read_bytes())["down"]))
+    return None if "V" not in shared else np.asarray(shared["V"])
+
+
+def alike(one: Version, other: Version) -> list[float]:
+    """Compare two versions component by component: the cosine of each of the first with its match in the second.
+
+    Of runs with other seeds, or without one of the parties, it says which components are stable.
+    """
+    from fedfactor.metrics.coherence import cosine_similarity, match_components
+
+    V, W = one.V, other.V
+    if V.shape[1] != W.shape[1]:
+        return []
+    mine, theirs = match_components(V, W)
+    return [float(each) for each in cosine_similarity(V, W)[mine, theirs]]
+
+
+def start_next_at(file: Path, folder: Path, run: str = "") -> Terms:
+    """Write into the terms that the next run starts at the components of the last one, or of the one named."""
+    known = [version for version in versions(folder) if version.components]
+    if not known:
+        raise DataError(f"{folder} holds no finished run with components, so there is nothing to start at.")
+    chosen = [version for version in known if version.run == run] if run else known[-1:]
+    if not chosen:
+        raise DataError(f"There is no run {run!r} to start at. There are: {', '.join(each.run for each in known)}.")
+    content = Terms.read(file).content
+    return document.save(file, {**content, "run": {**content["run"], "start": chosen[0].components}})
+
+
+def put_start(terms: Terms, folder: Path) -> None:
+    """Lay the components that the terms name where the run looks for them; refuse when no version has them."""
+    if not terms.start:
+        return
+    for version in versions(folder):
+        if version.components == terms.start:
+            write_atomic(folder / START, to_bytes({"V": version.V}))
+            return
+    raise DataError(f"No version in {folder} has the components {terms.start}, at which the parties agreed to start.")

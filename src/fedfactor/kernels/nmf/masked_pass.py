@@ -1,0 +1,136 @@
+"""U for a given V over observed cells, and the sums of a gradient, from one pass over dense rows.
+
+Every row has normal equations of its own: the products of the components over its observed cells. They are summed once
+a pass (over the missing cells, where those are fewer), and the sweeps then cost what they cost on complete rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedfactor.kernels.compiled import aligned, kernel
+from fedfactor.kernels.nmf.one_pass import added, chunks, packed_tiles, register_sizes
+from fedfactor.kernels.products import as_like, gram_rows
+from fedfactor.threads import for_blocks
+
+__all__ = ["MaskedPass", "masked_pass", "takes"]
+
+_MOST = 64
+"""Components up to which the Gram matrices of a group of rows stay in cache."""
+
+
+class MaskedPass(NamedTuple):
+    """What a pass leaves: U, ``UᵀU``, ``Uᵀ(M∗X)``, ``Uᵀ(M∗UV)``, the squared error of observed cells, the ridge paid.
+
+    The last is ``Σ_i q_i ‖U_i‖²`` with ``q_i`` the ridge of row i, and zero without a sweep.
+    """
+
+    U: np.ndarray
+    G: np.ndarray
+    N: np.ndarray
+    D: np.ndarray
+    sse: float
+    ridge: float
+
+
+def takes(X: Any, mask: Any, U: Any) -> bool:
+    """Tell whether these rows can go through the compiled pass, for a U of this type.
+
+    Examples
+    --------
+    >>> takes(np.eye(2), "stored", np.eye(2))
+    False
+    """
+    dense = isinstance(X, np.ndarray) and isinstance(mask, np.ndarray) and X.dtype == U.dtype
+    return dense and U.shape[1] <= _MOST and kernel("masked_rows", X.dtype) is not None
+
+
+def masked_pass(
+    X: np.ndarray,
+    mask: np.ndarray,
+    V: np.ndarray,
+    U: np.ndarray,
+    *,
+    sweeps: int = 0,
+    tol: float = 0.0,
+    pay: tuple[float, Any, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0),
+    sums: bool = True,
+) -> MaskedPass:
+    r"""Sweep over U for a fixed V on observed cells, and sum over rows, reading X once.
+
+    Parameters
+    ----------
+    X, mask : ndarray, shape (n, m)
+        Rows, and True where a cell was observed.
+    V, U : ndarray, shape (k, m) and (n, k)
+    sweeps : int
+        Passes over the coordinates; 0 leaves U as it is.
+    tol, pay
+        As in :func:`~fedfactor.kernels.nmf.missing_cells.solve_rows_masked`.
+    sums : bool
+        Whether to sum; else all but U is empty.
+
+    Notes
+    -----
+    Time: 8 n m k operations, and k² for every missing cell (every observed one where more are missing); 2 k² for each
+    row and sweep.
+
+    Examples
+    --------
+    >>> X = np.array([[2.0, np.nan]])
+    >>> done = masked_pass(X, ~np.isnan(X), np.array([[1.0, 5.0]]), np.zeros((1, 1)), sweeps=1)
+    >>> done.U, done.N, done.D, done.sse
+    (array([[2.]]), array([[4., 0.]]), array([[4., 0.]]), 0.0)
+    """
+    from fedfactor.kernels.loops import vectors
+
+    run: Any = kernel("masked_rows", X.dtype)
+    lanes = vectors.LANES
+    (n, m), k, real = X.shape, U.shape[1], X.dtype
+    across, _, padded = register_sizes(vectors, real, k)
+    whole, wide = -(-m // across), -(-padded // across) * across
+    V, U = as_like(V, X), np.ascontiguousarray(as_like(U, X))
+    tiles = packed_tiles(V, 0, whole, across, padded, vectors.TILE)
+    flat, turned = aligned((k, whole * across), real), aligned((m, wide), real)
+    flat[:, :m], turned[:, :k] = V, V.T
+    G = np.ascontiguousarray(gram_rows(V), dtype=real)
+    l1, l2, *ridge = pay
+    l2, ridge = np.broadcast_to(np.asarray(l2, real), (1, k)).copy(), np.array(ridge, real)
+    out = np.empty((n if sweeps else 0, k), real)
+    group = lanes // vectors.rows_of_tile() * vectors.rows_of_tile()
+    copy = 2 * padded * whole * across * 8
+    bounds = chunks(n, group, 2 * X.size * k, X.nbytes, copy if sums else 0)
+    count = len(bounds) - 1
+    H, told = np.zeros((count, padded, padded)), np.zeros((count, 2))
+    N: list[Any] = [None] * count
+    D: list[Any] = [None] * count
+    tile = vectors.rows_of_tile() * across
+
+    def part(chunk: int, _: int) -> None:
+        size = (padded, whole * across if sums else 1)
+        total = [aligned(size, np.dtype(np.float64)) for _ in range(2)]
+        Y, F = aligned((lanes, whole * across), real), aligned((lanes, tile), real)
+        seen = aligned((lanes, whole * across), np.dtype(np.uint8))
+        W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
+        Wt, own, one = (aligned(shape, real) for shape in ((lanes, k), (k * k, lanes), (lanes, padded * wide)))
+        ends, cells = aligned((lanes, 2 * across), real), np.zeros(m + 16, np.int32)
+        kept = aligned((padded * lanes * across,), real)
+        for a in range(bounds[chunk], bounds[chunk + 1], lanes * group):
+            b = min(a + lanes * group, bounds[chunk + 1])
+            rows, marks = np.ascontiguousarray(X[a:b]), np.ascontiguousarray(mask[a:b]).view(np.uint8)
+            run(
+                rows, marks, flat, tiles, turned, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
+                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, ends, cells, told[chunk], kept,
+            )  # fmt: skip
+        N[chunk], D[chunk] = total
+
+    for_blocks(part, count, 1)
+    U = out if sweeps else U
+    if not sums:
+        empty = np.zeros((0, 0), real)
+        return MaskedPass(U, empty, empty, empty, 0.0, 0.0)
+    made, weight = (np.ascontiguousarray(added(each)[:k, :m], dtype=real) for each in (N, D))
+    sse, penalty = told.sum(axis=0).tolist()
+    return MaskedPass(U, added(list(H))[:k, :k].astype(real), made, weight, sse, penalty)

@@ -1,0 +1,163 @@
+"""The next version of a model: it starts at the last one, with whoever is in the federation by then."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("cryptography")
+
+import fedfactor
+from fedfactor.algorithms.pooled_nmf.begin import Begin
+from fedfactor.cli import app
+from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation
+from fedfactor.core.tree import freeze
+from fedfactor.core.wire import from_bytes
+from fedfactor.data.io import load_shard
+from fedfactor.data.results import fingerprint_of, read_components
+from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.engines.remote.server import Server
+from fedfactor.federation import keys
+from fedfactor.federation.member import Member
+from fedfactor.federation.server import Coordinator
+from fedfactor.federation.setup import words
+from fedfactor.federation.terms import Terms, TermsError
+from fedfactor.federation.trial import Trial
+from fedfactor.federation.versions import put_start, versions
+from prove import _flower as real
+from tests.engines.in_process import InProcessTransport
+
+run = CliRunner().invoke
+PARTIES = ("east", "north", "south", "west")
+
+
+def write_rows(folder):
+    """Write rows of four parties with patterns in common."""
+    rng = np.random.default_rng(0)
+    V, files = rng.gamma(0.6, 1.0, (3, 12)), {}
+    for name in PARTIES:
+        files[name] = folder / f"{name}.npz"
+        X = rng.gamma(0.5, 1.0, (40, 3)) @ V + 0.05 * rng.random((40, 12))
+        np.savez(files[name], X=X, features=[f"feature {j}" for j in range(12)])
+    return files
+
+
+def runs_once(trial):
+    """Run a version in this process, with the parties that the file names."""
+    place = Coordinator(trial.toml)
+    post = {}
+    for name in place.terms.names:
+        member = Member(trial.toml, trial.root / f"{name}.key", trial.folder(name))
+        post[name] = RemoteClient(member.sign_up(trial.files[name], accept_changes=True))
+    if (place.folder / "result" / "run.json").exists():
+        place.forget()
+    place.prepare()
+    put_start(place.terms, place.folder)
+    return Server(place.folder, place.terms.agreement(), place.terms.policy(), InProcessTransport(post)).run()
+
+
+def local(trial, files, V):
+    """Run the same on the local engine, from the same start."""
+    method = fedfactor.algorithms.PooledNMF(3, tol=0.0, begin=Begin(freeze(V)))
+    owners = Federation({name: load_shard(file) for name, file in files.items()})
+    told = trial.terms.content["run"]
+    engine = fedfactor.LocalEngine(workers=2)
+    return fedfactor.run(method, owners, rounds=told["rounds"], seed=told["seed"], engine=engine)
+
+
+@pytest.mark.slow
+def test_a_fourth_hospital_takes_part_in_the_next_version_which_starts_at_the_last(tmp_path):
+    files = write_rows(tmp_path)
+    three = {name: files[name] for name in PARTIES if name != "east"}
+    trial = Trial(tmp_path / "all", three, real.terms("PooledNMF", 6, tol=0.0))
+    said = run(app, ["federation", "next", str(trial.toml)])
+    assert "no finished run" in said.output
+    first = runs_once(trial)
+    keys.make_key(trial.root / "east.key", "east")
+    trial.files["east"] = files["east"]
+    assert run(app, ["federation", "add", str(trial.toml), "east", str(trial.root / "east.key.pub")]).exit_code == 0
+    said = run(app, ["federation", "next", str(trial.toml)])
+    assert said.exit_code == 0, said.output
+    trial.terms = Terms.read(trial.toml)
+    folder = trial.coordinator.folder
+    assert trial.terms.start == versions(folder)[0].components == fingerprint_of(first.down.V)
+    assert f"Starts at    the components {trial.terms.start}" in words(trial.terms)
+    second = runs_once(trial)
+    wanted = local(trial, files, first.down.V)
+    for name in PARTIES:
+        found = from_bytes((trial.folder(name) / "result" / "factors.safetensors").read_bytes())["factors"]
+        np.testing.assert_array_equal(found.V, wanted.factors[name].V)
+        np.testing.assert_array_equal(found.U, wanted.factors[name].U)
+    began, ended = (outcome.history[i].metrics["relative_error"] for outcome, i in ((second, 0), (first, -1)))
+    assert began < 1.3 * ended  # with the rows of one who was not there before
+    for where, party in ((trial.toml, "c"), (trial.folder("north"), "p")):
+        assert run(app, ["results", str(where), "-o", str(tmp_path / party)]).exit_code == 0
+        about = json.loads((tmp_path / party / "shared" / "run.json").read_bytes())["lineage"]
+        assert about["parents"] == [trial.terms.start]
+        assert about["parties"] == list(PARTIES)
+        assert fingerprint_of(read_components(tmp_path / party)[0]) == versions(folder)[1].components
+    listed = run(app, ["federation", "versions", str(trial.toml)]).output
+    assert f"begun at {trial.terms.start}" in listed
+    assert listed.count("run ") == 2
+    cosines = listed.partition("found here: ")[2].splitlines()[0].split(", ")
+    assert len(cosines) == 3
+    assert all(0.9 < float(each) <= 1.0 for each in cosines)  # one more hospital, the same patterns
+    with pytest.raises(DataError, match="No version"):
+        put_start(trial.terms, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"run": {"start": "the last one"}}, "no fingerprint"),
+        ({"privacy": {"protect": "dp", "epsilon": 1.0, "row_bound": 5.0, "rows": 160.0}}, "would not count"),
+        ({"algorithm": {"name": "FNMF"}}, "FNMF cannot start"),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(changes, said):
+    start = {"run": {"start": f"sha256:{'0' * 64}"}}
+    with pytest.raises(TermsError, match=said):
+        Terms.of({**start, **changes})
+    assert "start" not in Terms.of({}).content["run"]  # terms without one keep their fingerprint
+
+
+@pytest.mark.integration
+@pytest.mark.federation
+@pytest.mark.slow
+def test_the_others_go_on_after_one_left_a_secure_sum_by_a_new_agreement(tmp_path):
+    pytest.importorskip("flwr")
+    files = write_rows(tmp_path)
+    changes = real.terms("PooledNMF", 3, {"deadline": 400, "gather": 400}, tol=0.0)
+    changes["privacy"] |= {"protect": "secure-sum", "allow": ["small-client"]}
+    with Trial(tmp_path / "all", files, changes) as trial:
+        place = trial.coordinator
+        trial.join_together(PARTIES)
+        place.start()
+        assert place.wait(400)["state"] == "finished"
+        V = versions(place.folder)[0].V
+        said = run(app, ["federation", "remove", str(trial.toml), "west"])
+        assert "new agreement" in said.output
+        assert run(app, ["federation", "next", str(trial.toml)]).exit_code == 0
+        trial.terms = place.terms = Terms.read(trial.toml)
+        assert trial.terms.names == ("east", "north", "south")
+        child = trial.members.pop(PARTIES[0])
+        real.kill_family(child.pid)
+        place.close()
+        place.serve(400)
+        for name in trial.terms.names:
+            trial.join(name, "--accept-changes")
+        place.start(again=True)
+        status = place.wait(400)
+        assert status["state"] == "finished", status
+        del trial.files["west"]
+        wanted = local(trial, trial.files, V)
+        assert real.largest_difference(real.factors(trial), wanted.factors) < 1e-5
+        now = versions(place.folder)[-1]
+        assert now.parents == (fingerprint_of(V),)
+        assert now.parties == ("east", "north", "south")
+        deeds = [line["deed"] for line in place.journal.lines()]
+        assert deeds == ["served", "started", "removed", "served", "started"]
