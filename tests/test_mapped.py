@@ -50,7 +50,7 @@ def test_a_mapped_matrix_gives_the_bits_of_memory(tmp_path, small_is_worth_it, d
     assert sum(small_is_worth_it) == X.nbytes
 
 
-def test_passes_go_to_and_fro(tmp_path):
+def test_every_second_pass_goes_backwards(tmp_path):
     X = saved(tmp_path, np.ones((4, 3)))
     assert {tuple(mapped.in_turn(3, [X])) for _ in range(2)} == {(0, 1, 2), (2, 1, 0)}
 

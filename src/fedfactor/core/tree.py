@@ -7,6 +7,8 @@ records and ``dict[str, leaf]`` nest.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import add
@@ -70,14 +72,19 @@ def kind_of(node: object) -> type:
 
 def is_record(node: object) -> bool:
     """Tell a record instance from a leaf."""
-    return is_dataclass(node) and not isinstance(node, type)
+    return _names(kind_of(node)) is not None
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """List the fields of a record by its type, which is asked for many times a round; None for other types."""
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else None
 
 
 def children(node: Tree) -> list[tuple[str, Tree]]:
     """List the named parts of a record or a dict, in a fixed order."""
-    if is_record(node):
-        return [(f.name, getattr(node, f.name)) for f in fields(node)]
-    return sorted(node.items())
+    names = _names(kind_of(node))
+    return sorted(node.items()) if names is None else [(name, getattr(node, name)) for name in names]
 
 
 def is_leaf(node: Tree) -> bool:
@@ -155,30 +162,9 @@ def to_numpy(leaf: Array) -> np.ndarray:
 
 def nbytes(node: Tree) -> int:
     """Count the bytes of all leaves: what a message weighs on any wire, less a header of a few hundred bytes."""
-    return sum(int(np.prod(np.shape(leaf), dtype=np.int64)) * _itemsize(leaf) for _, leaf in leaves(node))
+    return sum(math.prod(np.shape(leaf)) * _itemsize(leaf) for _, leaf in leaves(node))
 
 
 def _itemsize(leaf: Array) -> int:
     dtype = getattr(leaf, "dtype", None)
     return int(getattr(dtype, "itemsize", None) or np.asarray(leaf).itemsize)
-
-
-def pack(node: Tree) -> np.ndarray:
-    """Lay all floating leaves end to end in one float buffer: one collective, or one mask, for a whole message."""
-    flat = [to_numpy(leaf).ravel() for _, leaf in leaves(node)]
-    return np.concatenate(flat) if flat else np.zeros(0)
-
-
-def unpack(buffer: np.ndarray, like: T) -> T:
-    """Cut a buffer made by :func:`pack` into leaves of the shapes and dtypes of ``like``."""
-    position = 0
-
-    def cut(leaf: Array) -> np.ndarray:
-        nonlocal position
-        shape = np.shape(leaf)
-        size = int(np.prod(shape, dtype=np.int64))
-        piece = buffer[position : position + size].reshape(shape).astype(to_numpy(leaf).dtype)
-        position += size
-        return piece
-
-    return tree_map(cut, like)

@@ -6,6 +6,7 @@ what the algorithm announced *before* any array is made; values are then checked
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -239,7 +240,12 @@ def _all_finite(leaf: Any) -> bool:
 
 def _dtype_name(leaf: Any) -> str:
     dtype = getattr(leaf, "dtype", None)
-    return str(np.asarray(leaf).dtype if dtype is None else dtype).rsplit(".", 1)[-1]
+    return _name_of(np.asarray(leaf).dtype if dtype is None else dtype)
+
+
+@functools.cache
+def _name_of(dtype: Any) -> str:
+    return str(dtype).rsplit(".", 1)[-1]
 
 
 def _check_declared(cls: type, found: Mapping[str, tuple[str, tuple[int, ...]]], spec: Spec) -> None:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 __all__ = ["once"]
 
-_known: dict[tuple[str, int], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+_known: dict[tuple[Any, ...], tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
 
 
-def once(fn: Callable[[np.ndarray], np.ndarray], A: np.ndarray) -> np.ndarray:
-    """Return ``fn(A)``, remembered for as long as a read-only `A` lives; a writable one may change.
+def once(fn: Callable[..., np.ndarray], A: np.ndarray, *more: Any) -> np.ndarray:
+    """Return ``fn(A, *more)``, remembered for as long as a read-only `A` lives; a writable one may change.
 
     Examples
     --------
@@ -26,12 +27,12 @@ def once(fn: Callable[[np.ndarray], np.ndarray], A: np.ndarray) -> np.ndarray:
     True
     """
     if not isinstance(A, np.ndarray) or A.flags.writeable:
-        return fn(A)
-    key = (fn.__qualname__, id(A))
+        return fn(A, *more)
+    key = (fn.__qualname__, id(A), *more)
     found = _known.get(key)
     if found is not None and found[0]() is A:
         return found[1]
-    result = fn(A)
+    result = fn(A, *more)
     result.flags.writeable = False
     # Two threads may both get here; they find the same result, and one of the two is kept.
     _known[key] = (weakref.ref(A, lambda _, known=_known: known.pop(key, None)), result)

@@ -131,6 +131,6 @@ def masked_pass(
     if not sums:
         empty = np.zeros((0, 0), real)
         return MaskedPass(U, empty, empty, empty, 0.0, 0.0)
-    made, weight = (np.ascontiguousarray(added(each)[:k, :m], dtype=real) for each in (N, D))
-    sse, penalty = told.sum(axis=0).tolist()
-    return MaskedPass(U, added(list(H))[:k, :k].astype(real), made, weight, sse, penalty)
+    first, second = (np.ascontiguousarray(added(each)[:k, :m], dtype=real) for each in (N, D))
+    sse, paid = told.sum(axis=0).tolist()
+    return MaskedPass(U, added(list(H))[:k, :k].astype(real), first, second, sse, paid)

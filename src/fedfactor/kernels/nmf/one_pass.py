@@ -17,6 +17,7 @@ from array_api_compat import array_namespace
 from fedfactor.kernels import cuda
 from fedfactor.kernels.compiled import aligned, kernel
 from fedfactor.kernels.nmf.steps import inverse_diagonal, solve_rows, with_l2
+from fedfactor.kernels.once import once
 from fedfactor.kernels.products import as_like, cross, csr_parts, gram, gram_rows, row_bounds, streamed, zeros
 from fedfactor.kernels.products import sums as products
 from fedfactor.mapped import in_turn, read_ahead
@@ -205,7 +206,7 @@ def _dense(
     level = X.strides[0] % (across * real.itemsize) == 0 and ready
     head = min(m, -X.__array_interface__["data"][0] % (across * real.itemsize) // real.itemsize) if level else 0
     whole = (m - head) // across
-    packed = packed_tiles(V, head, whole, across, padded, vectors.TILE)
+    packed = once(packed_tiles, V, head, whole, across, padded, vectors.TILE)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
@@ -252,15 +253,14 @@ def _sparse(
     more = across // k + 1  # rows that the last register of a row may reach into
     indptr, indices, data = csr_parts(X, real)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
-    D = aligned((m + more if fit else 0, k), real)
-    if fit:
-        D[:m] = V.T
+    D = once(_side_by_side_cells, V) if fit else np.zeros((0, k), real)
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
-    # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are.
+    # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are, unless rows
+    # are many: each range of columns looks for its place in every row.
     apart = int(min(_CHUNKS, X.nnz // (32 * max(1, m))))
-    by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or not X.has_sorted_indices)
-    parts = max(1, apart) if by_rows else (1 if X.nnz * k < _SMALL else _CHUNKS)
+    by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or 80 * n > m * k or not X.has_sorted_indices)
+    parts = max(1, apart) if by_rows else max(1, min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
     bounds = row_bounds(indptr, min(parts, max(1, n)))
     H = np.zeros((len(bounds) - 1, k, k))
     A = [np.zeros((m, k)) if by_rows else None for _ in bounds[1:]]
@@ -288,7 +288,19 @@ def _sparse(
     if not sums:
         return Pass(out, None, None)
     total = added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, across)
-    return Pass(out, added(list(H)).astype(real), np.ascontiguousarray(total.T.astype(real, copy=False)))
+    A_out = np.empty((k, m), real)
+    transpose: Any = kernel("transpose", real)
+    transpose(total.astype(real, copy=False), A_out)
+    return Pass(out, added(list(H)).astype(real), A_out)
+
+
+def _side_by_side_cells(V: np.ndarray) -> np.ndarray:
+    """Return Vᵀ, and a few rows more, into which the last register of a row may reach."""
+    k, m = V.shape
+    D = aligned((m + 64 // V.itemsize // k + 1, k), V.dtype)
+    kernel_of: Any = kernel("transpose", V.dtype)
+    kernel_of(np.ascontiguousarray(V), D[:m])
+    return D
 
 
 def _by_columns(
@@ -300,7 +312,8 @@ def _by_columns(
     A = np.zeros((m, U.shape[1]))
     # Ranges of about equal numbers of cells, by a sample: the cuts change no bit.
     seen = np.sort(indices[:: max(1, indices.size // 20_000)])
-    cuts = seen[np.linspace(0, seen.size - 1, 17)[1:-1].astype(np.intp)] if seen.size else np.zeros(0, np.int64)
+    ranges = max(1, min(16, data.size * U.shape[1] // (2 * _SMALL)))
+    cuts = seen[np.linspace(0, seen.size - 1, ranges + 1)[1:-1].astype(np.intp)] if seen.size else np.zeros(0, np.int64)
     edges = np.unique(np.concatenate(([0], cuts, [m]))).astype(np.int64)
     for_blocks(lambda b, _: run(indptr, indices, data, U, edges[b], edges[b + 1], across, A), len(edges) - 1, 1)
     return A
