@@ -17,7 +17,7 @@ import psutil
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 
-CONNECTIONS, SECONDS, FILES = 2000, 90.0, 1024
+CONNECTIONS, SECONDS, FILES = 2000, 600.0, 1024  # they are ended when the run is
 
 
 def memory(pid: int) -> float:

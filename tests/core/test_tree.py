@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from fedfactor.core.tree import (
     Array,
@@ -12,14 +9,12 @@ from fedfactor.core.tree import (
     known_type,
     leaves,
     nbytes,
-    pack,
     public,
     record,
     telemetry,
     tree_map,
     tree_sum,
     type_tag,
-    unpack,
     visibility,
 )
 
@@ -91,15 +86,3 @@ def test_bytes_are_counted_without_headers():
     assert nbytes(pair()) == 8 * (6 + 1 + 4)
     assert nbytes({"x": np.zeros((3, 0)), "y": np.zeros(3, dtype=np.float32), "z": None}) == 12
     assert nbytes({"x": 1.0}) == 8
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=50)
-@given(
-    st.lists(arrays.arrays(np.float64, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)), max_size=4)
-)
-def test_pack_and_unpack(parts):
-    tree = {str(i): part for i, part in enumerate(parts)}
-    again = unpack(pack(tree), tree)
-    assert all(again[name].tobytes() == part.tobytes() for name, part in tree.items())
-    assert all(again[name].shape == part.shape for name, part in tree.items())

@@ -168,7 +168,7 @@ def test_noise_of_laplace_is_added_by_the_parties_and_counted_by_the_server(tria
 
 
 def test_noise_under_the_secure_sum_is_paid_once_by_each_party_whoever_is_killed(trial, tmp_path):
-    files, rounds = real.write_rows(tmp_path, seed=1), 4  # rows that no other ledger has spent on
+    files, rounds = real.write_rows(tmp_path, seed=1), 8  # rows that no other ledger has spent on
     changes = real.terms("PooledNMF", rounds, {"deadline": PATIENCE, "gather": PATIENCE})
     changes["privacy"] |= {"protect": "dp", "epsilon": 1.0, "row_bound": 5.0, "rows": 135.0, "report_error": False}
     books = {name: tmp_path / f"{name}.jsonl" for name in files}
@@ -197,8 +197,10 @@ def test_noise_under_the_secure_sum_is_paid_once_by_each_party_whoever_is_killed
         assert "beyond their budget" in ClientFolder(trial.folder("north")).sent()[-1]["reason"]
         assert all(len(Ledger(path).entries()) == rounds for path in books.values())
     finally:
-        for name in files:  # the books of these rows end with them
-            (trial.folder(name) / "ledger.path").unlink()
+        for name in files:  # the books of these rows end with them: other tests bring other rows into these folders
+            for book in (trial.folder(name) / "ledger.path", trial.folder(name) / "ledger.jsonl"):
+                book.unlink(missing_ok=True)
+            (trial.root / f"{name}.key.books").unlink(missing_ok=True)
 
 
 def test_bad_uploads_are_left_out_and_named_as_on_the_local_engine(trial, tmp_path, monkeypatch):

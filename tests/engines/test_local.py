@@ -173,6 +173,7 @@ class TestCallbacks:
             fedfactor.run(PooledNMF(2, tol=0.0), small_data(), rounds=5, seed=0, callbacks=(Log(every=2),))
         *lines, last = caplog.messages
         assert [line.split(":")[0] for line in lines] == ["PooledNMF", "round 2/5", "round 4/5", "round 5/5"]
+        assert lines[:2] == ["PooledNMF: 3 owners, 5 rounds", "round 2/5: 3 owners"]  # a start tells no error yet
         assert last.startswith("Run(PooledNMF, 3 owners, 5 rounds")
 
     def test_silence_is_the_default(self):

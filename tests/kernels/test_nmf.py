@@ -123,7 +123,6 @@ def test_dtype_and_memory_order_are_kept(path, dtype):
     W, G, B = U, V @ V.T, X @ V.T
     for out in (
         nmf.gradient_step(W, G, B),
-        nmf.inertial_step(W, W, G, B, beta=0.3),
         nmf.multiplicative_step(W, G, B, eps=1e-9),
     ):
         assert out.dtype == dtype
@@ -154,17 +153,6 @@ def test_gradient_and_multiplicative_steps_descend(size):
     assert nmf.objective(nmf.gradient_step(W, G, B), G, B) <= start + slack
     assert nmf.objective(nmf.multiplicative_step(W, G, B, eps=1e-12), G, B) <= start + slack
     assert nmf.lipschitz(G) == pytest.approx(np.linalg.norm(G, 2), abs=1e-9)
-
-
-def test_inertial_steps_reach_the_solution():
-    X, U, V = problem(10, 30, 3, 8)
-    G, B = V @ V.T, X @ V.T
-    W, before = U, U
-    for _ in range(3000):
-        W, before = nmf.inertial_step(W, before, G, B, beta=0.4), W
-    np.testing.assert_allclose(W, nmf.solve_rows(U, G, B, sweeps=3000), atol=1e-7)
-    with pytest.raises(ValueError, match="beta"):
-        nmf.inertial_step(W, W, G, B, beta=1.0)
 
 
 @settings(deadline=None, max_examples=30)

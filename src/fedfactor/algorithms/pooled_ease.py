@@ -53,6 +53,13 @@ class AskGram:
 
 
 @record
+class AskDiagonal:
+    """Down: columns whose weight is wanted, the diagonal of the Gram matrix."""
+
+    columns: Array
+
+
+@record
 class AskPairs:
     """Down: some columns, the order of their weight, and with how many of the first each is to be paired."""
 
@@ -63,18 +70,17 @@ class AskPairs:
 
 @record
 class Counts:
-    """Up: users who touched each item, and users; for the low-rank form also the diagonal of ``XᵀX``."""
+    """Up: users who touched each item, and users."""
 
     uplink: ClassVar[Uplink] = "sum"
 
     users: Array
     rows: Array
-    diagonal: Array | None = None
 
 
 @record
 class Diagonal:
-    """Up, in place of counts where noise protects rows: the diagonal of ``XᵀX``."""
+    """Up: the diagonal of ``XᵀX``."""
 
     uplink: ClassVar[Uplink] = "sum"
 
@@ -93,7 +99,7 @@ class Gram:
 
 @record
 class Pairs:
-    """Up: some entries of ``XᵀX``, its diagonal among them."""
+    """Up: some entries of ``XᵀX``."""
 
     uplink: ClassVar[Uplink] = "sum"
 
@@ -123,8 +129,10 @@ class Server:
     """The server's memory."""
 
     columns: Array
+    counted: Array
     users: Array
     rows: Array
+    diagonal: Array
     order: Array
     depth: Array
     ridge: Array
@@ -150,9 +158,9 @@ class PooledEASE(Algorithm):
     Notes
     -----
     Federated = pooled: the sums are those of pooled rows. Two exchanges: numbers of users (m), then m'(m' + 1) / 2
-    numbers for the m' items of enough users; low rank: some of the same numbers. The server solves once, O(m'³) or
-    O(d² m'), and sends B to all, whole or as two factors. Memory at home: U of the whole form is as large as users ×
-    items; a face never makes scores of more than a few users at a time.
+    numbers for the m' items of enough users; low rank: three, the diagonal and some pairs in place of the last. The
+    server solves once, O(m'³) or O(d² m'), and sends B to all, whole or as two factors. Memory at home: U of the whole
+    form is as large as users × items; a face never makes scores of more than a few users at a time.
 
     A Gram matrix of zeros and ones counts users who touched both of two items, and most pairs of rare items have one.
     Such a count shows everybody who sees B, or the sum, that some user touched both. ``min_pairs=3`` closes this for
@@ -229,7 +237,7 @@ class PooledEASE(Algorithm):
             )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
-        """Count users, then a Gram matrix or some of its rows; down the columns, and weights."""
+        """Count users, then a Gram matrix or some of its entries; down the columns, and weights."""
         m, kind, whole = meta.n_features, meta.dtype, Leaf("int64", ())
         columns, row = Leaf("int64", (m,), exact=False), Leaf(kind, (m,))
         found: dict[type, Spec] = {}
@@ -240,35 +248,31 @@ class PooledEASE(Algorithm):
             found |= {AskGram: {"columns": columns}, Gram: {"half": half}}
             found[Gram] = {"half": half, "pairs": half} if self.min_pairs > 1 else {"half": half}
             return found | {Weights: {"columns": columns, "B": Leaf(kind, (m, m), exact=False)}}
-        found[Count] = {"nothing": whole}
-        if self.row_clip is None:
-            found[Counts] = {**found[Counts], "diagonal": row}
-        else:
-            found[Diagonal] = {"diagonal": row}
+        found |= {AskDiagonal: {"columns": columns}, Diagonal: {"diagonal": Leaf(kind, (m,), exact=False)}}
         asked = {"columns": columns, "order": columns, "depth": columns}
         found |= {AskPairs: asked, Pairs: {"entries": Leaf(kind, (half_size(m),), exact=False)}}
-        d = m if self.low_rank == "auto" else int(self.low_rank)
+        d = self.low_rank if isinstance(self.low_rank, int) else m
         wide, high = Leaf(kind, (d, m), exact=False), Leaf(kind, (m, d), exact=False)
         return found | {Weights: {**asked, "B": wide, "F": high}}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Any]:
-        """Ask for counts; where noise protects rows, for the matrix at once."""
+        """Ask for counts; where noise protects rows, for the matrix or its diagonal at once."""
         m, none = meta.n_features, np.int64(0)
         every = np.arange(m)
         zeros = np.zeros(m, meta.dtype)
-        server = Server(every, zeros, np.float64(0), every[:0], every[:0], np.float64(self.ridge), none)
-        if self.row_clip is not None and self.low_rank is None:
-            return server, AskGram(every)
-        return server, Count(none)
+        server = Server(every, none, zeros, np.float64(0), zeros, every[:0], every[:0], np.float64(self.ridge), none)
+        return server, Count(none) if self.row_clip is None else self._ask(every)
 
-    def _ask(self, state: Server, diagonal: Array | None, sent: int) -> tuple[Server, Any]:
-        if diagonal is None:
-            return state, AskGram(state.columns)
-        m = len(state.columns)
-        whole = sent + half_size(m)
-        d = pairs_within(diagonal, TENTH * whole - 2 * sent) if self.low_rank == "auto" else int(self.low_rank or 0)
+    def _ask(self, columns: Array) -> AskGram | AskDiagonal:
+        return AskGram(columns) if self.low_rank is None else AskDiagonal(columns)
+
+    def _ask_pairs(self, state: Server, diagonal: Array) -> tuple[Server, AskPairs]:
+        m, counted = len(diagonal), int(state.counted)
+        d = self.low_rank if isinstance(self.low_rank, int) else 0
+        if self.low_rank == "auto":
+            d = pairs_within(diagonal, TENTH * (counted + half_size(m)) - counted - m)
         order, depth = likely_pairs(diagonal, min(d, m))
-        return replace(state, order=order, depth=depth), AskPairs(state.columns, order, depth)
+        return replace(state, diagonal=diagonal, order=order, depth=depth), AskPairs(state.columns, order, depth)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Keep nothing."""
@@ -278,22 +282,17 @@ class PooledEASE(Algorithm):
         """Count, or multiply."""
         R = self._touched(shard.X, shard.mask)
         if isinstance(down, Count):
-            diagonal = None if self.low_rank is None else self._diagonal(R)
-            if self.row_clip is not None:
-                return state, Diagonal(diagonal)
             users = np.bincount(R.indices, minlength=R.shape[1]).astype(R.dtype)
-            return state, Counts(users, np.float64(R.shape[0]), diagonal)
+            return state, Counts(users, np.float64(R.shape[0]))
         columns = np.asarray(down.columns)
         part = _some(R, columns)
         Z = balanced_rows(units(part, self.counts), self.balance, self.row_clip)
+        if isinstance(down, AskDiagonal):
+            return state, Diagonal(np.asarray(Z.multiply(Z).sum(axis=0)).ravel().astype(R.dtype))
         if self.low_rank is not None:
             return state, Pairs(gram_pairs(Z, np.asarray(down.order), np.asarray(down.depth)).astype(R.dtype))
         pairs = common_pairs(part).astype(R.dtype) if self.min_pairs > 1 else None
         return state, Gram(gram_half(Z).astype(R.dtype), pairs)
-
-    def _diagonal(self, R: Any) -> np.ndarray:
-        Z = balanced_rows(units(R, self.counts), self.balance, self.row_clip)
-        return np.asarray(Z.multiply(Z).sum(axis=0)).ravel().astype(R.dtype)
 
     def _touched(self, X: Array, mask: Any) -> Any:
         R = observed(X, mask)
@@ -317,16 +316,17 @@ class PooledEASE(Algorithm):
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Choose the columns, or solve; those who stayed away are like those who came."""
-        if isinstance(up, Diagonal):
-            return self._ask(state, up.diagonal, len(up.diagonal))
         if isinstance(up, Counts):
             keep = np.flatnonzero(np.asarray(up.users) >= self.min_users)
-            state = replace(state, columns=keep, users=up.users[keep], rows=np.float64(up.rows))
-            return self._ask(state, None if up.diagonal is None else up.diagonal[keep], len(up.users))
+            counted = np.int64(len(up.users))
+            state = replace(state, columns=keep, counted=counted, users=up.users[keep], rows=np.float64(up.rows))
+            return state, self._ask(keep)
+        if isinstance(up, Diagonal):
+            return self._ask_pairs(state, up.diagonal)
         if isinstance(up, Gram):
             return self._solved(state, up)
         noisy = self.row_clip is not None
-        F, H = pair_weights(up.entries, state.order, state.depth, float(self.ridge), noisy=noisy)
+        F, H = pair_weights(up.entries, state.diagonal, state.order, state.depth, float(self.ridge), noisy=noisy)
         kind, done = up.entries.dtype, replace(state, done=np.int64(1))
         return done, Weights(state.columns, H.astype(kind), F.astype(kind), state.order, state.depth)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -304,6 +304,3 @@ def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | Non
 def _cast(shard: Shard, dtype: str, halves: bool) -> Shard:
     kept = halves and dtype == "float32" and shard.dtype in HALVES
     return shard if shard.dtype == dtype or kept else shard.cast(dtype)
-
-
-Opener = Callable[[], Any]

@@ -168,24 +168,3 @@ def nbytes(node: Tree) -> int:
 def _itemsize(leaf: Array) -> int:
     dtype = getattr(leaf, "dtype", None)
     return int(getattr(dtype, "itemsize", None) or np.asarray(leaf).itemsize)
-
-
-def pack(node: Tree) -> np.ndarray:
-    """Lay all floating leaves end to end in one float buffer: one collective, or one mask, for a whole message."""
-    flat = [to_numpy(leaf).ravel() for _, leaf in leaves(node)]
-    return np.concatenate(flat) if flat else np.zeros(0)
-
-
-def unpack(buffer: np.ndarray, like: T) -> T:
-    """Cut a buffer made by :func:`pack` into leaves of the shapes and dtypes of ``like``."""
-    position = 0
-
-    def cut(leaf: Array) -> np.ndarray:
-        nonlocal position
-        shape = np.shape(leaf)
-        size = int(np.prod(shape, dtype=np.int64))
-        piece = buffer[position : position + size].reshape(shape).astype(to_numpy(leaf).dtype)
-        position += size
-        return piece
-
-    return tree_map(cut, like)

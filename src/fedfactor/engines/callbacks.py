@@ -61,8 +61,8 @@ class Log(Callback):
     def on_round(self, record: RoundRecord) -> bool | None:
         """Write a line."""
         if (record.index + 1) % self.every == 0 or record.index + 1 == self._rounds:
-            who = owners(len(record.participants))
-            logger.log(self.level, "round %d/%d: %s, %s", record.index + 1, self._rounds, who, figures(record))
+            told = ", ".join(filter(None, (owners(len(record.participants)), figures(record))))
+            logger.log(self.level, "round %d/%d: %s", record.index + 1, self._rounds, told)
 
     def on_end(self, run: Run | None) -> None:
         """Say how it ended."""

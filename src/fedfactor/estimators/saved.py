@@ -23,7 +23,6 @@ from fedfactor.data.results import (
     owner_to_file,
     read_components,
     read_private,
-    read_row_ids,
     write_factors,
 )
 from fedfactor.estimators._base import FederatedTransformer
@@ -333,9 +332,3 @@ def _ids(names: Any, count: int) -> np.ndarray:
 
 def _plain(array: Any) -> np.ndarray:
     return array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
-
-
-def row_ids_of(folder: str | os.PathLike[str]) -> dict[str, tuple[str, ...] | None]:
-    """Read what every owner in a folder calls its rows."""
-    owners = [owner_from_file(path.name) for path in sorted((Path(folder) / "private").glob("*.safetensors"))]
-    return {owner: read_row_ids(folder, owner) for owner in owners}

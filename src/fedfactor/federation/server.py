@@ -267,6 +267,7 @@ class Coordinator:
             "FEDFACTOR_SERVER": folder,
             "FLWR_HOME": str(Path(folder) / "flower"),
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "2",
+            "MALLOC_ARENA_MAX": "2",  # threads of its own each kept what connections had needed
         }
 
     def _await(self, end: float) -> None:

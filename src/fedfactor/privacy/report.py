@@ -8,9 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.errors import MissingExtraError
+from fedfactor.core.protocol import Meta
+from fedfactor.core.wire import Spec
 from fedfactor.privacy.accounting import epsilon_of
 from fedfactor.privacy.channel import Transform
-from fedfactor.privacy.leak import sum_account
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
@@ -108,3 +109,33 @@ def describe(report: dict[str, Any]) -> str:
     lines += [f"  not covered: {what}" for what in report["not_covered"]]
     lines += [f"  a simulation: {why}" for why in report["simulation"]]
     return "\n".join(lines)
+
+
+def sum_account(spec: Spec, meta: Meta, rounds: int) -> dict[str, Any]:
+    """Count what exact sums say: every round is so many more linear equations in the cells of each column.
+
+    Parameters
+    ----------
+    spec : mapping
+        Leaves of the upload.
+    meta : Meta
+        Of the federation.
+    rounds : int
+        Rounds that are summed exactly.
+
+    Returns
+    -------
+    dict
+        ``equations_per_column`` against ``rows``: whoever knew U could solve for the cells of a column that no more
+        rows fill than there are equations.
+
+    Examples
+    --------
+    >>> from fedfactor.core.wire import Leaf
+    >>> meta = Meta(n_features=50, clients=("a", "b", "c"), n_rows=400)
+    >>> sum_account({"A": Leaf("float64", (20, 50))}, meta, rounds=60)["equations_per_column"]
+    1200
+    """
+    wide = sum(math.prod(leaf.shape) for leaf in spec.values() if leaf.shape and leaf.shape[-1] == meta.n_features)
+    equations = rounds * wide // max(1, meta.n_features)
+    return {"equations_per_column": equations, "rows": meta.n_rows}

@@ -53,7 +53,7 @@ def read(path: Path, reading: Reading) -> Content:
             "Write it again with anndata."
         )
     said = [] if reading.layer is None else [f"layer {reading.layer}"]
-    return Content(X, features, rows, order=features, said=said)
+    return Content(X, features, rows, order=features or [], said=said)
 
 
 def count_rows(path: Path, reading: Reading) -> int:

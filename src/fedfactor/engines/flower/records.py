@@ -27,7 +27,7 @@ def to_record(data: bytes) -> RecordDict:
     return RecordDict({MESSAGE: ArrayRecord({MESSAGE: array})})
 
 
-def from_record(content: Any, limit: int | None = None) -> bytes:
+def from_record(content: Any) -> bytes:
     """Take a message out of a record; its bytes are not looked at, least of all as a NumPy file."""
     try:
         records = list(content.items())
@@ -39,6 +39,4 @@ def from_record(content: Any, limit: int | None = None) -> bytes:
         raise ProtocolError("A Flower message came without one of ours in it. It was rejected.") from None
     if not right or not isinstance(data, bytes):
         raise ProtocolError("A Flower message came with other records than one. It was rejected.")
-    if limit is not None and len(data) > limit:
-        raise ProtocolError(f"A message of {len(data)} bytes came where {limit} can be right. It was rejected.")
     return data

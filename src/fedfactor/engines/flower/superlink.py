@@ -19,7 +19,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from fedfactor.core.files import write_atomic
 from fedfactor.engines.flower.bell import Bell
@@ -39,6 +39,8 @@ LOCAL = 32 << 20
 HEAD = 16 << 10
 """Most bytes of the head of a request."""
 
+SECRET = 64 << 10
+"""Bytes that each connection is read by at a time over TLS, also a stranger's: Python takes four times as many."""
 
 PULL, PUSH, PIECE = "/pull-messages", "/push-messages", "/push-object"
 """How paths end on which messages are asked for, and handed in with their pieces, by nodes and by the server app."""
@@ -298,8 +300,11 @@ def _about(folder: Path) -> Callable[[], bytes]:
 
 def serve_gated(app: Any, **options: Any) -> None:
     """Serve behind the gate until told to end."""
+    from asyncio import sslproto
+
     import uvicorn
 
+    cast("Any", sslproto).SSLProtocol.max_size = SECRET
     folder = os.environ.get("FEDFACTOR_SERVER")
     if folder is None:
         config, door = gated(app, **options)

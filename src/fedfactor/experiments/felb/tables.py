@@ -14,7 +14,6 @@ COLUMNS = (
     "precision", "similarity", "pooled_loss", "floor", "gap", "seconds_per_client", "bytes_up_per_client", "late",
     "status",
 )  # fmt: skip
-AVERAGED = ("loss", "recall", "precision", "similarity", "pooled_loss", "floor", "gap", "seconds_per_client")
 
 
 def write(out: Path, study: str, rows: list[dict[str, Any]], absent: Iterable[str] = ()) -> None:

@@ -20,7 +20,6 @@ __all__ = [
     "BARYCENTERS",
     "Barycenter",
     "barycenter",
-    "fixed_point",
     "hierarchical",
     "matching_loss",
     "orthogonality_gap",
@@ -109,31 +108,6 @@ def barycenter(
     return V, plans, _mass(plans)
 
 
-def fixed_point(
-    Vs: Sequence[Array],
-    alignment: Method = "lap",
-    *,
-    weights: Sequence[float],
-    start: Array | None = None,
-    iterations: int = 50,
-    tol: float = 1e-6,
-    **options: Any,
-) -> Array:
-    """Align every factor with the middle, average, and repeat until the middle stands still.
-
-    With an alignment that leaves rows alone, rows of the middle that at most one factor supports make room for rows
-    that several factors have in common but the middle lacks.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> fixed_point([np.eye(2), 3 * np.eye(2)[::-1]], weights=[1, 1])
-    array([[2., 0.],
-           [0., 2.]])
-    """
-    return _fixed_point(Vs, alignment, weights, start, iterations, tol, options)[0]
-
-
 def _fixed_point(
     Vs: Sequence[Array],
     alignment: Method,
@@ -143,6 +117,11 @@ def _fixed_point(
     tol: float,
     options: dict[str, Any],
 ) -> tuple[Array, list[Array]]:
+    """Align every factor with the middle, average, and repeat until the middle stands still.
+
+    With an alignment that leaves rows alone, rows of the middle that at most one factor supports make room for rows
+    that several factors have in common but the middle lacks.
+    """
     V = Vs[0] if start is None else start
     xp, partial = array_namespace(V), is_partial(alignment) and len(Vs) > 1
     for _ in range(iterations):

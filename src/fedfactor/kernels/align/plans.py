@@ -20,7 +20,6 @@ from fedfactor.kernels.products import as_like
 __all__ = [
     "METHODS",
     "align_rows",
-    "apply_plan",
     "correlations",
     "is_partial",
     "permutation",
@@ -136,35 +135,6 @@ def is_partial(method: Method) -> bool:
     (False, True)
     """
     return method.endswith("_rho")
-
-
-def apply_plan(P: Array, V: Array, otherwise: Array | None = None) -> Array:
-    """Return V in the reference's order: ``P V``, each row divided by the mass that the plan gives it.
-
-    Parameters
-    ----------
-    P : array, shape (k, l)
-        From :func:`plan`.
-    V : array, shape (l, m)
-    otherwise : array, shape (k, m), optional
-        Rows for those that the plan leaves alone; zero when not given.
-
-    Returns
-    -------
-    array, shape (k, m)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> apply_plan(np.array([[0.0, 0.5], [0.0, 0.0]]), np.array([[1.0], [4.0]]), otherwise=np.array([[7.0], [8.0]]))
-    array([[4.],
-           [8.]])
-    """
-    xp = array_namespace(P, V)
-    mass = xp.sum(P, axis=1, keepdims=True)
-    some = mass > 0
-    moved = (P @ V) / xp.where(some, mass, xp.ones_like(mass))
-    return moved if otherwise is None else xp.where(some, moved, otherwise)
 
 
 def permutation(P: Array) -> np.ndarray:

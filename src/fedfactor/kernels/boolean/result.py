@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fedfactor.kernels.boolean import bits
 
 __all__ = ["Clock", "Factored", "better", "from_lists"]
-
-Array = Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from fedfactor.kernels.boolean.result import Clock, Factored
 
 __all__ = ["code_length", "search_thresholds", "wrong_cells"]
 
-Array = Any
 Cost = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
 _POINTS = 100
 GRID = np.linspace(1e-12, 1.0, _POINTS)

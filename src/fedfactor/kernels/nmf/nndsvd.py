@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels.products import as_like, cross, sums, total
+from fedfactor.kernels.products import as_like, cross, sums
 
 __all__ = ["nndsvd", "randomized_svd"]
 
 Array = Any
 
 
-def nndsvd(X: Array, n_components: int, *, variant: str = "nndsvd", seed: int = 0) -> tuple[Array, Array]:
+def nndsvd(X: Array, n_components: int, *, seed: int = 0) -> tuple[Array, Array]:
     """Return a non-negative start (U, V) from the signs and sizes of the leading singular vectors.
 
     Parameters
@@ -22,8 +22,6 @@ def nndsvd(X: Array, n_components: int, *, variant: str = "nndsvd", seed: int = 
         Non-negative.
     n_components : int
         At most ``min(n, m)``.
-    variant : {"nndsvd", "nndsvda"}
-        The second fills the zeros with the mean of `X`, which multiplicative steps need.
     seed : int
         Seed of the random projection.
 
@@ -49,8 +47,6 @@ def nndsvd(X: Array, n_components: int, *, variant: str = "nndsvd", seed: int = 
     array([[1., 2.],
            [2., 4.]])
     """
-    if variant not in ("nndsvd", "nndsvda"):
-        raise ValueError(f"variant must be 'nndsvd' or 'nndsvda', got {variant!r}.")
     n, m = X.shape
     if not 1 <= n_components <= min(n, m):
         raise ValueError(
@@ -67,9 +63,6 @@ def nndsvd(X: Array, n_components: int, *, variant: str = "nndsvd", seed: int = 
             U[:, t], V[t] = scale / lengths[0] * u, scale / lengths[1] * v
     # Entries this small are rounding of zeros; left in, they would keep alive what should be absent.
     U[U < 1e-6], V[V < 1e-6] = 0, 0
-    if variant == "nndsvda":
-        mean = total(X) / (n * m)
-        U[U == 0], V[V == 0] = mean, mean
     return as_like(U, X), as_like(V, X)
 
 

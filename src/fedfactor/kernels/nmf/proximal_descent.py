@@ -6,20 +6,17 @@ proximal term ``μ ‖W − W₀‖²`` with growing μ (or a shrinking step) ke
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from array_api_compat import array_namespace, device
 
 from fedfactor.kernels.nmf.steps import gradient_step, lipschitz, solve_rows
 
-__all__ = ["RULES", "SOLVERS", "check_schedule", "inexact_step", "proximal_step", "schedule"]
+__all__ = ["check_schedule", "inexact_step", "proximal_step", "schedule"]
 
 Array = Any
 Solver = Literal["proximal", "gradient"]
 Rule = Literal["relative", "absolute"]
-
-SOLVERS = get_args(Solver)
-RULES = get_args(Rule)
 
 _DEFAULTS = {"proximal": (0.1, 0.01), "gradient": (1.0, 0.01)}
 """Start and growth that make either solver reach the floor whatever the scale of the data."""

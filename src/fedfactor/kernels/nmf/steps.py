@@ -19,7 +19,6 @@ from fedfactor.threads import for_blocks
 __all__ = [
     "account",
     "gradient_step",
-    "inertial_step",
     "lipschitz",
     "multiplicative_step",
     "objective",
@@ -195,32 +194,6 @@ def gradient_step(W: Array, G: Array, B: Array, *, step: float | None = None) ->
     """
     step = 1.0 / lipschitz(G) if step is None else step
     return array_namespace(W).clip(W - step * (W @ G - B), 0, None)
-
-
-def inertial_step(W: Array, W_prev: Array, G: Array, B: Array, *, beta: float, step: float | None = None) -> Array:
-    r"""Take one projected gradient step from ``Y = W + beta (W − W_prev)`` (iPALM).
-
-    The step is the iPALM bound for a convex set, ``2(1−β)/(1+2β)/‖G‖₂``, unless given.
-
-    References
-    ----------
-    .. [1] T. Pock, S. Sabach, "Inertial proximal alternating linearized minimization (iPALM) for nonconvex and
-       nonsmooth
-       problems", SIAM J. Imaging Sci. 9 (2016). doi:10.1137/16M1064064
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> W = np.ones((1, 1))
-    >>> inertial_step(W, W, np.eye(1), np.array([[3.0]]), beta=0.0, step=0.5)
-    array([[2.]])
-    """
-    if not 0 <= beta < 1:
-        raise ValueError(
-            f"beta must lie in [0, 1), got {beta!r}: the step 2(1-beta)/(1+2 beta)/L is not positive otherwise."
-        )
-    step = 2 * (1 - beta) / (1 + 2 * beta) / lipschitz(G) if step is None else step
-    return gradient_step(W + beta * (W - W_prev), G, B, step=step)
 
 
 def multiplicative_step(W: Array, G: Array, B: Array, *, eps: float = 0.0) -> Array:

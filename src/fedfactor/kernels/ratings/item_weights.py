@@ -112,7 +112,7 @@ def which_pairs(depth: Array) -> np.ndarray:
 
 
 def pairs_within(weight: Array, most: float) -> int:
-    """Return the largest d for which :func:`likely_pairs` and the diagonal are at most so many numbers; at least 1.
+    """Return the largest d for which :func:`likely_pairs` are at most so many numbers; at least 1.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def pairs_within(weight: Array, most: float) -> int:
 
     def size(d: int) -> int:
         depth = likely_pairs(weight, d)[1]
-        return int(np.minimum(depth, np.arange(1, len(depth) + 1)).sum()) + len(depth) - d
+        return int(np.minimum(depth, np.arange(1, len(depth) + 1)).sum())
 
     low, high = 1, len(weight) + 1
     while high - low > 1:
@@ -132,17 +132,15 @@ def pairs_within(weight: Array, most: float) -> int:
 
 
 def gram_pairs(Z: Array, order: Array, depth: Array) -> np.ndarray:
-    """Return the chosen entries of ``ZᵀZ`` row by row, then its diagonal at the items beyond the first d.
+    """Return the chosen entries of ``ZᵀZ``, row by row.
 
     Examples
     --------
     >>> gram_pairs(scipy.sparse.csr_array(np.array([[1.0, 2.0]])), np.array([1, 0]), np.array([1, 1]))
-    array([4., 2., 1.])
+    array([4., 2.])
     """
     marked = which_pairs(depth)
-    rows = (Z[:, order[: len(marked)]].T @ Z[:, order]).toarray()
-    squares = np.asarray(Z.multiply(Z).sum(axis=0)).ravel()
-    return np.concatenate([rows[marked], squares[order[len(marked) :]]])
+    return (Z[:, order[: len(marked)]].T @ Z[:, order]).toarray()[marked]
 
 
 def unlikely_pairs(G: Array, pairs: Array, least: int, rows: float) -> np.ndarray:
@@ -222,7 +220,7 @@ def _safe_cholesky(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
 
 
 def pair_weights(
-    entries: Array, order: Array, depth: Array, ridge: float, *, noisy: bool = False
+    entries: Array, diagonal: Array, order: Array, depth: Array, ridge: float, *, noisy: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Return F (m × d) and H (d × m) whose product is B off its diagonal, from some entries of the Gram matrix.
 
@@ -230,6 +228,8 @@ def pair_weights(
     ----------
     entries : array
         As :func:`gram_pairs` gives them.
+    diagonal : array of shape (m,)
+        That of the Gram matrix.
     order, depth : arrays of int of shape (m,)
     ridge : float
     noisy : bool
@@ -244,7 +244,7 @@ def pair_weights(
 
     Examples
     --------
-    >>> F, H = pair_weights(np.array([2.0, 1.0, 2.0]), np.array([0, 1]), np.array([1, 1]), 1.0)
+    >>> F, H = pair_weights(np.array([2.0, 1.0]), np.array([2.0, 2.0]), np.array([0, 1]), np.array([1, 1]), 1.0)
     >>> (F @ H)[0, 1].round(3)
     np.float64(0.333)
     """
@@ -253,9 +253,8 @@ def pair_weights(
     F, H = np.zeros((m, d)), np.zeros((d, m))
     if not d:
         return F, H
-    entries, known = np.asarray(entries, np.float64), int(marked.sum())
     rows = np.zeros((d, m))
-    rows[marked] = entries[:known]
+    rows[marked] = entries
     T = rows[:, :d] + np.triu(rows[:, :d], 1).T
     # Items that the same users touched make T singular; a small shift mends that.
     factor, shift = _safe_cholesky(T, float(ridge) if noisy else 1e-8 * max(float(np.diag(T).mean()), 1e-300))
@@ -263,7 +262,7 @@ def pair_weights(
     rest = scipy.linalg.solve_triangular(factor, rows[:, d:], lower=True, check_finite=False)
     L = np.vstack([factor, np.where(marked[:, d:], rest, 0.0).T])
     D = np.full(m, float(ridge))
-    D[d:] += np.maximum(entries[known:] - np.square(L[d:]).sum(axis=1), 0.0)
+    D[d:] += np.maximum(np.asarray(diagonal, np.float64)[order[d:]] - np.square(L[d:]).sum(axis=1), 0.0)
     scaled = L / D[:, None]
     M = scipy.linalg.cho_solve(scipy.linalg.cho_factor(np.eye(d) + L.T @ scaled), scaled.T, check_finite=False).T
     F[order] = M
