@@ -18,6 +18,9 @@ SETS: dict[str, str | None] = {
 }
 """Label in the tables, and the name of the real data (None: made here)."""
 
+OTHERS = {"CBCL faces": "cbcl_faces", "Yale faces": "yale_faces", "mushrooms": "mushroom"}
+"""Sets on which nothing was ever tuned."""
+
 
 def dense() -> np.ndarray:
     """Make 4,000 x 2,000 cells from 20 components with gamma(1/2) entries and one-sided noise of a tenth of the mean.
@@ -32,11 +35,11 @@ def dense() -> np.ndarray:
 
 def load(label: str) -> Any | None:
     """Return a matrix, or None when its file is not in the data folder."""
-    name = SETS[label]
+    name = (SETS | OTHERS)[label]
     if name is None:
         return dense()
     if not available()[name]:
         return None
     X = load_dataset(name).X.astype(np.float32)
     # Pixels as shares of full brightness; counts stay counts.
-    return X / np.float32(255) if name == "fashion_mnist" else X
+    return X / np.float32(255) if name in ("fashion_mnist", "cbcl_faces", "yale_faces") else X

@@ -208,7 +208,7 @@ def own_grams(seen, count, m, Vt, G, across, one, cells, own, sizes):
     products over all cells, G; a component of which hardly anything is left then counts as unseen.
     """
     k, (padded, wide) = G.shape[0], (one.shape[1], one.shape[2])
-    size = Vt.itemsize
+    ldv, size = Vt.shape[1], Vt.itemsize
     v, o, at = Vt.ctypes.data, one.ctypes.data, cells.ctypes.data
     zero = G[0, 0] - G[0, 0]
     least = 64 * np.finfo(G.dtype).eps
@@ -232,12 +232,12 @@ def own_grams(seen, count, m, Vt, G, across, one, cells, own, sizes):
             while c < last:
                 place = here + (t * wide + c) * size
                 if many == LARGE:
-                    gram_large(Vt, at, held, v, wide, t, c, place, wide)
+                    gram_large(Vt, at, held, v, ldv, t, c, place, wide)
                 elif c + across < last:
-                    gram_two(Vt, at, held, v, wide, t, c, place, wide)
+                    gram_two(Vt, at, held, v, ldv, t, c, place, wide)
                     c += across
                 else:
-                    gram_one(Vt, at, held, v, wide, t, c, place, wide)
+                    gram_one(Vt, at, held, v, ldv, t, c, place, wide)
                 c += across
             t += many
     for t in range(k):

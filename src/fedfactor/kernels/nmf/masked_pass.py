@@ -93,8 +93,9 @@ def masked_pass(
     whole, wide = -(-m // across), -(-padded // across) * across
     V, U = as_like(V, X), np.ascontiguousarray(as_like(U, X))
     tiles = packed_tiles(V, 0, whole, across, padded, vectors.TILE)
-    flat, turned = aligned((k, whole * across), real), aligned((m, wide), real)
-    flat[:, :m], turned[:, :k] = V, V.T
+    flat = aligned((k, whole * across), real)
+    turned = aligned((m + across // padded + 1, padded), real)  # the last register of a row reaches into the next
+    flat[:, :m], turned[:m, :k] = V, V.T
     G = np.ascontiguousarray(gram_rows(V), dtype=real)
     l1, l2, *ridge = pay
     l2, ridge = np.broadcast_to(np.asarray(l2, real), (1, k)).copy(), np.array(ridge, real)
