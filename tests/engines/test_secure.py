@@ -200,10 +200,10 @@ def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
     clerk = made.clerks["north"]
     message = next(data for name, data in made.post.messages if name == "north" and read_head(data).kind == "step")
     for session in (0, 12345):
-        plain = Head("step", f"run {session}", 0, "north", TERMS, session=session, participants=tuple(OWNERS))
+        plain = Head("step", f"run-{session}", 0, "north", TERMS, session=session, participants=tuple(OWNERS))
         assert type(from_bytes(clerk.answer(seal(plain, from_bytes(message))))).__name__ == "Ready"
     for down in (Begin(np.float64(0)), Begin(np.float64(1)), Signatures(np.zeros((3, 64), np.uint8))):
-        answer = read_head(clerk.answer(seal(Head("sum", "no run", 0, "north", TERMS, session=7), down)))
+        answer = read_head(clerk.answer(seal(Head("sum", "no-run", 0, "north", TERMS, session=7), down)))
         assert answer.kind == "refusal"
 
 

@@ -78,7 +78,7 @@ def start(
 ) -> None:
     """Start a run, or let an interrupted one go on. On the server's machine, while fedfactor serve is running.
 
-    Example: fedfactor start federation.toml --wait
+    Example: fedfactor start federation.toml --wait 600
     """
     from fedfactor.federation.server import Coordinator, UnsureError
 

@@ -188,6 +188,12 @@ def join(
         member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
 
 
+def _to_ask(member: Member, unknown: list[str]) -> list[str]:
+    """Name whom to telephone: of those in question who are parties, or where only parties left, all the others."""
+    parties = [name for name in member.terms.names if name != member.name]
+    return [name for name in unknown if name in parties] or parties
+
+
 def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:
     """Show the terms and ask; return whether their words were compared with the other parties."""
     from fedfactor.federation.forgetting import has_left
@@ -196,13 +202,18 @@ def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:
     if when := has_left(member.folder):
         raise DataError(f"{member.folder} left the federation for good, {when}. Join from another folder.")
     typer.echo(words(member.terms))
+    if changes := member.changes():
+        typer.echo("Changed since this party signed up:")
+        for change in changes:
+            typer.echo(printable(f"  {change}"))
     if not yes and not typer.confirm(f"Take part as {member.name} on these terms?"):
         raise typer.Exit(1)
     unknown = member.unknown()
     return bool(fingerprint or unknown) and _compared(
         member.words,
         fingerprint,
-        f"Have you compared these words with {', '.join(unknown)}, by telephone or face to face? (Without that, "
+        f"Have you compared these words with {', '.join(_to_ask(member, unknown))}, by telephone or face to face? "
+        "(Without that, "
         "the coordinator may hold keys of its own in their place, and read what you send alone.)",
     )
 

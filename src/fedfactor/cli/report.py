@@ -455,7 +455,10 @@ def _travelled(told: Told) -> str:
 def _privacy(told: Told) -> str:
     about = told.record.get("privacy") or {}
     if told.party and not about:
-        return "<p>What protects uploads is in the terms that every party signed: <code>fedfactor show</code>.</p>"
+        return (
+            "<p>What protects uploads is in the terms that every party signed: "
+            "<code>fedfactor federation show</code>.</p>"
+        )
     if about.get("mode", "none") == "none":
         return (
             "<p><b>None.</b> Uploads reached the server in the clear. Rows were not sent, but what is made of rows can "

@@ -91,6 +91,11 @@ class Member:
         """What parties read to each other: made of all names, keys and terms."""
         return terms_words(self.terms.fingerprint)
 
+    def changes(self) -> list[str]:
+        """List what differs from the terms that this party signed up for; nothing before the first time."""
+        kept = self._signed()
+        return [] if kept is None else self.terms.differences(Terms.of(kept["terms"]))
+
     def unknown(self) -> list[str]:
         """Name the parties whose keys are known from nobody but whoever wrote the file; empty where it does not matter.
 
@@ -164,7 +169,7 @@ class Member:
         self, kept: dict[str, Any], source: str, data: str | Path, accept_changes: bool, replace_data: bool
     ) -> bool:
         """Tell whether this folder holds these terms and rows already; changes that nobody agreed to are refused."""
-        changes = self.terms.differences(Terms.of(kept["terms"]))
+        changes = self.changes()
         if changes and not accept_changes:
             raise TermsError(
                 "These are not the terms that this party signed up for:\n  " + "\n  ".join(changes) + "\n"

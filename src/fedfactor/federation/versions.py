@@ -13,6 +13,7 @@ from fedfactor.core.files import read_json, write_atomic
 from fedfactor.core.tree import leaves
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.data.results import fingerprint_of
+from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.server import START
 from fedfactor.federation import document
 from fedfactor.federation.terms import Terms
@@ -55,9 +56,11 @@ class Version:
 
 def versions(folder: Path) -> list[Version]:
     """List what the runs of a server's folder left, the last one last."""
-    from fedfactor.federation.outcome import server_results
+    from fedfactor.federation.outcome import known_algorithm, server_results
 
     found: list[Version] = []
+    if (folder / "agreement.json").exists():
+        known_algorithm(Agreement.of((folder / "agreement.json").read_bytes()))  # whose messages are to be read
     for run, place in server_results(folder).items():
         record: dict[str, Any] = read_json(place / "run.json")
         V = _components(place)
