@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from fedfactor.cli import app
+from fedfactor.cli.dossier import _of_other_terms
 from fedfactor.federation import document, keys, vouching
 from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.terms import DEFAULTS, features_hash
@@ -36,8 +38,8 @@ def terms(tmp_path):
     return document.save(tmp_path / "federation.toml", made)
 
 
-def audited(folder, verdict="consistent", algorithm="PooledNMF", privacy="secure-sum"):
-    about = {"algorithm": algorithm, "privacy": [privacy]}
+def audited(folder, verdict="consistent", algorithm="PooledNMF", privacy="secure-sum", **about):
+    about = {"algorithm": algorithm, "privacy": [privacy], **about}
     folder.mkdir()
     findings = [{"attack": "rows from the sums", "verdict": verdict, "figures": {}}]
     (folder / "audit.json").write_text(json.dumps({"verdict": verdict, "about": about, "findings": findings}))
@@ -71,14 +73,28 @@ def test_it_has_the_books_and_the_audit(tmp_path, terms):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "other", [{"algorithm": "FNMF"}, {"privacy": "none"}, {"privacy": "DP(...)"}], ids=lambda other: next(iter(other))
+    "other",
+    [{"algorithm": "FNMF"}, {"privacy": "none"}, {"privacy": "DP(...)"}, {"rounds": 1}],
+    ids=lambda other: next(iter(other)),
 )
 def test_an_audit_of_something_else_is_told(tmp_path, terms, other):
     call("federation", "dossier", tmp_path / "federation.toml", "-o", tmp_path / "page.html", "--audit",
          audited(tmp_path / "audit", **other))  # fmt: skip
     page = (tmp_path / "page.html").read_text()
-    assert "these terms: the audit is of" in page
+    assert ": the audit is of" in page
     assert "Audit: not examined" in page
+
+
+@pytest.mark.parametrize(
+    ("privacy", "same"),
+    [("DP(epsilon=2.0, delta=1e-06, unit='row')", True), ("DP(epsilon=0.5, delta=1e-06, unit='row')", False),
+     ("DP(epsilon=2.0, delta=0.001, unit='row')", False), ("DP(epsilon=2.0, delta=1e-06, unit='client')", False)],
+)  # fmt: skip
+def test_an_audit_of_another_budget_is_told(terms, privacy, same):
+    content = copy.deepcopy(dict(terms.content))
+    content["privacy"] |= {"protect": "dp", "epsilon": 2, "delta": 1e-6, "unit": "row"}
+    report = {"about": {"algorithm": "PooledNMF", "privacy": [privacy]}}
+    assert (_of_other_terms(SimpleNamespace(content=content), report) == []) is same
 
 
 def test_what_is_not_there_is_told(tmp_path, terms):

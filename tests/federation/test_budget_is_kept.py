@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from fedfactor.core.chain import ChainError
@@ -75,6 +76,24 @@ def test_another_folder_is_no_new_budget(spent, tmp_path, copied):
     member = Member(spent.toml, spent.root / "north.key", tmp_path / "other")
     with pytest.raises(WitnessError, match="what was spent would be forgotten"):
         member.sign_up(spent.files["north"], confirmed=True)
+
+
+@pytest.mark.parametrize("which", [slice(None, None, -1), slice(1, None), slice(0, None, 1)])
+def test_the_same_rows_in_another_order_or_without_one_of_them_are_no_new_budget(spent, tmp_path, which):
+    kept = np.load(spent.files["north"])
+    np.savez(tmp_path / "again.npz", X=kept["X"][which], features=kept["features"])
+    member = Member(spent.toml, spent.root / "north.key", tmp_path / "other")
+    with pytest.raises(WitnessError, match="these rows, or most of them, have been answered for"):
+        member.sign_up(tmp_path / "again.npz", confirmed=True)
+
+
+def test_other_rows_have_a_budget_of_their_own(spent, tmp_path):
+    kept = np.load(spent.files["north"])
+    np.savez(tmp_path / "new.npz", X=kept["X"] * 0.9, features=kept["features"])
+    store = Member(spent.toml, spent.root / "north.key", tmp_path / "other").sign_up(
+        tmp_path / "new.npz", confirmed=True
+    )
+    assert store.ledger.entries() == []
 
 
 def test_other_books_are_no_new_budget(spent, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -177,7 +178,23 @@ def _of_other_terms(terms: Terms, report: Mapping[str, Any]) -> list[str]:
         found.append(f"these terms: the audit is of {about.get('algorithm')}, the terms say {c['algorithm']['name']}")
     if {"none": asked != "none", "secure-sum": "secure-sum" not in asked, "dp": "DP(" not in asked}.get(wanted):
         found.append(f"these terms: the audit is of privacy {asked[:80]}, the terms say {wanted}")
+    elif wanted == "dp":
+        for name in ("epsilon", "delta", "unit"):
+            here = re.search(rf"\b{name}='?([^,')]+)", asked)
+            said = str(c["privacy"].get(name, "row" if name == "unit" else ""))
+            if here is not None and said and not _equal(here[1], said):
+                found.append(f"these terms: the audit is of {name} = {here[1]}, the terms say {said}")
+    rounds = c["run"].get("rounds")
+    if "rounds" in about and rounds and int(about["rounds"]) < int(rounds):
+        found.append(f"all rounds: the audit is of {about['rounds']}, the terms say {rounds}")
     return found
+
+
+def _equal(one: str, other: str) -> bool:
+    try:
+        return math.isclose(float(one), float(other))
+    except ValueError:
+        return one == other
 
 
 def _not_covered(terms: Terms) -> list[str]:

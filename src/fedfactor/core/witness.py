@@ -10,14 +10,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.files import write_atomic
 
-__all__ = ["Witness", "WitnessError"]
+__all__ = ["SKETCH", "Witness", "WitnessError"]
+
+SKETCH = 64
+"""Smallest digests of single rows that stand for all of them: two sets of rows share as many as the sets are alike."""
+
+_FEWEST = 8  # digests from which on likeness says something
 
 
 class WitnessError(FedfactorError, RuntimeError):
@@ -54,7 +59,7 @@ class Witness:
         """Remember that a chain has grown."""
         self._change(chain, {"lines": lines, "digest": digest})
 
-    def bind(self, chain: Path, kind: str, rows: str, follows: Any) -> None:
+    def bind(self, chain: Path, kind: str, rows: str, follows: Any, sketch: Sequence[str] = ()) -> None:
         """Remember whose rows a chain speaks of; refuse one that is not that of these rows.
 
         Parameters
@@ -67,20 +72,28 @@ class Witness:
             Their fingerprint.
         follows : callable
             Tells whether the chain has a line of this number and digest: one that was moved has, and may go on.
+        sketch : sequence of str
+            The `SKETCH` smallest digests of single rows: rows in another order, or with some of them left out, are
+            taken for the same.
         """
         here, known = str(chain.resolve()), self._read()
         for other, about in known.items():
-            if other == here or about.get("kind") != kind or rows not in about.get("rows", ()) or not about["lines"]:
+            same = rows in about.get("rows", ()) or any(_alike(sketch, kept) for kept in about.get("sketches", ()))
+            if other == here or about.get("kind") != kind or not same or not about["lines"]:
                 continue
             if Path(other).exists() or not follows(about["lines"], about["digest"]):
                 raise WitnessError(
-                    f"{self.path} remembers that these rows have been answered for in {other}, and {here} does not go "
-                    "on from there: what was spent would be forgotten. Join from that folder, or give its file "
-                    "(--ledger). If it is lost, and you decide that what these rows have cost no longer counts, "
-                    f"delete {self.path}."
+                    f"{self.path} remembers that these rows, or most of them, have been answered for in {other}, and "
+                    f"{here} does not go on from there: what was spent would be forgotten. Join from that folder, or "
+                    "give its file (--ledger). If it is lost, and you decide that what these rows have cost no longer "
+                    f"counts, delete {self.path}."
                 )
-        rows_so_far = known.get(here, {}).get("rows", [])
-        self._change(chain, {"kind": kind, "rows": [*rows_so_far, *({rows} - set(rows_so_far))]})
+        before, fresh = known.get(here, {}), list(sketch)
+        names, sketches = (before.get(part, []) for part in ("rows", "sketches"))
+        self._change(chain, {
+            "kind": kind, "rows": [*names, *({rows} - set(names))],
+            "sketches": sketches if fresh in sketches else [*sketches, fresh],
+        })  # fmt: skip
 
     def _change(self, chain: Path, change: dict[str, Any]) -> None:
         with self._alone():
@@ -113,3 +126,11 @@ class Witness:
             yield
         finally:
             os.close(handle)
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Tell whether at least about half of the rows of two sets are the same, by the smallest digests of each."""
+    if min(len(one), len(other)) < _FEWEST:
+        return False
+    smallest = sorted({*one, *other})[:SKETCH]
+    return 2 * sum(digest in one and digest in other for digest in smallest) >= len(smallest)

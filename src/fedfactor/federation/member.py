@@ -215,7 +215,7 @@ class Member:
         witness = Witness(self.key.resolve().with_name(self.key.name + ".books"))
         try:
             write_atomic(store.folder / WITNESS, str(witness.path).encode())
-            store.asked.bind(witness, str(self.terms.content["federation"]["name"]))
+            store.asked.bind(witness, str(self.terms.content["federation"]["name"]), store.sketch)
         except OSError as error:
             (store.folder / WITNESS).unlink(missing_ok=True)
             warnings.warn(f"{witness.path} cannot be written ({error.strerror}): if {store.folder} is lost or put back "
@@ -228,7 +228,7 @@ class Member:
                 raise TermsError("A ledger and a budget are for terms with noise, and these have none.")
             return store
         if store.witness is not None:
-            books.bind(store.witness, store.rows)
+            books.bind(store.witness, store.rows, store.sketch)
         if books.rows == before:
             books.take_over(store.rows)
         books.belong(store.rows)

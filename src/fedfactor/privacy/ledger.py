@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -269,10 +269,10 @@ class Ledger:
                 self._open()
                 self._chain.append({**asdict(entry), "date": _now()})
 
-    def bind(self, witness: Witness, rows: str) -> None:
+    def bind(self, witness: Witness, rows: str, sketch: Sequence[str] = ()) -> None:
         """Let a witness remember whose books these are; refuse books that forget what it remembers of these rows."""
         if self._chain is not None:
-            witness.bind(self._chain.path, "ledger", rows, self._chain.follows)
+            witness.bind(self._chain.path, "ledger", rows, self._chain.follows, sketch)
 
     # ------------------------------------------------------------------------------------------------------- the file
     def _open(self) -> None:

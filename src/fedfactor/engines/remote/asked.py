@@ -71,10 +71,10 @@ class Asked:
             about = {"time": now, "rows": self._rows, "terms": terms, "run": run, "kind": kind, "index": index}
             self._chain.append(about)
 
-    def bind(self, witness: Witness, federation: str) -> None:
+    def bind(self, witness: Witness, federation: str, sketch: Sequence[str] = ()) -> None:
         """Let a witness remember whose count this is; refuse one that forgets what it remembers of these rows."""
         self._chain.lines()
-        witness.bind(self._chain.path, f"asked in {federation}", self._rows, self._chain.follows)
+        witness.bind(self._chain.path, f"asked in {federation}", self._rows, self._chain.follows, sketch)
 
     def left(self) -> str:
         """Say how much is left, in one line."""

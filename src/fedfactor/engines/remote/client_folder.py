@@ -31,7 +31,7 @@ from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
-from fedfactor.core.witness import Witness
+from fedfactor.core.witness import SKETCH, Witness
 from fedfactor.engines.local.worker import algorithm_of
 from fedfactor.engines.remote.asked import Asked
 from fedfactor.engines.remote.message import Head, Payload
@@ -225,6 +225,21 @@ class ClientFolder:
     def rows(self) -> str:
         """Fingerprint of the rows as they take part, after the agreed preprocessing."""
         return hashlib.sha256(json.dumps(self._about, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def sketch(self) -> list[str]:
+        """The smallest digests of single rows, by which most of them are known again in another order or company."""
+        X, mask = self.shard.X, self.shard.mask
+        digests: set[str] = set()
+        for i in range(X.shape[0]):
+            ends = slice(X.indptr[i], X.indptr[i + 1]) if self._about["sparse"] else None
+            parts = [X[i]] if ends is None else [X.indices[ends], X.data[ends]]
+            if isinstance(mask, np.ndarray):
+                parts.append(mask[i])
+            digests.add(hashlib.sha256(b"|".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest())
+            if len(digests) > 64 * SKETCH:
+                digests = set(sorted(digests)[:SKETCH])
+        return [digest[:16] for digest in sorted(digests)[:SKETCH]]
 
     @property
     def asked(self) -> Asked:
