@@ -78,7 +78,7 @@ def test_another_folder_is_no_new_budget(spent, tmp_path, copied):
         member.sign_up(spent.files["north"], confirmed=True)
 
 
-@pytest.mark.parametrize("which", [slice(None, None, -1), slice(1, None), slice(0, None, 1)])
+@pytest.mark.parametrize("which", [slice(None, None, -1), slice(1, None), slice(4, None)])
 def test_the_same_rows_in_another_order_or_without_one_of_them_are_no_new_budget(spent, tmp_path, which):
     kept = np.load(spent.files["north"])
     np.savez(tmp_path / "again.npz", X=kept["X"][which], features=kept["features"])
@@ -136,7 +136,7 @@ def test_where_nothing_can_be_written_beside_the_key_the_party_is_told(tmp_path,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Witness, "_alone", full)
+    monkeypatch.setattr("fedfactor.core.witness.alone_with", full)
     with pytest.warns(UserWarning, match="nothing remembers what its rows have cost"):
         store = sign_up(trial)
     assert store.witness is None

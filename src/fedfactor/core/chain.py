@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import FedfactorError
-from fedfactor.core.files import write_atomic
+from fedfactor.core.files import alone_with, write_atomic
 from fedfactor.core.witness import Witness
 
 __all__ = ["Chain", "ChainError"]
@@ -83,15 +83,8 @@ class Chain:
     def alone(self) -> Generator[None, None, None]:
         """Keep other processes waiting, where the system has file locks."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            with contextlib.suppress(ImportError):
-                import fcntl
-
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        with alone_with(self.path):
             yield
-        finally:
-            os.close(handle)
 
     def _read(self) -> tuple[list[dict[str, Any]], str, int]:
         """Return the lines, the digest of the last one, and the bytes that they take; read again when files changed."""

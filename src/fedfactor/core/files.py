@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["private_folder", "read_json", "write_atomic"]
+__all__ = ["alone_with", "private_folder", "read_json", "write_atomic"]
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | bytearray | memoryview, mode: int = 0o600) -> Path:
@@ -131,3 +132,17 @@ def read_json(path: str | os.PathLike[str], remedy: str = "Write it again.") -> 
         raise DataError(f"{path} is nested too deeply to be read. {remedy}") from None
     except ValueError as error:  # JSON's own, and text that is no UTF-8
         raise DataError(f"{path} is not JSON ({error}). {remedy}") from None
+
+
+@contextlib.contextmanager
+def alone_with(path: Path) -> Generator[None, None, None]:
+    """Keep other processes that want the same file waiting, where the system has file locks."""
+    handle = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

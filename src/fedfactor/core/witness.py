@@ -7,15 +7,14 @@ deleted folder, a copy of it, or a restored back-up does not give the same rows 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import FedfactorError
-from fedfactor.core.files import write_atomic
+from fedfactor.core.files import alone_with, write_atomic
 
 __all__ = ["SKETCH", "Witness", "WitnessError"]
 
@@ -96,7 +95,7 @@ class Witness:
         })  # fmt: skip
 
     def _change(self, chain: Path, change: dict[str, Any]) -> None:
-        with self._alone():
+        with alone_with(self.path):
             known = self._read()
             name = str(chain.resolve())
             known[name] = {"lines": 0, "digest": "", **known.get(name, {}), **change}
@@ -109,23 +108,12 @@ class Witness:
             known: dict[str, Any] = json.loads(self.path.read_bytes())
             for about in known.values():
                 _ = int(about["lines"]), str(about["digest"]), list(about.get("rows", ()))
+                _ = [[bytes.fromhex(digest) for digest in kept] for kept in about.get("sketches", ())]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise WitnessError(
                 f"{self.path} is damaged: it remembers what your rows have cost. Restore it from a copy."
             ) from None
         return known
-
-    @contextlib.contextmanager
-    def _alone(self) -> Generator[None, None, None]:
-        handle = os.open(self.path.with_name(self.path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            with contextlib.suppress(ImportError):
-                import fcntl
-
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> bool:
