@@ -24,6 +24,9 @@ GROUP = 8
 LANES = 64
 """Rows with a Gram matrix of their own that are swept side by side: those matrices stay in cache."""
 
+TOGETHER = 4
+"""Rows with missing cells whose Gram matrices are summed together: a column counts once for all that see it."""
+
 
 @functools.cache
 def _machine() -> tuple[int, int]:
@@ -125,6 +128,14 @@ class _Code:
             self.builder.extract_element(values[i // self.width], ir.Constant(ir.IntType(32), i % self.width))
             for i in range(count)
         ]
+
+    def marks(self, address, offset):
+        """Load as many bytes as a register has numbers; tell which are not zero."""
+        bytes_ = ir.VectorType(ir.IntType(8), self.width)
+        place = self.builder.inttoptr(self.builder.add(address, offset), ir.PointerType())
+        return self.builder.icmp_unsigned(
+            "!=", self.builder.load(place, typ=bytes_, align=1), ir.Constant(bytes_, None)
+        )
 
     def cells(self, count: int, first=None):
         """Return variables that the compiler keeps in registers."""
@@ -244,9 +255,8 @@ def _fitted(columns: int):
     """Return the code of TILE rows of ``U V``, so many registers of columns, zero where no cell was seen."""
 
     def codegen(context, builder, signature, args):
-        _, V, ldv, k, U, ldu, seen, lds, out, ldo = args
+        _, V, ldv, k, U, ldu, seen, lds, out, ldo, X, ldx, squares = args
         code = _Code(builder, signature.args[0].dtype)
-        bytes_ = ir.VectorType(ir.IntType(8), code.width)
         sums = code.cells(TILE * columns)
         with cgutils.for_range(builder, k) as loop:
             start = builder.mul(loop.index, ldv)
@@ -256,28 +266,54 @@ def _fitted(columns: int):
                 for c in range(columns):
                     cell = sums[q * columns + c]
                     builder.store(code.fma(u, v[c], code.get(cell)), cell)
+        totals = [code.load(squares, code.number(q * code.width)) for q in range(TILE)]
         for q in range(TILE):
             for c in range(columns):
-                place = builder.add(builder.mul(code.number(q), lds), code.number(c * code.width))
-                marks = builder.inttoptr(builder.add(seen, place), ir.PointerType())
-                here = builder.icmp_unsigned("!=", builder.load(marks, typ=bytes_, align=1), ir.Constant(bytes_, None))
+                step = code.number(c * code.width)
+                here = code.marks(seen, builder.add(builder.mul(code.number(q), lds), step))
                 value = builder.select(here, code.get(sums[q * columns + c]), code.zero)
-                code.store(value, out, builder.add(builder.mul(code.number(q), ldo), code.number(c * code.width)))
+                code.store(value, out, builder.add(builder.mul(code.number(q), ldo), step))
+                away = builder.fsub(code.load(X, builder.add(builder.mul(code.number(q), ldx), step)), value)
+                totals[q] = code.fma(away, away, totals[q])
+        for q in range(TILE):
+            code.store(totals[q], squares, code.number(q * code.width))
         return context.get_dummy_value()
 
     return codegen
 
 
 @intrinsic
-def fitted_tile(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo):
-    """Write ``U V`` of TILE rows and a few registers of columns to `out`, zero where a byte of `seen` is zero."""
-    return types.none(like, *[types.int64] * 9), _fitted(rows_of_tile())
+def fitted_tile(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo, X, ldx, squares):
+    """Write ``U V`` of TILE rows and a few registers of columns to `out`, zero where a byte of `seen` is zero.
+
+    The squares of what X, which is zero there too, has more or less are added to TILE registers at `squares`.
+    """
+    return types.none(like, *[types.int64] * 12), _fitted(rows_of_tile())
 
 
 @intrinsic
-def fitted_column(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo):
+def fitted_column(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo, X, ldx, squares):
     """Do the same for one register of columns."""
-    return types.none(like, *[types.int64] * 9), _fitted(1)
+    return types.none(like, *[types.int64] * 12), _fitted(1)
+
+
+@intrinsic
+def take_seen(typingctx, like, X, marks, whole, out, seen):
+    """Copy `whole` registers of cells and as many bytes that mark them; a cell whose byte is zero becomes zero."""
+
+    def codegen(context, builder, signature, args):
+        _, X, marks, whole, out, seen = args
+        code = _Code(builder, signature.args[0].dtype)
+        bytes_ = ir.VectorType(ir.IntType(8), code.width)
+        with cgutils.for_range(builder, whole) as loop:
+            at = builder.mul(loop.index, code.number(code.width))
+            here = code.marks(marks, at)
+            code.store(builder.select(here, code.load(X, at), code.zero), out, at)
+            target = builder.inttoptr(builder.add(seen, at), ir.PointerType())
+            builder.store(builder.zext(here, bytes_), target, align=1)
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 5), codegen
 
 
 def _grams(components: int, registers: int):
@@ -344,64 +380,98 @@ def gram_two(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
 
 
 @intrinsic
-def list_cells(typingctx, seen, whole, flip, out):
-    """Write the numbers of bytes that differ from `flip`, of `whole` times sixteen, as int32; return how many.
+def add_kinds(typingctx, like, kinds, step, G, base, sign, out, ldo, count):
+    """Write the Gram matrices of TOGETHER rows, `count` registers of each, from those of the kinds of cells.
 
-    Bytes are zero or one.
+    Kind e, `step` after the one before, has the cells that the rows b with bit b in e count. Row b of the result is
+    ``base[b] G + sign[b]`` times the sum of its kinds.
     """
 
     def codegen(context, builder, signature, args):
-        seen, whole, flip, out = args
-        word, bytes_, numbers = ir.IntType(64), ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(32), 16)
-        held = cgutils.alloca_once_value(builder, ir.Constant(word, 0))
-        places = cgutils.alloca_once_value(builder, ir.Constant(numbers, list(range(16))))
-        void = ir.FunctionType(ir.VoidType(), [numbers, ir.PointerType(), ir.VectorType(ir.IntType(1), 16)])
-        store = cgutils.get_or_insert_function(builder.module, void, "llvm.masked.compressstore.v16i32")
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 16), [0] * 16)
-        one = builder.insert_element(ir.Constant(bytes_, ir.Undefined), builder.trunc(flip, ir.IntType(8)),
-                                     ir.Constant(ir.IntType(32), 0))  # fmt: skip
-        same = builder.shuffle_vector(one, ir.Constant(bytes_, ir.Undefined), zeros)
-        with cgutils.for_range(builder, whole) as loop:
-            place = builder.inttoptr(
-                builder.add(seen, builder.mul(loop.index, ir.Constant(word, 16))), ir.PointerType()
-            )
-            marks = builder.icmp_unsigned("!=", builder.load(place, typ=bytes_, align=1), same)
-            so_far = builder.load(held, typ=word)
-            target = builder.inttoptr(builder.add(out, builder.mul(so_far, ir.Constant(word, 4))), ir.PointerType())
-            here = builder.load(places, typ=numbers)
-            builder.call(store, [here, target, marks])
-            more = builder.zext(builder.ctpop(builder.bitcast(marks, ir.IntType(16))), word)
-            builder.store(builder.add(so_far, more), held)
-            builder.store(builder.add(here, ir.Constant(numbers, [16] * 16)), places)
-        return builder.load(held, typ=word)
+        _, kinds, step, G, base, sign, out, ldo, count = args
+        code = _Code(builder, signature.args[0].dtype)
+        first = [code.splat(base, code.number(b)) for b in range(TOGETHER)]
+        signs = [code.splat(sign, code.number(b)) for b in range(TOGETHER)]
+        with cgutils.for_range(builder, count) as loop:
+            at = builder.mul(loop.index, code.number(code.width))
+            curve = code.load(G, at)
+            # Sums of all kinds that share their higher bits: halved once for each row, of which one half has its bit.
+            held = [None, *(code.load(kinds, builder.add(builder.mul(code.number(e), step), at))
+                            for e in range(1, 1 << TOGETHER))]  # fmt: skip
+            for b in range(TOGETHER):
+                odd, both = held[1::2], []
+                for even, other in zip(held[::2], odd, strict=True):
+                    both.append(other if even is None else builder.fadd(even, other))
+                total = odd[0]
+                for more in odd[1:]:
+                    total = builder.fadd(total, more)
+                value = code.fma(signs[b], total, builder.fmul(first[b], curve))
+                code.store(value, out, builder.add(builder.mul(code.number(b), ldo), at))
+                held = both
+        return context.get_dummy_value()
 
-    return types.int64(*[types.int64] * 4), codegen
+    return types.none(like, *[types.int64] * 8), codegen
 
 
 @intrinsic
-def own_slope(typingctx, like, B, W, own, t, k, out):
-    """Write ``B[t] - Σ own[t, q] W[q]`` of LANES rows that each have a Gram matrix of their own to `out`."""
+def turn_tile(typingctx, like, source, lds, out, ldo):
+    """Write as many numbers of as many rows as fill a register to `out`, rows and columns exchanged."""
 
     def codegen(context, builder, signature, args):
-        _, B, W, own, t, k, out = args
+        _, source, lds, out, ldo = args
+        code = _Code(builder, signature.args[0].dtype)
+        rows = [code.load(source, builder.mul(code.number(r), lds)) for r in range(code.width)]
+        # Halves of rows half a register apart change places, then quarters of those a quarter apart, and so on.
+        half = code.width // 2
+        while half:
+            masks = [
+                ir.Constant(
+                    ir.VectorType(ir.IntType(32), code.width),
+                    [(c if c & half == 0 else c - half + code.width) + first for c in range(code.width)],
+                )
+                for first in (0, half)
+            ]
+            for r in range(code.width):
+                if r & half == 0:
+                    pair = rows[r], rows[r + half]
+                    rows[r], rows[r + half] = (builder.shuffle_vector(*pair, mask) for mask in masks)
+            half //= 2
+        for r, row in enumerate(rows):
+            code.store(row, out, builder.mul(code.number(r), ldo))
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 4), codegen
+
+
+@intrinsic
+def own_slope(typingctx, like, B, W, own, t, k, wide, out):
+    """Write ``B[t] - Σ own[t, q] W[q]`` of LANES rows that each have a Gram matrix of their own to `out`.
+
+    Of the matrices, whose rows are `wide` apart, the lower half is read.
+    """
+
+    def codegen(context, builder, signature, args):
+        _, B, W, own, t, k, wide, out = args
         code = _Code(builder, signature.args[0].dtype)
         count = LANES // code.width
         lanes, steps = code.number(LANES), [code.number(g * code.width) for g in range(count)]
         slope = code.cells(count)
         for g in range(count):
             builder.store(code.load(B, builder.add(builder.mul(t, lanes), steps[g])), slope[g])
-        first = builder.mul(builder.mul(t, k), lanes)
         with cgutils.for_range(builder, k) as loop:
             base = builder.mul(loop.index, lanes)
+            below = builder.icmp_signed("<", loop.index, t)
+            row, column = builder.select(below, t, loop.index), builder.select(below, loop.index, t)
+            place = builder.mul(builder.add(builder.mul(row, wide), column), lanes)
             for g in range(count):
                 u = builder.fneg(code.load(W, builder.add(base, steps[g])))
-                curve = code.load(own, builder.add(builder.add(first, base), steps[g]))
+                curve = code.load(own, builder.add(place, steps[g]))
                 builder.store(code.fma(curve, u, code.get(slope[g])), slope[g])
         for g in range(count):
             code.store(code.get(slope[g]), out, steps[g])
         return context.get_dummy_value()
 
-    return types.none(like, *[types.int64] * 6), codegen
+    return types.none(like, *[types.int64] * 7), codegen
 
 
 @intrinsic

@@ -74,8 +74,8 @@ def masked_pass(
 
     Notes
     -----
-    Time: 8 n m k operations, and k² for every missing cell (every observed one where more are missing); 2 k² for each
-    row and sweep.
+    Time: 8 n m k operations, and k² for every missing cell (every observed one where more are missing), at most k² m
+    for four rows; 2 k² for each row and sweep. Which rows stand together changes the order of sums, and nothing else.
 
     Examples
     --------
@@ -96,7 +96,8 @@ def masked_pass(
     flat = aligned((k, whole * across), real)
     turned = aligned((m + across // padded + 1, padded), real)  # the last register of a row reaches into the next
     flat[:, :m], turned[:m, :k] = V, V.T
-    G = np.ascontiguousarray(gram_rows(V), dtype=real)
+    G = aligned((padded, wide), real)
+    G[:k, :k] = gram_rows(V)
     l1, l2, *ridge = pay
     l2, ridge = np.broadcast_to(np.asarray(l2, real), (1, k)).copy(), np.array(ridge, real)
     out = np.empty((n if sweeps else 0, k), real)
@@ -115,15 +116,17 @@ def masked_pass(
         Y, F = aligned((lanes, whole * across), real), aligned((lanes, tile), real)
         seen = aligned((lanes, whole * across), np.dtype(np.uint8))
         W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        Wt, own, one = (aligned(shape, real) for shape in ((lanes, k), (k * k, lanes), (lanes, padded * wide)))
-        ends, cells = aligned((lanes, 2 * across), real), np.zeros(m + 16, np.int32)
+        Wt, own, one = (aligned(shape, real) for shape in ((lanes, k), (padded * wide, lanes), (lanes, padded * wide)))
+        ends, cells = aligned((lanes, 2 * across), real), np.zeros(m << vectors.TOGETHER, np.int32)
+        kinds = aligned((1 << vectors.TOGETHER, padded * wide), real)
         kept = aligned((padded * lanes * across,), real)
         for a in range(bounds[chunk], bounds[chunk + 1], lanes * group):
             b = min(a + lanes * group, bounds[chunk + 1])
             rows, marks = np.ascontiguousarray(X[a:b]), np.ascontiguousarray(mask[a:b]).view(np.uint8)
             run(
                 rows, marks, flat, tiles, turned, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
-                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, ends, cells, told[chunk], kept,
+                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, kinds, ends, cells,
+                told[chunk], kept,
             )  # fmt: skip
         N[chunk], D[chunk] = total
 
