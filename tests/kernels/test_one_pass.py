@@ -96,6 +96,21 @@ def test_threads_do_not_change_bits(stored, dtype):
 
 
 @needs_numba
+def test_few_stored_cells_are_summed_at_once_or_by_columns_alike(monkeypatch):
+    X, plain, V, U = case((260, 1999, 5), "csr", np.float64)
+    expected = naive(plain, V, U, 2)
+    for most in (0, 16_000_000):
+        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", most)
+        found = []
+        for threads in (1, 2):
+            with limit_threads(threads):
+                found.append(one_pass(X, V, U, sweeps=2))
+        for mine, other, right in zip(*found, expected, strict=True):
+            np.testing.assert_array_equal(mine, other)
+            assert far(mine, right) < 1e-13
+
+
+@needs_numba
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("columns", [5, 32, 64, 200])
 def test_where_rows_lie_in_memory_does_not_change_bits(columns, dtype):

@@ -124,9 +124,29 @@ def tree_sum(trees: Iterable[T]) -> T:
     """Add trees leaf by leaf, from left to right: the order is part of the result, to the last bit."""
     iterator = iter(trees)
     total = next(iterator)
-    for tree in iterator:
-        total = tree_map(add, total, tree)
+    for place, tree in enumerate(iterator):
+        total = tree_map(add, total, tree) if place == 0 else add_up(total, tree)  # the first sum is nobody else's
     return total
+
+
+def add_up(total: T, tree: T) -> T:
+    """Add a tree to a sum: in place where the sum may be written to, as one that was frozen before may not.
+
+    Examples
+    --------
+    >>> first = freeze({"x": np.ones(2)})
+    >>> total = add_up(first, {"x": np.ones(2)})
+    >>> add_up(total, {"x": np.ones(2)})["x"] is total["x"], first["x"]
+    (True, array([1., 1.]))
+    """
+    return tree_map(_add_up, total, tree)
+
+
+def _add_up(total: Array, leaf: Array) -> Array:
+    whole = isinstance(total, np.ndarray) and isinstance(leaf, np.ndarray)
+    if whole and total.flags.writeable and (total.shape, total.dtype) == (leaf.shape, leaf.dtype):
+        return np.add(total, leaf, out=total)
+    return total + leaf
 
 
 def freeze(node: T) -> T:

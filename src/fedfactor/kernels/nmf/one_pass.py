@@ -36,6 +36,9 @@ _CACHE = 1 << 20
 _SMALL = 200_000
 """Multiplications below which handing work to another thread costs more than it brings."""
 
+_LIGHT = 16_000_000
+"""Multiplications with stored cells that one thread does in the time of some copies of A."""
+
 
 class Pass(NamedTuple):
     """What a pass leaves: U, ``UᵀU`` and ``UᵀX`` (None where sums were not asked for)."""
@@ -245,6 +248,7 @@ def _sparse(
     run: Any, X: Any, V: np.ndarray, U: np.ndarray, sweeps: int, tol: float, l1: float, l2: Any, *, fit: bool,
     sums: bool,
 ) -> Pass:  # fmt: skip
+    from fedfactor.kernels.loops import one_pass as loops
     from fedfactor.kernels.loops import vectors
 
     n, m = X.shape
@@ -258,12 +262,15 @@ def _sparse(
     out = np.empty((n if fit else 0, k), real)
     # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are, unless rows
     # are many: each range of columns looks for its place in every row.
-    apart = int(min(_CHUNKS, X.nnz // (32 * max(1, m))))
-    by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or 80 * n > m * k or not X.has_sorted_indices)
+    apart = int(min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m))))
+    # Little work on so few cells that single precision does: summed as rows are visited, in one part, and left there.
+    # That is most of what a small owner costs beside its cells.
+    light = sums and X.nnz * k < _LIGHT and apart == 0
+    by_rows = sums and (light or apart >= 4 or 80 * n > m * k or not X.has_sorted_indices)
     parts = max(1, apart) if by_rows else max(1, min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
     bounds = row_bounds(indptr, min(parts, max(1, n)))
     H = np.zeros((len(bounds) - 1, k, k))
-    A = [np.zeros((m, k)) if by_rows else None for _ in bounds[1:]]
+    A = [np.zeros((m, k)) if by_rows and not light else None for _ in bounds[1:]]
     nothing, nowhere = np.zeros((0, k), real), np.zeros((0, k))
     how = (1 if by_rows else 2) if sums else 0
     order = in_turn(len(bounds) - 1, [data, indices])
@@ -273,11 +280,12 @@ def _sparse(
         arrive(place)
         W, B = aligned((k, lanes), real), aligned((k, lanes), real)
         some = aligned((m + more, k), real) if by_rows else nothing
-        target = A[chunk] if by_rows else nowhere
+        target = nowhere if A[chunk] is None else A[chunk]
         run(
             indptr, indices, data, D, G, inverse, U, out, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol, fit, how,
             across, target, H[chunk], W, B, some,
         )  # fmt: skip
+        A[chunk] = some if light else A[chunk]
 
     def cells(place: int) -> list[np.ndarray]:
         here = slice(indptr[bounds[order[place]]], indptr[bounds[order[place] + 1]])
