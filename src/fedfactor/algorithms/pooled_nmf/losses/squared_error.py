@@ -61,6 +61,7 @@ class Squares(Loss):
     order: ClassVar[float | None] = 2.0
     words: ClassVar[str] = "squared error"
     squared: ClassVar[bool] = True
+    starts_wide: ClassVar[bool] = True
 
     def first_V(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         """Draw V; its scale does not matter, because U starts from zero."""
