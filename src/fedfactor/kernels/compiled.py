@@ -23,10 +23,11 @@ from fedfactor.kernels.loops import nmf as loops
 from fedfactor.kernels.loops import one_pass as loops_one_pass
 from fedfactor.kernels.loops import ratings as loops_ratings
 
-__all__ = ["aligned", "kernel", "load_numba"]
+__all__ = ["aligned", "kernel", "load_numba", "scratch"]
 
 _INT32 = np.dtype(np.int32)
 _lock = threading.Lock()
+_held = threading.local()
 _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of
@@ -93,6 +94,21 @@ def aligned(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
     raw = np.zeros(size + 64, np.uint8)
     skip = -raw.__array_interface__["data"][0] % 64
     return raw[skip : skip + size].view(kind).reshape(shape)
+
+
+def scratch(name: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    """Return memory for a loop to work in, the same one again for every part that a thread takes: with what was left.
+
+    Examples
+    --------
+    >>> scratch("example", (2, 3), np.dtype("f4")) is scratch("example", (2, 3), np.dtype("f4"))
+    True
+    """
+    held = _held.__dict__
+    found = held.get(name)
+    if found is None or found.shape != shape or found.dtype != kind:
+        found = held[name] = aligned(shape, kind)
+    return found
 
 
 def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedfactor.kernels.compiled import aligned, kernel
+from fedfactor.kernels.compiled import aligned, kernel, scratch
 from fedfactor.kernels.nmf.one_pass import added, chunks, packed_tiles, register_sizes
 from fedfactor.kernels.products import as_like, gram_rows
 from fedfactor.threads import for_blocks
@@ -116,10 +116,11 @@ def masked_pass(
         Y, F = aligned((lanes, whole * across), real), aligned((lanes, tile), real)
         seen = aligned((lanes, whole * across), np.dtype(np.uint8))
         W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        Wt, own, one = (aligned(shape, real) for shape in ((lanes, k), (padded * wide, lanes), (lanes, padded * wide)))
-        ends, cells = aligned((lanes, 2 * across), real), np.zeros(m << vectors.TOGETHER, np.int32)
-        kinds = aligned((1 << vectors.TOGETHER, padded * wide), real)
-        kept = aligned((padded * lanes * across,), real)
+        Wt, ends = aligned((lanes, k), real), aligned((lanes, 2 * across), real)
+        own, one = scratch("own", (padded * wide, lanes), real), scratch("one", (lanes, padded * wide), real)
+        kinds = scratch("kinds", (1 << vectors.TOGETHER, padded * wide), real)
+        cells = scratch("cells", (m << vectors.TOGETHER,), np.dtype(np.int32))
+        kept = scratch("kept", (padded * lanes * across,), real)
         for a in range(bounds[chunk], bounds[chunk + 1], lanes * group):
             b = min(a + lanes * group, bounds[chunk + 1])
             rows, marks = np.ascontiguousarray(X[a:b]), np.ascontiguousarray(mask[a:b]).view(np.uint8)

@@ -15,7 +15,7 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from fedfactor.kernels import cuda
-from fedfactor.kernels.compiled import aligned, kernel
+from fedfactor.kernels.compiled import aligned, kernel, scratch
 from fedfactor.kernels.nmf.steps import inverse_diagonal, solve_rows, with_l2
 from fedfactor.kernels.once import once
 from fedfactor.kernels.products import as_like, cross, csr_parts, gram, gram_rows, row_bounds, streamed, zeros
@@ -225,8 +225,8 @@ def _dense(
         chunk = order[place]
         start, stop = bounds[chunk], bounds[chunk + 1]
         arrive(place)
-        W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        ends, kept = aligned((lanes, 2 * across), real), aligned((padded * lanes * across,), real)
+        W, B = scratch("W", (padded, lanes), real), scratch("B", (padded, lanes), real)
+        ends, kept = aligned((lanes, 2 * across), real), scratch("kept", (padded * lanes * across,), real)
         total = aligned((padded, (whole + 2) * across), np.dtype(np.float64)) if sums else np.zeros((1, 1))
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
@@ -278,7 +278,7 @@ def _sparse(
     def part(place: int, _: int) -> None:
         chunk = order[place]
         arrive(place)
-        W, B = aligned((k, lanes), real), aligned((k, lanes), real)
+        W, B = scratch("W", (k, lanes), real), scratch("B", (k, lanes), real)
         some = aligned((m + more, k), real) if by_rows else nothing
         target = nowhere if A[chunk] is None else A[chunk]
         run(
