@@ -49,13 +49,14 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
     name = one.path.relative_to(ROOT).as_posix()
     room = name.split("/")[2]
     lines: dict[str, list[int]] = reach["lines"].get(name, {})
-    numbers = lines.get(str(one.line), [])
-    if not numbers:  # run on import, or a line within a statement: all tests that reach the file
-        numbers = sorted(set().union(*lines.values()))
+    seconds, tests, own = reach["seconds"], reach["tests"], f"test_{one.path.stem.strip('_')}"
+    everywhere = set().union(*lines.values())
+    # What is run on import, or by whoever comes first, is not seen with the others: a file's own tests always count.
+    numbers = {*lines.get(str(one.line), ()), *(i for i in everywhere if own in tests[i])}
+    if not lines.get(str(one.line)):  # run on import, or a line within a statement: all tests that reach the file
+        numbers = everywhere
     if "/loops/" in name:  # compiled, so coverage does not see its lines: all tests of the kernels
-        numbers = [i for i, test in enumerate(reach["tests"]) if test.startswith("tests/kernels/")]
-    seconds, tests = reach["seconds"], reach["tests"]
-    own = f"test_{one.path.stem.strip('_')}"
+        numbers = {i for i, test in enumerate(tests) if test.startswith("tests/kernels/")}
     order = sorted(numbers, key=lambda i: (own not in tests[i], f"/{room}/" not in tests[i], seconds[i]))
     chosen: list[str] = []
     spent = 0.0
