@@ -29,7 +29,7 @@ def test_defaults_are_those_of_the_papers():
     [{"mechanism": "odd"}, {"epsilon": 0}, {"sensitivity": 0}, {"delta": 0}, {"delta": 1}, {"epsilon": -1}],
 )
 def test_figures_that_mean_nothing(options):
-    with pytest.raises(ValueError, match="must be positive|is not known"):
+    with pytest.raises(ValueError, match=r"must be positive|is not known"):
         PaperNoise(**options).check(None, Meta(1, ("a",)), {})
 
 
