@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -41,16 +43,12 @@ def opened(*links, algorithm=ALGORITHM, **more):
     return channel, channel.open(algorithm.messages(META), AT, down)
 
 
-def total_of(receiver):
-    return next(iter(vars_of(receiver.combined).values()))
-
-
 def vars_of(record):
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+    return {name: getattr(record, name) for name in (f.name for f in fields(record))}
 
 
 def test_books_write_a_release_into_every_ledger_or_refuse():
-    first, second = Ledger(accountant="pld"), Ledger(epsilon=0.3, accountant="pld")
+    first, second = Ledger(accountant="pld"), Ledger(epsilon=0.2, accountant="pld")
     books = Books([first, second], Entry("r", 0, 20.0, "client"))
     assert books.affords(0)
     books.debit(0)
@@ -74,7 +72,7 @@ def test_a_plain_channel_sums_and_counts():
     assert receiver.present == ["a", "b", "c"]
     assert receiver.bytes_up > 0
     total = receiver.combined
-    assert all((leaf == 7.0).all() for leaf in vars_of(total).values())
+    assert all((leaf == 7.0).all() for leaf in vars_of(total).values() if leaf is not None)
     assert heard.totals == [total]
     assert receiver.rejected == {}
     assert not channel.hides
@@ -174,7 +172,7 @@ def test_uploads_that_were_sent_through_the_links_are_not_sent_again():
         receiver = channel.open(ALGORITHM.messages(META), AT, down, encoded=encoded)
         receiver.add("a", upload(value=3.0))
         moved = np.abs(next(iter(vars_of(receiver.combined).values())) - down.V).max()
-        assert (moved > 1.0) is encoded
+        assert bool(moved > 1.0) is encoded
 
 
 def test_a_fingerprint_names_the_settings_of_links():
