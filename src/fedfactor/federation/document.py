@@ -35,7 +35,10 @@ NOTES = {
     ),
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
     "units": "Where cells of a column usually lie: nine tenths of each party's own must, or that party is told.",
-    "preprocess": "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].",
+    "preprocess": (
+        "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].\n"
+        "# scale declared: by the upper ends of [units], made of no rows, so also for a secure sum and noise."
+    ),
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",
 }
 

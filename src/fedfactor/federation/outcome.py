@@ -232,7 +232,9 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
         record["privacy"] = _paid(agreement, store, about.get("run", ""), record["rounds"])
     plan = terms.preprocess()
     columns = beside / COLUMNS
-    weights = from_bytes(read_checked(columns)).get("weights") if plan.survey and columns.exists() else None
+    weights = terms.declared_weights()
+    if plan.survey and columns.exists():
+        weights = from_bytes(read_checked(columns)).get("weights")
     record |= _preprocessed(plan, weights)
     ids = read_json(beside / ROW_IDS) if (beside / ROW_IDS).exists() else None
     name = agreement.name
@@ -278,7 +280,9 @@ def _server_result(folder: Path, result: Path, before: list[str], out: str | os.
         )
     features = read_json(folder / "features.json")
     if (folder / "preprocess.json").exists():
-        plan, sums = Preprocess.of(read_json(folder / "preprocess.json")), folder / "survey.safetensors"
-        weights = from_bytes(sums.read_bytes())["sums"].weights(plan.survey) if plan.survey and sums.exists() else None
+        kept, sums = read_json(folder / "preprocess.json"), folder / "survey.safetensors"
+        plan, weights = Preprocess.of(kept), kept.get("weights")
+        if plan.survey and sums.exists():
+            weights = from_bytes(sums.read_bytes())["sums"].weights(plan.survey)
         record |= _preprocessed(plan, weights)
     return write_factors(out, shared["V"], features=features, run=record)

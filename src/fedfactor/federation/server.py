@@ -114,7 +114,9 @@ class Coordinator:
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
         write_atomic(self.folder / "agreement.json", self.terms.agreement().to_json())
         write_atomic(self.folder / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
-        write_atomic(self.folder / "preprocess.json", json.dumps(self.terms.content["preprocess"]).encode(), mode=0o644)
+        weights = self.terms.declared_weights()
+        steps = {**self.terms.content["preprocess"], "weights": None if weights is None else weights.tolist()}
+        write_atomic(self.folder / "preprocess.json", json.dumps(steps).encode(), mode=0o644)
         self._admit()
         home = private_folder(self.folder / "flower")
         connection = (

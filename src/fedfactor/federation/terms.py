@@ -12,12 +12,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
 from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.core.tree import type_tag
-from fedfactor.data.preprocess import Preprocess
+from fedfactor.data.preprocess import DECLARED, Preprocess
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
@@ -62,6 +64,8 @@ LATER = (("run", "start"), ("policy", "absent"), ("privacy", "links"), ("limits"
 """Entries that came later: left out while they say what is usual, so that older terms keep their fingerprint."""
 
 _START = re.compile("sha256:[0-9a-f]{64}")
+INSTEAD = f"Leave it out, or scale by public ranges: {DECLARED!r} in [preprocess], and fedfactor federation units."
+
 _VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
 
 
@@ -318,6 +322,19 @@ class Terms:
         if privacy["protect"] != "dp":
             return {}
         absent = {name for name in ("row_bound", "rows", "clip", "subject") if privacy[name] == NOISE[name]}
+    def declared_weights(self) -> np.ndarray | None:
+        """Return what each column is multiplied by where the terms scale by declared ranges: public numbers."""
+        plan, units = self.preprocess(), self.content.get("units", {})
+        if not plan.declared:
+            return None
+        lacking = [name for name in self.features if not units.get(name, {}).get("high", 0) > 0]
+        if lacking:
+            raise TermsError(
+                f"[preprocess] {DECLARED!r} divides each column by the upper end of its range, and {lacking[0]!r} has "
+                "none above 0. Declare one for every column with: fedfactor federation units"
+            )
+        return 1.0 / plan.apply(np.array([[float(units[name]["high"]) for name in self.features]]))[0]
+
         return {name: privacy[name] for name in NOISE if name not in absent}
 
     def _check_noise(self) -> None:
@@ -332,7 +349,7 @@ class Terms:
         if privacy.get("links"):
             raise TermsError("[privacy] protect = 'dp' brings its own bound and noise: leave links out.")
         if self.preprocess().survey:
-            raise TermsError(f"{self.preprocess().survey} needs sums of columns, which no noise covers. Leave it out.")
+            raise TermsError(f"{self.preprocess().survey} needs sums of columns, which no noise covers. {INSTEAD}")
         if privacy["unit"] != "client" and not (privacy["row_bound"] and privacy["rows"]):
             raise TermsError(
                 f"[privacy] unit = {privacy['unit']!r} needs row_bound and rows: public numbers, not measured on the "
@@ -419,7 +436,7 @@ class Terms:
         if self.content["run"]["payload"] != "exact":
             raise TermsError("a secure sum has payloads of its own kind: set [run] payload = 'exact'.")
         if self.preprocess().survey:
-            raise TermsError(f"{self.preprocess().survey} would show each party's column sums. Leave it out.")
+            raise TermsError(f"{self.preprocess().survey} would show each party's column sums. {INSTEAD}")
         if getattr(type(algorithm), "asynchronous", False):
             raise TermsError(f"{type(algorithm).__name__} merges single uploads; a secure sum hides them.")
         uploads(algorithm.messages(meta))
@@ -473,6 +490,7 @@ class Terms:
         moved = sorted(set(self.names) ^ set(other.names))
         if not moved or not (self.secure and other.secure) or (self.noise and other.noise):
             return []
+        self.declared_weights()
         return [
             f"PARTIES: the sums of the old and of the new agreement differ by what {', '.join(moved)} "
             f"{'sends' if len(moved) == 1 else 'send'}, and whoever holds both can read it. Only noise (protect = "
