@@ -39,6 +39,18 @@ Subject = Annotated[
     str | None, typer.Option("--subject", help="With --unit subject: the column that names it.", show_default=False)
 ]
 Cap = Annotated[int, typer.Option(help="With --unit subject: rows of one subject that count at each owner.")]
+PublicRows = Annotated[
+    float | None,
+    typer.Option(
+        "--rows",
+        help="With --privacy dp: rows of all owners together, about; a public number.",
+        show_default=False,
+    ),
+]
+Colluding = Annotated[
+    int | None,
+    typer.Option(help="With --privacy dp: owners that may tell the server their noise.", show_default=False),
+]
 KnownTo = Annotated[int, typer.Option(help="With --unit subject: owners that may have rows of one subject.")]
 LedgerFile = Annotated[
     Path | None,
@@ -106,6 +118,26 @@ def privacy_of(
         return wanted, minimums
     books = () if ledger is None else (Ledger(ledger, epsilon=budget, delta=delta),)
     return minimums, *books, *(() if word == "none" else (word,))
+
+
+def agreed_privacy(word: str, **given: Any) -> dict[str, Any]:
+    """Write options as ``[privacy]`` of a federation.toml; what was not given stays out.
+
+    Examples
+    --------
+    >>> agreed_privacy("dp", epsilon=2.0, unit=None)
+    {'protect': 'dp', 'report_error': False, 'epsilon': 2.0}
+    """
+    told = {name: value for name, value in given.items() if value is not None}
+    if word not in ("none", "secure-sum", "dp"):
+        raise ValueError(f"--privacy {word} is not known in a federation. Use none, secure-sum or dp.")
+    if word == "none":
+        _refuse_noise(word, **told)
+        return {}
+    if word == "secure-sum":
+        _refuse_noise(word, **told)
+        return {"protect": word}
+    return {"protect": word, "report_error": False, "epsilon": 1.0, **told}
 
 
 def _refuse_allow(word: str, allow: list[str]) -> None:

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tu
 
 def found(
     folder: Path, *, address: str, algorithm: str, rank: int, rounds: int, name: str, purpose: str, contact: str,
-    own: tuple[Path, Path, Path] | None,
+    own: tuple[Path, Path, Path] | None, privacy: Mapping[str, Any] | None = None, steps: Sequence[str] = (),
 ) -> Path:  # fmt: skip
     """Write a new ``federation.toml`` and the server's certificates."""
     file = folder / "federation.toml"
@@ -54,7 +54,8 @@ def found(
     content["server"]["address"] = address
     content["algorithm"] = {"name": algorithm, "n_components": rank}
     content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
-    content["privacy"]["minimum_rows"] = Minimums().rows_for(rank)
+    content["privacy"] |= {"minimum_rows": Minimums().rows_for(rank), **(privacy or {})}
+    content["preprocess"]["steps"] = list(steps)
     host = Terms.of({**content, "parties": {}}).address[0]
     server = private_folder(folder / "server")
     if own is None:
