@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import ssl
@@ -24,7 +25,8 @@ from fedfactor.engines.remote.server import Server
 from fedfactor.federation import document
 from fedfactor.federation.logs import JSON, LogFile, both
 from fedfactor.federation.member import Member
-from fedfactor.federation.server import PRESENCE, Coordinator
+from fedfactor.federation.outcome import server_status
+from fedfactor.federation.server import PRESENCE, SERVING, Coordinator
 from fedfactor.federation.trial import Trial
 from fedfactor.federation.watch import PartyWatch, ServerWatch
 from prove import _flower as real
@@ -82,6 +84,35 @@ def test_what_happens_is_told_as_it_goes(ran):
 
 
 def get(where, **heads):
+@pytest.mark.slow
+def test_a_round_with_a_secure_sum_counts_all_its_messages(tmp_path):
+    files, changes = real.case("PooledNMF secure", tmp_path)
+    trial = Trial(tmp_path / "all", files, changes)
+    parties = {name: Member(trial.toml, trial.root / f"{name}.key", trial.folder(name)) for name in files}
+    stores = {name: parties[name].sign_up(file, confirmed=True) for name, file in files.items()}
+    watch = PartyWatch(stores["north"], "fed.example.org:8000")
+    post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})
+    Server(trial.root / "server", trial.terms.agreement(), trial.terms.policy(), post).run()
+    said = [line for line in watch.news() if line.startswith("Round")]
+    sent = stores["north"].sent()
+    first = next(i for i, line in enumerate(sent) if line["kind"] == "step")  # before it, sums of the counts of columns
+    rounds = [sum(s["bytes"] for s in sent[first:] if s["index"] == index and s["kind"] != "end") for index in (0, 1)]
+    assert said == [f"Round {index + 1} of 2: {size} bytes sent." for index, size in enumerate(rounds)]
+    assert rounds[0] > 3 * sent[first]["bytes"]
+
+
+def test_who_was_connected_to_an_earlier_serving_was_last_seen_then(tmp_path):
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 3))
+    place = trial.coordinator
+    file = place.folder / PRESENCE
+    file.write_text(json.dumps({"north": [True, "2030-01-01 10:00:00 UTC"], "south": [False, ""]}))
+    os.utime(file, (1.9e9, 1.9e9))
+    place._alone()
+    os.utime(place.folder / SERVING, (2e9, 2e9))
+    assert server_status(place)["not_connected"] == ["north (last came 2030-03-17 17:46:40 UTC)", "south (never came)"]
+    place.close()
+
+
     request = urllib.request.Request(where, headers=heads)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -72,7 +72,7 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     wait_until(lambda: present(trial) == ["north"], lambda: server_status(place))
     about = server_status(place)
     assert about["state"] == "no run was started yet"
-    assert [line.split()[0] for line in about["not_connected"]] == ["south", "west"]
+    assert about["not_connected"] == ["south (never came)", "west (never came)"]
     looked = run(app, ["federation", "check", str(trial.toml), "--key", str(trial.root / "north.key"),
                        "--folder", str(trial.folder("north"))])  # fmt: skip
     assert looked.exit_code == 0, looked.output
@@ -97,6 +97,9 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     real.kill_member(trial, "west")
     wait_until(lambda: place.status()["participants"] == ["north", "south"], place.status)
     gone = run(app, ["federation", "remove", str(trial.toml), "west"])
+    wait_until(lambda: present(trial) == ["north", "south"], lambda: server_status(place))
+    assert server_status(place)["not_connected"][0].startswith("west (last came 20")
+    assert run(app, ["status", str(trial.toml)]).exit_code == 3  # somebody is away
     assert "under the same terms" in gone.output
     status = place.wait(PATIENCE)
     assert status["state"] == "finished", status

@@ -238,11 +238,18 @@ class Coordinator:
         return is_locked(self.folder / "lock")
 
     def presence(self) -> dict[str, tuple[bool, str]]:
-        """Tell who is connected, and since when, as the server last saw it."""
-        file = self.folder / PRESENCE
-        if not self.served or not file.exists():
+        """Tell who is connected and since when, or who is not and when it was last seen, as the server last saw it."""
+        return self._seen() if self.served else {}
+
+    def _seen(self) -> dict[str, tuple[bool, str]]:
+        """Read who was seen; whoever was connected to an earlier serving was last seen then."""
+        file, serving = self.folder / PRESENCE, self.folder / SERVING
+        if not file.exists():
             return {}
-        return {name: (bool(there), str(since)) for name, (there, since) in json.loads(file.read_bytes()).items()}
+        looked = file.stat().st_mtime
+        old = serving.exists() and looked < serving.stat().st_mtime
+        seen: dict[str, tuple[bool, str]] = json.loads(file.read_bytes())
+        return {name: (False, moment(looked)) if there and old else (there, at) for name, (there, at) in seen.items()}
 
     def look(self) -> None:
         """Ask the SuperLink who is connected, and write it down for whoever wants to know."""
@@ -260,7 +267,14 @@ class Coordinator:
         except Exception:  # busy, or on its way down: the next look will tell
             return
         nodes = {n: found.get(public_pem(p["key"]).strip()) for n, p in self.terms.content["parties"].items()}
-        seen = {n: there.get(n) or node or (False, "") for n, node in nodes.items() if n not in self.removed()}
+        before, now = self._seen(), moment(time.time())
+        seen: dict[str, tuple[bool, str]] = {}
+        for name, node in nodes.items():
+            online, since = there.get(name) or node or (False, "")
+            was, last = before.get(name, (False, ""))
+            # The mailbox forgets who went: when that was is what the last look remembers.
+            seen[name] = (online, since if online else now if was else last or since)
+        seen = {name: told for name, told in seen.items() if name not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 
     def _environment(self) -> dict[str, str]:
