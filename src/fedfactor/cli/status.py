@@ -66,7 +66,7 @@ def status(
 ) -> None:
     """Say where a run stands: who is connected, rounds, who is in, error, bytes, refusals, privacy spent.
 
-    Ends with 3 when something is to be done: not connected, not served, paused, failed or interrupted.
+    Ends with 3 when something is to be done: a party is not connected, not served, paused, failed or interrupted.
 
     Example: fedfactor status federation.toml
     """
@@ -87,7 +87,8 @@ def status(
                     shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
                 screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
     calls = (about["state"].startswith(("paused", "failed", "interrupted")),
-             about.get("connection", "").startswith("NOT"), about.get("served", "").startswith("NO"))  # fmt: skip
+             about.get("connection", "").startswith("NOT"), about.get("served", "").startswith("NO"),
+             about.get("not_connected"))  # fmt: skip
     if any(calls):
         raise typer.Exit(3)
 
