@@ -12,6 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from html import escape, unescape
 
 import pytest
 
@@ -170,18 +171,50 @@ def test_a_browser_opens_both_pages_without_complaint(ran, tmp_path):
         (party_pages(trial.folder("north")), "What left this house"),
     ):
         served, where = serve_pages(pages, "127.0.0.1", 0, tmp_path)
-        done = subprocess.run(
-            [
-                CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
-                "--enable-logging=stderr", "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}",
-                "--window-size=390,900",
-                "--dump-dom", where,
-            ],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        done = opened(where, tmp_path)
         served.shutdown()
         assert word in done.stdout
         assert not re.findall(r".*CONSOLE.*", done.stderr)
+        # On a narrow screen no word of a table is torn in two, and the page itself does not scroll sideways.
+        narrow = tmp_path / "narrow.html"
+        narrow.write_text(f'<iframe width="420" height="900" srcdoc="{escape(pages[""][1]())}"></iframe>{MEASURE}')
+        told = re.search(r'id="told">(.*?)</p>', opened(narrow.as_uri(), tmp_path).stdout)
+        assert told, "nothing was measured"
+        torn, wide, words = json.loads(unescape(told[1]))
+        assert words > 20
+        assert not torn
+        assert wide <= 420
+
+
+MEASURE = """<p id="told"></p><script>
+const page = document.querySelector('iframe');
+page.onload = () => {
+  const torn = [], inside = page.contentDocument, part = inside.createRange();
+  let words = 0;
+  for (const cell of inside.querySelectorAll('td, th')) for (const node of cell.childNodes) {
+    for (const word of (node.textContent.matchAll(/[^\\s-]+/g))) {
+      const text = node.firstChild ?? node;
+      part.setStart(text, word.index); part.setEnd(text, word.index + word[0].length);
+      words += 1;
+      if (new Set([...part.getClientRects()].map(each => each.top)).size > 1) torn.push(word[0]);
+    }
+  }
+  document.getElementById('told').textContent =
+    JSON.stringify([torn, inside.documentElement.scrollWidth, words]);
+};
+</script>"""
+
+
+def opened(where, folder):
+    """Open an address in Chromium; what it holds then, and what the browser complains of."""
+    return subprocess.run(
+        [
+            CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr",
+            "--disable-background-networking", f"--user-data-dir={folder / 'profile'}", "--window-size=800,900",
+            "--virtual-time-budget=1000", "--dump-dom", where,
+        ],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
 
 
 def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch):
