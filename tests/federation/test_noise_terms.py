@@ -22,6 +22,7 @@ from fedfactor.federation.trial import Trial
 from fedfactor.privacy.ledger import BudgetError, Ledger
 from prove import _flower as real
 from tests.engines.in_process import InProcessTransport
+from tests.federation.named_files import unnamed
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")
@@ -186,6 +187,7 @@ def test_each_party_takes_home_what_its_own_books_say_of_the_run(tmp_path):
         page = write_report(tmp_path / folder).read_text(encoding="utf-8")
         assert ("This party sent" in page) == (folder == "party")
         assert ("All owners together sent" in page) == (folder == "everybody")
+    assert unnamed(trial) == []
 
 
 def test_a_ledger_is_for_terms_with_noise(tmp_path):

@@ -21,6 +21,7 @@ from fedfactor.federation.outcome import client_status, server_status
 from fedfactor.federation.server import Coordinator, UnsureError
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
+from tests.federation.named_files import unnamed
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
 PATIENCE = 300.0
@@ -121,6 +122,7 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     assert "does not know this key" in said(trial, "west")
     deeds = [line["deed"] for line in place.journal.lines()]
     assert deeds == ["served", "started", "abandoned", "started", "removed"]
+    assert unnamed(trial) == []
 
 
 def test_keys_come_and_go_and_come_back_certificates_end_and_clocks_run_fast(trial, tmp_path, monkeypatch):

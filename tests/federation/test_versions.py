@@ -34,6 +34,7 @@ from prove import _flower as real
 from tests.engines.in_process import InProcessTransport
 
 run = CliRunner().invoke
+from tests.federation.named_files import unnamed
 PARTIES = ("east", "north", "south", "west")
 
 
@@ -165,3 +166,4 @@ def test_the_others_go_on_after_one_left_a_secure_sum_by_a_new_agreement(tmp_pat
         assert now.parties == ("east", "north", "south")
         deeds = [line["deed"] for line in place.journal.lines()]
         assert deeds == ["served", "started", "removed", "served", "started"]
+        assert unnamed(trial) == []
