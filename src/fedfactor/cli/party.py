@@ -228,18 +228,19 @@ def leave(folder: Own, debug: Debug = False) -> None:
     with polite(debug):
         go(folder)
     typer.echo(f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
-               f"Your rows, factors and what you sent are here yet: fedfactor federation forget {folder}")  # fmt: skip
+               f"Your rows, results and what you sent are here yet: fedfactor federation forget {folder}")  # fmt: skip
 
 
 def forget(
     folder: Own,
     what: Annotated[
-        list[str] | None, typer.Option("--only", help="rows, factors or sent; may be repeated. By default all three.")
+        list[str] | None,
+        typer.Option("--only", help="rows, factors (with all results) or sent; may be repeated. By default all three."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     debug: Debug = False,
 ) -> None:
-    """At a party: delete the copy of your rows, your factors, and the bytes that you sent.
+    """At a party: delete the copy of your rows, the bytes you sent, and your factors: the results of all your runs.
 
     What others already have of what you sent they keep: no command here reaches it. The list of what was sent, and the
     count of what was asked, stay.
@@ -249,22 +250,28 @@ def forget(
     from fedfactor.federation import forgetting
 
     with polite(debug):
-        parts = what or list(forgetting.PARTS)
+        parts = [part for part in what or forgetting.PARTS if not (keep_results and part == "factors")]
         odd = [part for part in parts if part not in forgetting.PARTS]
         if odd:
             raise DataError(f"--only {odd[0]!r} is not known. It can be {', '.join(forgetting.PARTS)}.")
-        if not yes and not typer.confirm(f"Delete {', '.join(parts)} in {folder}? They cannot be brought back."):
+        kept = "" if keep_results or "factors" not in parts else " (--keep-results keeps those)"
+        typer.echo(f"To be deleted in {folder}: {'; '.join(forgetting.WORDS[part] for part in parts)}{kept}.")
+        if not yes and not typer.confirm("They cannot be brought back. Delete them?"):
             raise typer.Exit(1)
         gone = forgetting.forget(folder, parts)
     typer.echo(
         f"Deleted in {folder}: {', '.join(gone) or 'nothing was there'}. Backups of that disk are yours to delete."
     )
 
+    keep_results: Annotated[
+        bool, typer.Option("--keep-results", help="Keep your factors, which are the results of your runs.")
+    ] = False,
 
 def worth(
     folder: Own,
     rows: Annotated[
         Path | None,
+    fedfactor results writes those elsewhere before; --keep-results leaves them here, where it finds them afterwards.
         typer.Option(help="Rows that took no part; by default those of join --keep-out.", show_default=False),
     ] = None,
     debug: Debug = False,

@@ -34,7 +34,7 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
     folder = path if path.is_dir() else path.resolve().parent / "server"
     if path.is_dir() and not (path / "agreement.json").exists() and (path / "server" / "agreement.json").exists():
         folder = path / "server"
-    if not (folder / "agreement.json").exists():
+    if not any((place / "agreement.json").exists() for place in (folder, folder / "result")):
         raise DataError(
             f"{place} leads to no party's folder. Give the folder that fedfactor join made, or the coordinator's "
             "federation.toml after fedfactor serve."
@@ -230,6 +230,7 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     }
     if agreement.noise:
         record["privacy"] = _paid(agreement, store, about.get("run", ""), record["rounds"])
+    store.agreement = agreement  # that of the run: the folder's own may be another, or was forgotten with its rows
     plan = terms.preprocess()
     columns = beside / COLUMNS
     weights = terms.declared_weights()
