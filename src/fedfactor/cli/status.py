@@ -107,14 +107,21 @@ def results(
     """
     from fedfactor.cli.export import write_tables
     from fedfactor.cli.report import write_report
-    from fedfactor.data.results import has_results
-    from fedfactor.federation.outcome import folder_of, write_result
+    from fedfactor.data.results import has_results, read_run
+    from fedfactor.federation.outcome import folder_of, going_on, write_result
 
     with polite(debug):
         if has_results(out):
             raise DataError(f"{out} already holds results. Choose another folder with -o.")
-        write_result(folder_of(place), out, run)
+        folder = folder_of(place)
+        later = "" if run else going_on(folder)
+        write_result(folder, out, run)
+        about = read_run(out)
         tables = write_tables(out)
         page = write_report(out)
+    told = {name: about.get(name) for name in ("run", "rounds", "terms")}
+    typer.echo(printable(f"Run {told['run']}: {told['rounds']} rounds, terms {str(told['terms'])[:16]}."))
+    if later:
+        typer.echo(printable(f"{later}; this is the last that did."))
     typer.echo(f"Results are in {out}. Open {page.name} in a browser, or the tables in a spreadsheet: "
                f"{', '.join(str(table.relative_to(out)) for table in tables)}.")  # fmt: skip

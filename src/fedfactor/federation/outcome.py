@@ -174,7 +174,7 @@ def _write_result(folder: Path, out: str | os.PathLike[str], run: str) -> Path:
     serves = is_server(folder)
     found = server_results(folder) if serves else ClientFolder(folder).results()
     if not found:
-        why = "See fedfactor status" if serves else "The run has not ended, or this party was away at its end"
+        why = going_on(folder) or ("See fedfactor status" if serves else "No run ended while this party was there")
         raise DataError(f"{folder} holds no result yet. {why}.")
     if run and run not in found:
         raise DataError(f"{folder} holds no result of run {run!r}. It holds: {', '.join(found)}.")
@@ -185,6 +185,27 @@ def _write_result(folder: Path, out: str | os.PathLike[str], run: str) -> Path:
 
 
 def known_algorithm(agreement: Agreement) -> type[Algorithm]:
+def going_on(folder: Path) -> str:
+    """Name the run that has begun here and left no result yet, and how far it is; nothing when there is none."""
+    with from_anywhere(folder):
+        return _going_on(folder)
+
+
+def _going_on(folder: Path) -> str:
+    if is_server(folder):
+        about = read_json(folder / "status.json") if (folder / "status.json").exists() else {}
+        run, rounds, known = about.get("run"), about.get("round"), server_results(folder)
+    else:
+        store = ClientFolder(folder)
+        sent = [line for line in store.sent() if line["kind"] in ("survey", "step")]
+        run, known = sent[-1]["run"] if sent else None, store.results()
+        rounds = len(_rounds(sent, run)) if run else 0
+    if not run or run in known or not (folder / "agreement.json").exists():
+        return ""
+    agreed = Agreement.of((folder / "agreement.json").read_bytes())
+    return f"Run {run} has not ended: round {rounds} of {agreed.rounds}, terms {agreed.terms[:16]}"
+
+
     """Find the agreed algorithm among the public ones; a folder may come from anywhere, and must not name code."""
     try:
         found = algorithm_class(agreement.algorithm.rpartition(":")[2])
