@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from fedfactor.federation.member import Member
 
 Own = Annotated[Path, typer.Argument(help="Your own folder, that fedfactor join made.", show_default=False)]
-JoinFolder = Annotated[Path | None, typer.Option(help="Your own folder; by default your name.", show_default=False)]
+JoinFolder = Annotated[
+    list[Path] | None, typer.Option(help="Your own folder; by default your name.", show_default=False)
+]
 ToldWords = Annotated[
     str,
     typer.Option(
@@ -138,8 +140,8 @@ def features(
 @reads(prepares=False, marks_missing=False)
 def join(
     file: Toml,
-    data: Annotated[Path, typer.Option(help="Your rows. They stay here.", show_default=False)],
-    key: Annotated[Path, typer.Option(help="Your private key.", show_default=False)],
+    data: Annotated[list[Path], typer.Option(help="Your rows. They stay here.", show_default=False)],
+    key: Annotated[list[Path], typer.Option(help="Your private key.", show_default=False)],
     folder: JoinFolder = None,
     yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
     fingerprint: ToldWords = "",
@@ -160,32 +162,54 @@ def join(
 ) -> None:
     """Take part until interrupted. Shows the terms first, and asks.
 
+    Several parties of one house share a process, and its memory: give --data and --key, and --folder if at all, once
+    for each, in the same order.
+
     Example: fedfactor join federation.toml --data rows.csv --key north.key
     """
     from fedfactor.cli.live import logs_as_json, party_pages, show_page, told
     from fedfactor.federation.forgetting import forget_old
     from fedfactor.federation.logs import both
     from fedfactor.federation.member import Member, stop_on_signals
+    from fedfactor.federation.together import Seat, serve_together
 
     with polite(debug):
-        member = Member(file, key, folder)
-        confirmed = _agrees(member, yes, fingerprint)
-        seat = member.sign_up(
-            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
-            keep_out=keep_out, ledger=ledger, budget=budget,
-        )  # fmt: skip
-        for line in filter(None, (seat.left(), seat.spent())):
-            typer.echo(printable(line))
+        folders = folder or [None] * len(key)
+        if not len(data) == len(key) == len(folders):
+            raise DataError("Give --data, --key and --folder once for each party, in the same order.")
+        if len(key) > 1 and (supernode or page is not None or ledger is not None):
+            raise DataError("--supernode, --page and --ledger are for one party. Leave them out, or join each alone.")
+        logs_as_json(json_logs)
+        seats: list[Seat] = []
+        for rows, secret, own in zip(data, key, folders, strict=True):
+            member = Member(file, secret, own)
+            confirmed = _agrees(member, yes, fingerprint)
+            seat = member.sign_up(
+                rows, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
+                keep_out=keep_out, ledger=ledger, budget=budget,
+            )  # fmt: skip
+            for line in filter(None, (seat.left(), seat.spent())):
+                typer.echo(printable(line))
+            forget_old(member.folder, member.terms.keep)
+            address, count = member.terms.content["server"]["address"], seat.shard.n_rows
+            typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
+            seats.append((member, seat, both(told if len(key) == 1 else _named(member), member.folder / "events.log")))
         stop = threading.Event()
         stop_on_signals(stop)
-        address, rows = member.terms.content["server"]["address"], seat.shard.n_rows
-        typer.echo(f"{member.name}: {rows} rows; connecting to {address}. Interrupt to leave; come back any time.")
-        logs_as_json(json_logs)
-        forget_old(member.folder, member.terms.keep)
+        if len(seats) > 1:
+            serve_together(seats, stop)
+            return
+        member, seat, say = seats[0]
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
-        say = both(told, member.folder / "events.log")
         member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
+
+
+def _named(member: Member) -> Callable[[str], None]:
+    """Tell lines with the name of the party that they are about."""
+    from fedfactor.cli.live import told
+
+    return lambda line: told(f"{member.name}: {line}")
 
 
 def _to_ask(member: Member, unknown: list[str]) -> list[str]:
