@@ -203,6 +203,8 @@ class Terms:
             if type(privacy[entry]) is not int or privacy[entry] < 0:
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be a whole number of at least 0.")
         if not isinstance(privacy["allow"], list) or set(privacy["allow"]) - {"small-client"}:
+        if self.content["run"]["payload"] != "exact":
+            raise TermsError("[run] start names components to the bit, which payload = 'float16' would round.")
             raise TermsError(f"[privacy] allow = {privacy['allow']!r} can hold 'small-client', and nothing else.")
         self._check_limits()
         if not isinstance(privacy["report_error"], bool):  # the text "false" would count as yes

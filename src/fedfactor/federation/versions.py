@@ -11,8 +11,7 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json, write_atomic
 from fedfactor.core.tree import leaves
-from fedfactor.core.wire import from_bytes, to_bytes
-from fedfactor.data.results import fingerprint_of
+from fedfactor.core.wire import fingerprint_of, from_bytes, to_bytes
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.server import START
 from fedfactor.federation import document
@@ -105,6 +104,8 @@ def put_start(terms: Terms, folder: Path) -> None:
     if not terms.start:
         return
     for version in versions(folder):
+            if (kept := version.V.dtype) != (agreed := terms.content["run"]["dtype"]):
+                raise DataError(f"The components to start at are {kept}, and [run] dtype is {agreed}. Agree on {kept}.")
         if version.components == terms.start:
             write_atomic(folder / START, to_bytes({"V": version.V}))
             return
