@@ -84,7 +84,6 @@ def test_what_happens_is_told_as_it_goes(ran):
     assert watch.news() == ["south is no longer connected."]
 
 
-def get(where, **heads):
 @pytest.mark.slow
 def test_a_round_with_a_secure_sum_counts_all_its_messages(tmp_path):
     files, changes = real.case("PooledNMF secure", tmp_path)
@@ -114,6 +113,7 @@ def test_who_was_connected_to_an_earlier_serving_was_last_seen_then(tmp_path):
     place.close()
 
 
+def get(where, **heads):
     request = urllib.request.Request(where, headers=heads)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

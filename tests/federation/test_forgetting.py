@@ -46,7 +46,6 @@ def runs_once(trial):
     return place, stores["north"], outcome
 
 
-def test_a_party_forgets_its_rows_factors_and_what_it_sent_but_not_that_it_did(trial):
 def test_results_can_be_kept_and_read_after_the_rows_are_gone(trial, tmp_path):
     _, store, outcome = runs_once(trial)
     assert "results of all your runs" in run(app, ["federation", "forget", "--help"]).output.replace("\n", " ")
@@ -60,13 +59,14 @@ def test_results_can_be_kept_and_read_after_the_rows_are_gone(trial, tmp_path):
     assert json.loads((tmp_path / "out" / "shared" / "run.json").read_bytes())["run"] == outcome.run
 
 
+def test_a_party_forgets_its_rows_factors_and_what_it_sent_but_not_that_it_did(trial):
     _, store, _ = runs_once(trial)
     sent = store.sent()
     said = run(app, ["federation", "forget", str(store.folder)], input="n\n")
     assert said.exit_code == 1
-    assert (store.folder / "data").exists()
     assert "your factors, which are the results of all your runs" in said.output
     assert "--keep-results" in said.output
+    assert (store.folder / "data").exists()
     said = run(app, ["federation", "forget", str(store.folder), "--only", "sent", "--yes"])
     assert said.exit_code == 0, said.output
     assert not (store.folder / "sent").exists()

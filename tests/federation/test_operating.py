@@ -97,10 +97,10 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     real.wait_for_round(trial, 1, PATIENCE)
     real.kill_member(trial, "west")
     wait_until(lambda: place.status()["participants"] == ["north", "south"], place.status)
-    gone = run(app, ["federation", "remove", str(trial.toml), "west"])
     wait_until(lambda: present(trial) == ["north", "south"], lambda: server_status(place))
     assert server_status(place)["not_connected"][0].startswith("west (last came 20")
     assert run(app, ["status", str(trial.toml)]).exit_code == 3  # somebody is away
+    gone = run(app, ["federation", "remove", str(trial.toml), "west"])
     assert "under the same terms" in gone.output
     status = place.wait(PATIENCE)
     assert status["state"] == "finished", status

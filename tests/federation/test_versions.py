@@ -34,9 +34,9 @@ from fedfactor.federation.trial import Trial
 from fedfactor.federation.versions import put_start, versions
 from prove import _flower as real
 from tests.engines.in_process import InProcessTransport
+from tests.federation.named_files import unnamed
 
 run = CliRunner().invoke
-from tests.federation.named_files import unnamed
 PARTIES = ("east", "north", "south", "west")
 
 

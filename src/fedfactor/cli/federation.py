@@ -15,7 +15,7 @@ from fedfactor.cli.options import Server, Toml
 from fedfactor.cli.party import features, forget, join, keygen, leave, vouch, worth
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
 from fedfactor.cli.status import check, results, status
-from fedfactor.cli.versions import go_on, versions
+from fedfactor.cli.versions import go_on, stability_of, versions
 from fedfactor.core.errors import DataError
 
 
@@ -53,6 +53,13 @@ def init(
         list[str] | None,
         typer.Option(help="A step of [preprocess], such as log1p or 'scale declared'; may be repeated, in order."),
     ] = None,
+    stability: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Allow so many runs with other seeds and, without --privacy, one without each party: see stability.",
+        ),
+    ] = 0,
     ca: Annotated[
         Path | None, typer.Option(help="Your organisation's CA certificate (with --cert and --cert-key).")
     ] = None,
@@ -69,7 +76,7 @@ def init(
     with polite(debug):
         file = setup.found(
             folder, address=address, algorithm=algorithm, rank=rank, rounds=rounds, name=name, purpose=purpose,
-            contact=contact, own=setup.own_certificates(ca, cert, cert_key), steps=step or (),
+            contact=contact, own=setup.own_certificates(ca, cert, cert_key), steps=step or (), stability=stability,
             privacy=agreed_privacy(
                 privacy, epsilon=epsilon, delta=delta, unit=unit, row_bound=row_bound, rows=rows, clip=clip,
                 subject=subject, colluding=colluding,
@@ -234,6 +241,7 @@ def register(app: typer.Typer) -> None:
     group.command()(dossier)
     group.command()(versions)
     group.command(name="next")(go_on)
+    group.command(name="stability")(stability_of)
     app.add_typer(group, name="federation")
     for command in (keygen, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

@@ -261,11 +261,15 @@ def forget(
         list[str] | None,
         typer.Option("--only", help="rows, factors (with all results) or sent; may be repeated. By default all three."),
     ] = None,
+    keep_results: Annotated[
+        bool, typer.Option("--keep-results", help="Keep your factors, which are the results of your runs.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     debug: Debug = False,
 ) -> None:
     """At a party: delete the copy of your rows, the bytes you sent, and your factors: the results of all your runs.
 
+    fedfactor results writes those elsewhere before; --keep-results leaves them here, where it finds them afterwards.
     What others already have of what you sent they keep: no command here reaches it. The list of what was sent, and the
     count of what was asked, stay.
 
@@ -287,15 +291,11 @@ def forget(
         f"Deleted in {folder}: {', '.join(gone) or 'nothing was there'}. Backups of that disk are yours to delete."
     )
 
-    keep_results: Annotated[
-        bool, typer.Option("--keep-results", help="Keep your factors, which are the results of your runs.")
-    ] = False,
 
 def worth(
     folder: Own,
     rows: Annotated[
         Path | None,
-    fedfactor results writes those elsewhere before; --keep-results leaves them here, where it finds them afterwards.
         typer.Option(help="Rows that took no part; by default those of join --keep-out.", show_default=False),
     ] = None,
     debug: Debug = False,

@@ -24,6 +24,7 @@ from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.federation.member import ROW_IDS
 from fedfactor.federation.reach import Connection, moment
 from fedfactor.federation.server import Coordinator
+from fedfactor.federation.stability import MARK
 from fedfactor.federation.terms import Terms
 from fedfactor.federation.watch import ENDED, is_locked
 
@@ -184,7 +185,6 @@ def _write_result(folder: Path, out: str | os.PathLike[str], run: str) -> Path:
     return make(folder, found[chosen], before, out)
 
 
-def known_algorithm(agreement: Agreement) -> type[Algorithm]:
 def going_on(folder: Path) -> str:
     """Name the run that has begun here and left no result yet, and how far it is; nothing when there is none."""
     with from_anywhere(folder):
@@ -197,7 +197,7 @@ def _going_on(folder: Path) -> str:
         run, rounds, known = about.get("run"), about.get("round"), server_results(folder)
     else:
         store = ClientFolder(folder)
-        sent = [line for line in store.sent() if line["kind"] in ("survey", "step")]
+        sent = [line for line in store.sent() if line["kind"] in ("survey", "step") and not line["run"].endswith(MARK)]
         run, known = sent[-1]["run"] if sent else None, store.results()
         rounds = len(_rounds(sent, run)) if run else 0
     if not run or run in known or not (folder / "agreement.json").exists():
@@ -206,6 +206,7 @@ def _going_on(folder: Path) -> str:
     return f"Run {run} has not ended: round {rounds} of {agreed.rounds}, terms {agreed.terms[:16]}"
 
 
+def known_algorithm(agreement: Agreement) -> type[Algorithm]:
     """Find the agreed algorithm among the public ones; a folder may come from anywhere, and must not name code."""
     try:
         found = algorithm_class(agreement.algorithm.rpartition(":")[2])
@@ -229,6 +230,7 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     private = {name: array for name, array in leaves(factors) if name != "V"}
     terms = Terms.of(json.loads((beside / "signed.json").read_bytes())["terms"])
     store = ClientFolder(folder)
+    store.agreement = agreement  # that of the run: the folder's own may be another, or was forgotten with its rows
     sent = [line for line in store.sent() if line["run"] == about.get("run")]
     record = {
         "algorithm": agreement.algorithm.rpartition(":")[2],
@@ -251,7 +253,6 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     }
     if agreement.noise:
         record["privacy"] = _paid(agreement, store, about.get("run", ""), record["rounds"])
-    store.agreement = agreement  # that of the run: the folder's own may be another, or was forgotten with its rows
     plan = terms.preprocess()
     columns = beside / COLUMNS
     weights = terms.declared_weights()

@@ -126,7 +126,7 @@ class Coordinator:
         write_atomic(home / "config.toml", connection.encode())
 
     @property
-    def _here(self) -> str:
+    def here(self) -> str:
         """Where this machine speaks to its own server."""
         return f"127.0.0.1:{self.port}"
 
@@ -135,7 +135,7 @@ class Coordinator:
         gone = self.removed()
         parties = {name: party for name, party in self.terms.content["parties"].items() if name not in gone}
         keys = {name: public_pem(party["key"]).decode() for name, party in parties.items()}
-        about = {"policy": asdict(self.terms.policy()), "keys": keys, "address": self._here}
+        about = {"policy": asdict(self.terms.policy()), "keys": keys, "address": self.here}
         write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())
 
     def removed(self) -> list[str]:
@@ -257,13 +257,13 @@ class Coordinator:
         from fedfactor.engines.mailbox.transport import MailboxTransport
 
         try:
-            mailbox = MailboxTransport(self._here, self.folder)
+            mailbox = MailboxTransport(self.here, self.folder)
             there = {name: (True, moment(since)) for name, since in mailbox.since().items()}
             mailbox.close()
             if set(self.terms.names) <= {*there, *self.removed()}:
                 found = {}
             else:
-                found = connected(self._here, self.terms.content["server"]["certificate"].encode())
+                found = connected(self.here, self.terms.content["server"]["certificate"].encode())
         except Exception:  # busy, or on its way down: the next look will tell
             return
         nodes = {n: found.get(public_pem(p["key"]).strip()) for n, p in self.terms.content["parties"].items()}
@@ -299,7 +299,7 @@ class Coordinator:
                 return
             except OSError as error:
                 if isinstance(error, ssl.SSLError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-                    found = explain(error, self._here)
+                    found = explain(error, self.here)
                     raise ChildError(f"{found.problem[0].upper()}{found.problem[1:]}. Renew it: {CERTIFY}.") from None
             if time.monotonic() > end:
                 raise ChildError(f"Flower's SuperLink did not answer on port {self.port}. See {self.log}.")
@@ -312,7 +312,7 @@ class Coordinator:
         authority = self.terms.content["server"]["certificate"].encode()
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
         try:
-            register_keys(self._here, authority, keys)
+            register_keys(self.here, authority, keys)
         except KeyTakenError as error:
             raise ChildError(
                 f"Flower's database does not take a key back ({error}). Delete {self.folder / 'superlink.db'}, and the "

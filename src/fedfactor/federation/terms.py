@@ -44,6 +44,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "report_error": True,
         "links": [],
     },
+    "stability": {"seeds": 0, "leave_out": False},
     "limits": {"runs": 10, "rounds": 0, "until": "", "since": "", "keep": 0},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
     "units": {},
@@ -63,9 +64,9 @@ FREE = ("algorithm", "units")
 LATER = (("run", "start"), ("policy", "absent"), ("privacy", "links"), ("limits", "since"), ("limits", "keep"))
 """Entries that came later: left out while they say what is usual, so that older terms keep their fingerprint."""
 
-_START = re.compile("sha256:[0-9a-f]{64}")
 INSTEAD = f"Leave it out, or scale by public ranges: {DECLARED!r} in [preprocess], and fedfactor federation units."
 
+_START = re.compile("sha256:[0-9a-f]{64}")
 _VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
 
 
@@ -130,8 +131,9 @@ class Terms:
         for section, entry in LATER:
             if content[section][entry] == DEFAULTS[section][entry]:
                 del content[section][entry]
-        if not content["units"]:
-            del content["units"]
+        for section in ("units", "stability"):
+            if content[section] == DEFAULTS[section]:
+                del content[section]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -172,6 +174,26 @@ class Terms:
         if self.noise:
             self._check_noise()
         self._check_start()
+        self._check_stability()
+
+    def _check_stability(self) -> None:
+        """Refuse further runs that would say nothing, and those that would undo what hides single uploads."""
+        seeds, leave_out = self.stability
+        if type(seeds) is not int or seeds < 0 or not isinstance(leave_out, bool):
+            raise TermsError("[stability] seeds must be a whole number of at least 0, and leave_out true or false.")
+        if not seeds and not leave_out:
+            return
+        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+            raise TermsError("[stability] is for PooledNMF, whose first components the server draws.")
+        if seeds and self.start:
+            raise TermsError("[stability] seeds draw other first components, and [run] start fixes them. Take one.")
+        if leave_out and self.secure:
+            raise TermsError(
+                "[stability] leave_out = true would open a secure sum: the sums with and without a party differ by "
+                "what that party sends, and whoever holds both can read it. Leave it out; seeds can stay. What a party "
+                "changes takes a new agreement without it (fedfactor federation remove), which all are asked for, and "
+                "noise (protect = 'dp') if the difference is to be hidden."
+            )
 
     def _check_start(self) -> None:
         """Refuse a start that no version can be, and one where it has no place."""
@@ -181,6 +203,8 @@ class Terms:
             raise TermsError(
                 f"[run] start = {self.start!r} is no fingerprint of components. Use fedfactor federation next."
             )
+        if self.content["run"]["payload"] != "exact":
+            raise TermsError("[run] start names components to the bit, which payload = 'float16' would round.")
         if self.noise:
             raise TermsError(
                 "[run] start names components that rows have shaped, and epsilon would not count what they tell. Leave "
@@ -203,8 +227,6 @@ class Terms:
             if type(privacy[entry]) is not int or privacy[entry] < 0:
                 raise TermsError(f"[privacy] {entry} = {privacy[entry]!r} must be a whole number of at least 0.")
         if not isinstance(privacy["allow"], list) or set(privacy["allow"]) - {"small-client"}:
-        if self.content["run"]["payload"] != "exact":
-            raise TermsError("[run] start names components to the bit, which payload = 'float16' would round.")
             raise TermsError(f"[privacy] allow = {privacy['allow']!r} can hold 'small-client', and nothing else.")
         self._check_limits()
         if not isinstance(privacy["report_error"], bool):  # the text "false" would count as yes
@@ -255,6 +277,12 @@ class Terms:
         return self.content["run"].get("start", "")
 
     @property
+    def stability(self) -> tuple[int, bool]:
+        """Further runs to see which components are stable: with so many other seeds, and without each party."""
+        agreed = self.content.get("stability", DEFAULTS["stability"])
+        return agreed["seeds"], agreed["leave_out"]
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The parties, sorted."""
         return tuple(sorted(self.content["parties"]))
@@ -294,6 +322,19 @@ class Terms:
         """Build the agreed preprocessing."""
         return Preprocess.of(self.content["preprocess"])
 
+    def declared_weights(self) -> np.ndarray | None:
+        """Return what each column is multiplied by where the terms scale by declared ranges: public numbers."""
+        plan, units = self.preprocess(), self.content.get("units", {})
+        if not plan.declared:
+            return None
+        lacking = [name for name in self.features if not units.get(name, {}).get("high", 0) > 0]
+        if lacking:
+            raise TermsError(
+                f"[preprocess] {DECLARED!r} divides each column by the upper end of its range, and {lacking[0]!r} has "
+                "none above 0. Declare one for every column with: fedfactor federation units"
+            )
+        return 1.0 / plan.apply(np.array([[float(units[name]["high"]) for name in self.features]]))[0]
+
     def meta(self) -> Meta:
         """Say what every party may know before round 0."""
         masked = self.preprocess().missing_values is not None or self._absent_is_missing
@@ -324,19 +365,6 @@ class Terms:
         if privacy["protect"] != "dp":
             return {}
         absent = {name for name in ("row_bound", "rows", "clip", "subject") if privacy[name] == NOISE[name]}
-    def declared_weights(self) -> np.ndarray | None:
-        """Return what each column is multiplied by where the terms scale by declared ranges: public numbers."""
-        plan, units = self.preprocess(), self.content.get("units", {})
-        if not plan.declared:
-            return None
-        lacking = [name for name in self.features if not units.get(name, {}).get("high", 0) > 0]
-        if lacking:
-            raise TermsError(
-                f"[preprocess] {DECLARED!r} divides each column by the upper end of its range, and {lacking[0]!r} has "
-                "none above 0. Declare one for every column with: fedfactor federation units"
-            )
-        return 1.0 / plan.apply(np.array([[float(units[name]["high"]) for name in self.features]]))[0]
-
         return {name: privacy[name] for name in NOISE if name not in absent}
 
     def _check_noise(self) -> None:
@@ -462,6 +490,7 @@ class Terms:
             raise TermsError("[features] names is empty. Fill it with: fedfactor federation agree")
         if name and name not in self.names:
             raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
+        self.declared_weights()
         algorithm, meta, run = self.algorithm(), self.meta(), self.content["run"]
         check_fit(algorithm, meta)
         privacy = self.content["privacy"]
@@ -492,7 +521,6 @@ class Terms:
         moved = sorted(set(self.names) ^ set(other.names))
         if not moved or not (self.secure and other.secure) or (self.noise and other.noise):
             return []
-        self.declared_weights()
         return [
             f"PARTIES: the sums of the old and of the new agreement differ by what {', '.join(moved)} "
             f"{'sends' if len(moved) == 1 else 'send'}, and whoever holds both can read it. Only noise (protect = "

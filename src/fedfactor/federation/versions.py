@@ -73,14 +73,13 @@ def _components(folder: Path) -> np.ndarray | None:
     return None if "V" not in shared else np.asarray(shared["V"])
 
 
-def alike(one: Version, other: Version) -> list[float]:
+def alike(V: np.ndarray, W: np.ndarray) -> list[float]:
     """Compare two versions component by component: the cosine of each of the first with its match in the second.
 
     Of runs with other seeds, or without one of the parties, it says which components are stable.
     """
     from fedfactor.metrics.coherence import cosine_similarity, match_components
 
-    V, W = one.V, other.V
     if V.shape[1] != W.shape[1]:
         return []
     mine, theirs = match_components(V, W)
@@ -104,9 +103,9 @@ def put_start(terms: Terms, folder: Path) -> None:
     if not terms.start:
         return
     for version in versions(folder):
+        if version.components == terms.start:
             if (kept := version.V.dtype) != (agreed := terms.content["run"]["dtype"]):
                 raise DataError(f"The components to start at are {kept}, and [run] dtype is {agreed}. Agree on {kept}.")
-        if version.components == terms.start:
             write_atomic(folder / START, to_bytes({"V": version.V}))
             return
     raise DataError(f"No version in {folder} has the components {terms.start}, at which the parties agreed to start.")
