@@ -124,7 +124,10 @@ def test_books_belong_to_the_rows_and_hold_the_budget(tmp_path):
     store = sign_up(trial, budget=2.5)
     assert (store.ledger.budget, store.ledger.rows) == (2.5, store.rows)
     assert "of 2.5 is spent" in store.spent()
-    again = sign_up(trial, budget=3.0)
+    with pytest.raises(TermsError, match=r"more than the ε = 2.5.*--raise-budget"):
+        sign_up(trial, budget=3.0)
+    assert store.ledger.budget == 2.5
+    again = sign_up(trial, budget=3.0, raise_budget=True)
     assert again.ledger.budget == 3.0
 
 

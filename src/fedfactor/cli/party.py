@@ -40,6 +40,9 @@ RowsBudget = Annotated[
         show_default=False,
     ),
 ]
+RaiseBudget = Annotated[
+    bool, typer.Option("--raise-budget", help="It was decided that --budget may be more than it was before.")
+]
 KeepOut = Annotated[float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")]
 SuperNode = Annotated[
     bool, typer.Option("--supernode", help="Speak to the server through a SuperNode of Flower's: twice the memory.")
@@ -149,6 +152,7 @@ def join(
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
     ledger: LedgerFile = None,
     budget: RowsBudget = None,
+    raise_budget: RaiseBudget = False,
     keep_out: KeepOut = 0.0,
     poll: Annotated[float, typer.Option(help="With --supernode: most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
@@ -186,7 +190,7 @@ def join(
             confirmed = _agrees(member, yes, fingerprint)
             seat = member.sign_up(
                 rows, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
-                keep_out=keep_out, ledger=ledger, budget=budget,
+                keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,
             )  # fmt: skip
             for line in filter(None, (seat.left(), seat.spent())):
                 typer.echo(printable(line))
