@@ -78,6 +78,8 @@ def privacy_of(
     unit: str | None = None,
     clip: float | None = None,
     row_bound: float | None = None,
+    rows: float | None = None,
+    colluding: int | None = None,
     subject: str | None = None,
     cap: int = 1,
     known_to: int = 1,
@@ -105,6 +107,7 @@ def privacy_of(
         _refuse_noise(word, cap=None if cap == 1 else cap, known_to=None if known_to == 1 else known_to)
         alone = delta if ledger is None else None  # a ledger tells its ε at a δ, whatever enters it
         _refuse_noise(word, epsilon=epsilon, delta=alone, unit=unit, clip=clip, row_bound=row_bound, subject=subject)
+        _refuse_noise(word, rows=rows, colluding=colluding)
     if word == "none" and ledger is None:
         return None
     minimums = Minimums(allow=tuple(allow or ()))  # type: ignore[arg-type]
@@ -112,8 +115,8 @@ def privacy_of(
     if word == "dp":
         held = None if budget is None else Ledger(ledger, epsilon=budget, delta=delta, unit=unit)  # type: ignore[arg-type]
         wanted = dp(
-            epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,  # type: ignore[arg-type]
-            known_to=known_to, ledger=ledger if held is None else held,
+            epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, rows=rows, subject=subject,  # type: ignore[arg-type]
+            cap=cap, known_to=known_to, colluding=colluding or 0, ledger=ledger if held is None else held,
         )  # fmt: skip
         return wanted, minimums
     books = () if ledger is None else (Ledger(ledger, epsilon=budget, delta=delta),)
