@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import sklearn
 
-from benchmarks import against, growth, missing, neighbour, owners
+from benchmarks import against, counts, growth, missing, neighbour, owners, rivals
 from benchmarks.datasets import OTHERS, SETS, load
 from benchmarks.measure import gemm_rate, read_bandwidth, seconds
 from fedfactor.kernels.compiled import kernel
@@ -22,7 +22,7 @@ from fedfactor.threads import usable_cores
 HEAD = (
     "                 time to scikit-learn's error after 200 passes         worst end | sklearn tol 1e-4| ms a round\n"
     "set              target   sklearn   ours   ratio          rounds (verified) |  s    error   | ours least share "
-    "| ten/one owner | busy/quiet | cpu/wall on one thread"
+    "| ten/one owner | busy/quiet, sklearn/ours busy | cpu/wall on one thread"
 )
 OUT = Path(__file__).parent / "out" / "bench.json"
 
@@ -42,10 +42,10 @@ def measure(label: str, bandwidth: float, rate: float, repeats: int) -> dict[str
         return None
     ten = owners.compare(X, repeats=repeats)  # first: it also warms everything up
     limit = owners.share_of_limit(X, ten["seconds_per_round"], bandwidth, rate)
-    result = {
-        "against_sklearn": against.compare(X, repeats), "ten_owners": ten, "limit": limit,
-        "neighbour": neighbour.compare(X, label, repeats),
-    }  # fmt: skip
+    raced = against.compare(X, repeats)
+    first = raced["by_seed"][0]
+    beside = neighbour.compare(X, label, first["stop"] if first["reached"] else None, repeats)
+    result = {"against_sklearn": raced, "ten_owners": ten, "limit": limit, "neighbour": beside}
     print(line(label, result), flush=True)
     return result
 
@@ -62,7 +62,8 @@ def line(label: str, result: dict[str, Any]) -> str:
         f"{a['ratio']:6.2f}x {rounds:>15} {max(reached, default=math.nan):.6f} "
         f"| {stop['seconds']:5.2f} {stop['error']:.6f} | "
         f"{1e3 * limit['seconds']:6.1f} {1e3 * limit['limit_seconds']:5.1f} {limit['share']:5.0%} "
-        f"| {ten['ratio']:.2f}x | {beside['ratio']:.2f}x | {beside['one_thread_cpu_per_wall']:.2f}"
+        f"| {ten['ratio']:.2f}x | {beside['ratio']:.2f}x, {beside['against_sklearn_beside'] or 0:.1f}x "
+        f"| {beside['one_thread_cpu_per_wall']:.2f}"
     )
 
 
@@ -90,18 +91,22 @@ def main() -> None:
         "read_bytes_per_second": bandwidth, "flops_per_second": rate, "compile_seconds": built,
         "python": platform.python_version(), "numpy": np.__version__, "sklearn": sklearn.__version__,
     }  # fmt: skip
-    complete = {label: load(label) for label in ("dense 4000x2000", "fashion-mnist") if told.get(label)}
-    holes = {label: missing.compare(X[:4000]) for label, X in complete.items() if X is not None}
+    loaded = {label: load(label) for label in ("dense 4000x2000", "fashion-mnist") if told.get(label)}
+    complete = {label: X for label, X in loaded.items() if X is not None}
+    holes = {label: missing.compare(X[:4000]) for label, X in complete.items()}
     for label, one in holes.items():
         print(
             f"rounds with missing cells over plain ones, {label}:", {s: round(r, 1) for s, r in one["ratios"].items()}
         )
+    more = {} if options.only else {"counts": counts.table(), "rivals": rivals.table(complete)}
     grown = growth.exponents()
     print("growth of a round, exponent:", {name: round(one["exponent"], 2) for name, one in grown.items()})
+    print("growth of a round, a doubling:", {name: round(one["doubling"], 2) for name, one in grown.items()})
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(
         json.dumps(
-            {"machine": machine, "geometric_mean": mean, "sets": results, "missing": holes, "growth": grown}, indent=1
+            {"machine": machine, "geometric_mean": mean, "sets": results, "missing": holes, "growth": grown, **more},
+            indent=1,
         )
         + "\n"
     )

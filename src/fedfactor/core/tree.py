@@ -100,7 +100,7 @@ def leaves(node: Tree, prefix: str = "") -> Iterator[tuple[str, Array]]:
         return
     for name, child in children(node):
         path = f"{prefix}.{name}" if prefix else name
-        if isinstance(child, np.ndarray):  # nearly all are, and this is asked several times for every message
+        if is_numpy(child):  # nearly all are, and this is asked several times for every message
             yield path, child
         elif child is not None:
             yield from leaves(child, path)
@@ -110,7 +110,7 @@ def tree_map(fn: Callable[..., Any], first: T, *rest: T) -> T:
     """Apply ``fn`` leaf by leaf to trees of one shape; a leaf absent in any of them is absent in the result."""
     if first is None or any(other is None for other in rest):
         return None  # type: ignore[reportReturnType]
-    if isinstance(first, np.ndarray) or is_leaf(first):
+    if is_numpy(first) or is_leaf(first):
         return fn(first, *rest)
     parts = {name: tree_map(fn, child, *(_part(other, name) for other in rest)) for name, child in children(first)}
     return _rebuild(first, parts)
@@ -147,7 +147,7 @@ def add_up(total: T, tree: T) -> T:
 
 
 def _add_up(total: Array, leaf: Array) -> Array:
-    whole = isinstance(total, np.ndarray) and isinstance(leaf, np.ndarray)
+    whole = is_numpy(total) and is_numpy(leaf)
     if whole and total.flags.writeable and (total.shape, total.dtype) == (leaf.shape, leaf.dtype):
         return np.add(total, leaf, out=total)
     return total + leaf
