@@ -1,4 +1,4 @@
-"""Run every benchmark once, print tables, write ``benchmarks/out/bench.json``."""
+"""Run every benchmark once, or some, print tables, write ``benchmarks/out/bench.json``."""
 
 from __future__ import annotations
 
@@ -67,49 +67,76 @@ def line(label: str, result: dict[str, Any]) -> str:
     )
 
 
+def race(labels: list[str], bandwidth: float, rate: float, repeats: int) -> dict[str, Any]:
+    """Measure the matrices, and sum up how they stand against scikit-learn."""
+    print(HEAD)
+    return {label: measure(label, bandwidth, rate, repeats) for label in labels}
+
+
+def summary(results: dict[str, Any]) -> float:
+    """Print how all matrices measured so far stand against scikit-learn; return the geometric mean."""
+    told = {label: result["against_sklearn"]["ratio"] for label, result in results.items() if result}
+    ratios, others = ([ratio for label, ratio in told.items() if label in group] for group in (SETS, OTHERS))
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios and min(ratios) > 0 else 0.0
+    print(f"ratios: geometric mean {mean:.2f}x over {len(ratios)} sets, least {min(ratios, default=math.nan):.2f}x; "
+          f"sets on which nothing was tuned: least {min(others, default=math.nan):.2f}x")  # fmt: skip
+    return mean
+
+
+def holes() -> dict[str, Any]:
+    """Compare rounds over rows with missing cells with plain ones."""
+    found = {label: missing.compare(X[:4000]) for label, X in complete().items()}
+    for label, one in found.items():
+        print(
+            f"rounds with missing cells over plain ones, {label}:", {s: round(r, 1) for s, r in one["ratios"].items()}
+        )
+    return found
+
+
+def grown() -> dict[str, Any]:
+    """Double sizes."""
+    found = growth.exponents()
+    print("growth of a round, exponent:", {name: round(one["exponent"], 2) for name, one in found.items()})
+    print("growth of a round, a doubling:", {name: round(one["doubling"], 2) for name, one in found.items()})
+    return found
+
+
+def complete() -> dict[str, Any]:
+    """Return the dense matrices that are here."""
+    loaded = {label: load(label) for label in ("dense 4000x2000", "fashion-mnist")}
+    return {label: X for label, X in loaded.items() if X is not None}
+
+
 def main() -> None:
-    """Measure the machine, then every matrix."""
+    """Measure the machine, then every part that is asked for; what was measured before stays in the file."""
+    parts = {"missing": holes, "counts": counts.table, "rivals": lambda: rivals.table(complete()), "growth": grown}
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", action="append", choices=[*SETS, *OTHERS], help="a set; may be repeated")
+    parser.add_argument("--part", action="append", choices=["sets", *parts], help="a part; may be repeated")
     options = parser.parse_args()
+    asked = options.part or (["sets"] if options.only else ["sets", *parts])
     built, bandwidth, rate = compile_all(), read_bandwidth(), gemm_rate()
     cores, busy = usable_cores(), os.getloadavg()[0]
     print(f"{cores} cores, read {bandwidth / 1e9:.1f} GB/s, product {rate / 1e9:.0f} Gflop/s in single precision")
     print(f"compiled loops ready in {built:.2f} s (not counted below)")
     if busy > cores:
         print(f"The machine is busy (load {busy:.1f} on {cores} cores): do not quote the times below.")
-    print(HEAD)
-    results = {label: measure(label, bandwidth, rate, options.repeats) for label in options.only or [*SETS, *OTHERS]}
-    told = {label: result["against_sklearn"]["ratio"] for label, result in results.items() if result}
-    ratios, others = ([ratio for label, ratio in told.items() if label in group] for group in (SETS, OTHERS))
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios and min(ratios) > 0 else 0.0
-    print(f"ratios: geometric mean {mean:.2f}x over {len(ratios)} sets, least {min(ratios, default=math.nan):.2f}x; "
-          f"sets on which nothing was tuned: least {min(others, default=math.nan):.2f}x")  # fmt: skip
-    machine = {
+    told: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
+    if "sets" in asked:
+        found = race(options.only or [*SETS, *OTHERS], bandwidth, rate, options.repeats)
+        told["sets"] = told.get("sets", {}) | found
+        told["geometric_mean"] = summary(told["sets"])
+    for name, part in parts.items():
+        if name in asked:
+            told[name] = part()
+    told["machine"] = {
         "cores": cores, "load": [busy, os.getloadavg()[0]],
         "read_bytes_per_second": bandwidth, "flops_per_second": rate, "compile_seconds": built,
         "python": platform.python_version(), "numpy": np.__version__, "sklearn": sklearn.__version__,
     }  # fmt: skip
-    loaded = {label: load(label) for label in ("dense 4000x2000", "fashion-mnist") if told.get(label)}
-    complete = {label: X for label, X in loaded.items() if X is not None}
-    holes = {label: missing.compare(X[:4000]) for label, X in complete.items()}
-    for label, one in holes.items():
-        print(
-            f"rounds with missing cells over plain ones, {label}:", {s: round(r, 1) for s, r in one["ratios"].items()}
-        )
-    more = {} if options.only else {"counts": counts.table(), "rivals": rivals.table(complete)}
-    grown = growth.exponents()
-    print("growth of a round, exponent:", {name: round(one["exponent"], 2) for name, one in grown.items()})
-    print("growth of a round, a doubling:", {name: round(one["doubling"], 2) for name, one in grown.items()})
     OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(
-        json.dumps(
-            {"machine": machine, "geometric_mean": mean, "sets": results, "missing": holes, "growth": grown, **more},
-            indent=1,
-        )
-        + "\n"
-    )
+    OUT.write_text(json.dumps(told, indent=1) + "\n")
     print(f"written: {OUT}")
 
 
