@@ -78,7 +78,7 @@ class Shard:
         array([[ True, False]])
         """
         if isinstance(data, Shard):
-            X = check_parts(data.X, data.mask, data.features)
+            X = check_parts(data.X, data.mask, data.features, grid=data.bounds is not None)
             return data if X is data.X else replace(data, X=X)
         X, features = as_matrix(data)
         X, mask = split_missing(X, getattr(data, "missing_values", None) if missing_values is None else missing_values)
