@@ -8,6 +8,7 @@ from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.data import open_blocks, read
+from fedfactor.data.content import Reading
 
 X = sparse.random_array((23, 7), density=0.4, format="csr", rng=np.random.default_rng(0))
 NAMES = [f"g{j}" for j in range(7)]
@@ -90,6 +91,33 @@ def test_blocks_together_are_the_file(kind, parts, tmp_path):
     assert np.array_equal(np.vstack([dense(shard.X) for shard in shards]), dense(whole.X))
     ids = [each for shard in shards for each in shard.row_ids or ()]
     assert ids == list(whole.row_ids or ())
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow if kind in SLOW else ()) for kind in KINDS])
+@pytest.mark.parametrize("grid", [(2, 3), (25, 2), (1, 8)])  # the last two have empty blocks
+def test_blocks_of_a_grid_are_cut_out_of_the_file(kind, grid, tmp_path):
+    if kind in SLOW and grid != (2, 3):
+        pytest.skip("each piece is read in a process of its own")
+    path = tmp_path / f"big.{kind}"
+    KINDS[kind](path)
+    blocks, whole = open_blocks(path, grid), read(path)
+    shards = [blocks.shard(name) for name in blocks.names]
+    assert [shard.place for shard in shards] == [(i, j) for i in range(grid[0]) for j in range(grid[1])]
+    assert sum(dense(shard.X).size for shard in shards) == 23 * 7
+    for shard in shards:
+        first, last, left, right = shard.bounds
+        assert np.array_equal(dense(shard.X), dense(whole.X)[first:last, left:right])
+        assert shard.X.dtype == whole.X.dtype
+        assert not isinstance(shard.X, np.memmap)
+        assert (shard.features, shard.n_features) == (whole.features, 7)
+        assert (shard.row_ids or ()) == (whole.row_ids or ())[first:last]
+
+
+def test_blocks_of_a_grid_take_no_steps_and_no_gaps(tmp_path):
+    npy(tmp_path / "a.npy")
+    for words in ({"steps": ["log1p"]}, {"reading": Reading(missing_values=np.nan)}):
+        with pytest.raises(DataError, match="Blocks of a grid have no whole rows"):
+            open_blocks(tmp_path / "a.npy", (2, 2), **words)
 
 
 def test_a_block_of_parquet_reads_its_own_row_groups(tmp_path, monkeypatch):

@@ -158,7 +158,7 @@ def fit(
         if ranks is not None:
             raise ValueError("--ranks belongs to --engine mpi; other engines take --workers.")
         chosen = _engine(engine, backend, workers, scheduler, reduction)
-        federation = open_parts(files, how, steps, parts)
+        federation = open_parts(files, how, steps, parts, getattr(method, "layout", "rows"))
         if engine is not Network.dask:  # there the workers open and check what is theirs
             _check(federation, method)
         if overwrite:

@@ -88,7 +88,8 @@ def uploads(algorithm: Algorithm, meta: Meta) -> list[str]:
         if use is None:
             continue
         what = re.sub(r"^Up[^:]*: ", "", _about(kind, algorithm.messages(meta)[kind]))
-        needed = "their sum alone is used" if use == "sum" else "the server uses each one by itself"
+        needed = {"sum": "their sum alone is used", "group": "sums over the lines of the grid alone are used"}
+        needed = needed.get(use, "the server uses each one by itself")
         said.append(f"Each owner sent {what.replace('``', '').rstrip('.')}; {needed}.")
     return said
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,10 @@ class Flaky(Algorithm):
     def server_step(self, state: Tree, up: Tree, at: Round) -> tuple[Tree, Tree]:
         """Combine what came."""
         return self.inner.server_step(state, up, at)
+
+    def groups(self, down: Tree, meta: Meta) -> Mapping[str, str]:
+        """Add up as the algorithm does."""
+        return self.inner.groups(down, meta)
 
     def settle(self, state: Tree, down: Tree) -> Tree:
         """Settle as the algorithm does."""
