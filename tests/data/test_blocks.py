@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -137,6 +140,30 @@ def test_a_sparse_block_holds_its_own_cells_alone(tmp_path):
     shard = open_blocks(tmp_path / "big.npz", 4).shard("big-2")
     assert shard.X.data.base is None or shard.X.data.base.size <= 8 * X[12:18].nnz
     assert shard.X.nnz == X[12:18].nnz
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_a_block_of_a_grid_takes_little_more_memory_than_itself(kind, tmp_path):
+    big = np.random.default_rng(0).random((4000, 5000))
+    if kind == "npy":
+        np.save(tmp_path / "big.npy", big)
+    else:
+        sparse.save_npz(tmp_path / "big.npz", sparse.csr_array(big), compressed=False)
+    code = (
+        "import resource, sys\n"
+        "from fedfactor.data import open_blocks\n"
+        "federation = open_blocks(sys.argv[1], (2, 4))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "X = federation.shard('big-1-2').X\n"
+        "held = X.nbytes if hasattr(X, 'nbytes') else X.data.nbytes + X.indices.nbytes + X.indptr.nbytes\n"
+        "print(held, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / f"big.{kind}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    held, grown = map(int, done.stdout.split())
+    assert held == pytest.approx(big.nbytes / 8 * (1 if kind == "npy" else 1.5), rel=0.01)
+    assert grown < 4.5 * held  # the rows of this line of the grid are four times the block, the file eight times
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.mtx"])

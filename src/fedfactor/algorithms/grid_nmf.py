@@ -11,7 +11,7 @@ import numpy as np
 from fedfactor.algorithms.distributed_nmf import one_step
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink
+from fedfactor.core.protocol import Algorithm, Layout, LocalFactors, Meta, Round, Scatter, Score, Uplink
 from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record
@@ -147,7 +147,7 @@ class GridNMF(Algorithm):
     )
 
     default_rounds: ClassVar[int] = 201
-    layout: ClassVar[str] = "blocks"
+    layout: ClassVar[Layout] = "blocks"
 
     @property
     def against_noise(self) -> str:

@@ -214,8 +214,9 @@ class Federation:
 
     @property
     def n_rows(self) -> int:
-        """Rows of all owners together."""
-        return sum(self.shard(name).n_rows for name in self.names)
+        """Rows of all owners together; those of a line of a grid are counted once."""
+        shards = [self.shard(name) for name in self.names]
+        return sum(shard.n_rows for shard in shards if shard.place is None or shard.place[1] == 0)
 
     @property
     def n_features(self) -> int:

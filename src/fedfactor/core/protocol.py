@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Uplink = Literal["sum", "gather", "group"]
 Domain = Literal["nonnegative", "binary", "real"]
+Layout = Literal["rows", "grid", "blocks"]
+"""What clients hold: rows, rows and columns of one matrix, or blocks of it on a grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class Algorithm(ABC):
     domain: ClassVar[Domain] = "nonnegative"
     handles_missing: ClassVar[bool] = False
     handles_tensors: ClassVar[bool] = False
+    layout: ClassVar[Layout] = "rows"
     default_rounds: ClassVar[int] = 100
 
     @abstractmethod

@@ -383,22 +383,20 @@ def _load_block(
     path: Path, reading: Reading, shape: tuple[int, int], grid: tuple[int, int], place: tuple[int, int], bounds: Bounds
 ) -> BlockShard:
     first, last, left, right = bounds
-    cuts = even_bounds(last - first, grid[1])  # a part of the rows has as many cells as the block
-    pieces = [(first + a, first + b) for a, b in pairwise(cuts) if a < b] or [(0, 1)]  # of no rows, what they would be
-    X: Any = None
-    found: list[Any] = []
-    ids: list[str] = []
+    cuts = even_bounds(last - first, grid[1])  # so many rows have as many cells as the block
+    pieces = [(first + a, first + b) for a, b in pairwise(cuts) if a < b]
+    table = _read(path, replace(reading, rows=(0, 1)))
+    X: Any = table.X[:0, left:right] if is_sparse(table.X) else np.empty((last - first, right - left), table.X.dtype)
+    found, ids = [X], list[str]()
     for a, b in pieces:
         table = _read(path, replace(reading, rows=(a, b)))
-        piece = table.X[: last - first, left:right]
         ids += table.row_ids or ()
-        if is_sparse(piece):
-            found.append(piece)
-            continue
-        X = np.empty((last - first, right - left), piece.dtype) if X is None else X
-        X[a - first : b - first] = piece
-    X = vstack(found, format="csr") if found else X
-    names = {"features": table.features, "row_ids": tuple(ids[: last - first]) or None, "id_name": table.id_name}
+        if is_sparse(X):
+            found.append(table.X[:, left:right])
+        else:
+            X[a - first : b - first] = table.X[:, left:right]
+    X = vstack(found, format="csr") if is_sparse(X) else X
+    names = {"features": table.features, "row_ids": tuple(ids) or None, "id_name": table.id_name}
     return BlockShard(X, **names, position=place, starts=(first, left), width=shape[1])
 
 

@@ -91,7 +91,7 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
             f"{type(algorithm).__name__} needs complete rows, but some cells are missing. Fill them, or take a method "
             "that handles missing cells, such as PooledNMF."
         )
-    if meta.blocks is not None and getattr(algorithm, "layout", "rows") != "blocks":
+    if meta.blocks is not None and algorithm.layout != "blocks":
         raise IncompatibleError(
             f"{type(algorithm).__name__} needs whole rows, but these are blocks of a grid. Take GridNMF, or cut the "
             "matrix into blocks of rows."

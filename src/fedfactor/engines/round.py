@@ -482,7 +482,7 @@ class Rounds:
         Where uploads lie on a card, it is asked once, at the end, for all that must be known of the round.
         """
         later = isinstance(receiver, Receiver)
-        if not receiver.present or (later and not receiver.complete):
+        if not receiver.present or (isinstance(receiver, Receiver) and not receiver.complete):
             return snapshot.server, snapshot.down, snapshot.server
         combined, present = freeze(receiver.combined), tuple(receiver.present)
         with limit_threads(self.server_threads):

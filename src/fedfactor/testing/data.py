@@ -76,7 +76,7 @@ def federation_for(algorithm: Algorithm, owners: Mapping[str, Any], missing_valu
     >>> federation_for(DSANLS(2), small_data()).shard("east").bounds
     (0, 37, 0, 5)
     """
-    layout, names = getattr(algorithm, "layout", "rows"), sorted(owners)
+    layout, names = algorithm.layout, sorted(owners)
     if layout == "rows":
         return Federation(owners, missing_values=missing_values)
     stack = sparse.vstack if any(sparse.issparse(X) for X in owners.values()) else np.vstack
@@ -88,7 +88,7 @@ def federation_for(algorithm: Algorithm, owners: Mapping[str, Any], missing_valu
 
 def empty_shard(algorithm: Algorithm, meta: Meta) -> Shard:
     """Make the shard of an owner who has nothing."""
-    rows, layout = np.zeros((0, meta.n_features), dtype=meta.dtype), getattr(algorithm, "layout", "rows")
+    rows, layout = np.zeros((0, meta.n_features), dtype=meta.dtype), algorithm.layout
     if layout == "blocks":
         return BlockShard(rows, position=(meta.n_clients, 0), starts=(meta.n_rows or 0, 0), width=meta.n_features)
     if layout == "rows":

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score
+from fedfactor.core.protocol import Algorithm, Domain, Layout, LocalFactors, Meta, Round, Score
 from fedfactor.core.tree import Array, Tree
 from fedfactor.core.wire import Spec
 
@@ -48,9 +48,9 @@ class Flaky(Algorithm):
         return self.inner.handles_missing
 
     @property
-    def layout(self) -> str:
+    def layout(self) -> Layout:  # type: ignore[override]
         """Whether owners hold rows, or blocks of a grid."""
-        return getattr(self.inner, "layout", "rows")
+        return self.inner.layout
 
     def check(self, meta: Meta) -> None:
         """Refuse what the algorithm refuses."""
