@@ -20,6 +20,8 @@ EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
 export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 export MPLBACKEND := Agg
+# Tests start hundreds of processes: where bytecode may not be kept, each compiles the house anew, for minutes in all.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) -m pytest -q
 
 help: ## list the targets

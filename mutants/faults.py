@@ -25,8 +25,15 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 
 
-ON_CARDS = ("kernels/cuda.py", "kernels/loops/triton_kernels.py", "engines/local/tape.py")
-"""Files that nothing reaches on a machine without a card."""
+ON_CARDS = (
+    "core/on_card.py",
+    "engines/local/tape.py",
+    "kernels/boolean/on_card.py",
+    "kernels/cuda.py",
+    "kernels/loops/triton_bits.py",
+    "kernels/loops/triton_kernels.py",
+)
+"""Files that do nothing on a machine without a card but say that there is none."""
 
 LARGEST = 100
 """Numbers above are sizes of blocks, caps and seconds: one more or less changes nothing that anybody could see."""

@@ -144,7 +144,7 @@ def claim() -> dict[str, Any]:
             print(kills, flush=True)
             (Path(folder) / "sitecustomize.py").write_text(SEEDED)
             sys.path.insert(0, folder)  # of the parties only: this process has begun
-            join_anew(trial, "--budget", "1000")
+            join_anew(trial, "--budget", "1000", "--raise-budget")
             sys.path.remove(folder)
             injected = finished(trial)
             wanted = simulate(files, trial, noise_seed=7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import ssl
@@ -11,6 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from html import escape, unescape
 
 import pytest
 
@@ -24,7 +26,8 @@ from fedfactor.engines.remote.server import Server
 from fedfactor.federation import document
 from fedfactor.federation.logs import JSON, LogFile, both
 from fedfactor.federation.member import Member
-from fedfactor.federation.server import PRESENCE, Coordinator
+from fedfactor.federation.outcome import server_status
+from fedfactor.federation.server import PRESENCE, SERVING, Coordinator
 from fedfactor.federation.trial import Trial
 from fedfactor.federation.watch import PartyWatch, ServerWatch
 from prove import _flower as real
@@ -79,6 +82,35 @@ def test_what_happens_is_told_as_it_goes(ran):
     assert "finished after 3 rounds" in said[-1]
     (place.folder / PRESENCE).write_text(json.dumps({"north": [True, ""], "south": [False, ""], "west": [False, ""]}))
     assert watch.news() == ["south is no longer connected."]
+
+
+@pytest.mark.slow
+def test_a_round_with_a_secure_sum_counts_all_its_messages(tmp_path):
+    files, changes = real.case("PooledNMF secure", tmp_path)
+    trial = Trial(tmp_path / "all", files, changes)
+    parties = {name: Member(trial.toml, trial.root / f"{name}.key", trial.folder(name)) for name in files}
+    stores = {name: parties[name].sign_up(file, confirmed=True) for name, file in files.items()}
+    watch = PartyWatch(stores["north"], "fed.example.org:8000")
+    post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})
+    Server(trial.root / "server", trial.terms.agreement(), trial.terms.policy(), post).run()
+    said = [line for line in watch.news() if line.startswith("Round")]
+    sent = stores["north"].sent()
+    first = next(i for i, line in enumerate(sent) if line["kind"] == "step")  # before it, sums of the counts of columns
+    rounds = [sum(s["bytes"] for s in sent[first:] if s["index"] == index and s["kind"] != "end") for index in (0, 1)]
+    assert said == [f"Round {index + 1} of 2: {size} bytes sent." for index, size in enumerate(rounds)]
+    assert rounds[0] > 3 * sent[first]["bytes"]
+
+
+def test_who_was_connected_to_an_earlier_serving_was_last_seen_then(tmp_path):
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 3))
+    place = trial.coordinator
+    file = place.folder / PRESENCE
+    file.write_text(json.dumps({"north": [True, "2030-01-01 10:00:00 UTC"], "south": [False, ""]}))
+    os.utime(file, (1.9e9, 1.9e9))
+    place._alone()
+    os.utime(place.folder / SERVING, (2e9, 2e9))
+    assert server_status(place)["not_connected"] == ["north (last came 2030-03-17 17:46:40 UTC)", "south (never came)"]
+    place.close()
 
 
 def get(where, **heads):
@@ -139,18 +171,50 @@ def test_a_browser_opens_both_pages_without_complaint(ran, tmp_path):
         (party_pages(trial.folder("north")), "What left this house"),
     ):
         served, where = serve_pages(pages, "127.0.0.1", 0, tmp_path)
-        done = subprocess.run(
-            [
-                CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
-                "--enable-logging=stderr", "--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}",
-                "--window-size=390,900",
-                "--dump-dom", where,
-            ],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        done = opened(where, tmp_path)
         served.shutdown()
         assert word in done.stdout
         assert not re.findall(r".*CONSOLE.*", done.stderr)
+        # On a narrow screen no word of a table is torn in two, and the page itself does not scroll sideways.
+        narrow = tmp_path / "narrow.html"
+        narrow.write_text(f'<iframe width="420" height="900" srcdoc="{escape(pages[""][1]())}"></iframe>{MEASURE}')
+        told = re.search(r'id="told">(.*?)</p>', opened(narrow.as_uri(), tmp_path).stdout)
+        assert told, "nothing was measured"
+        torn, wide, words = json.loads(unescape(told[1]))
+        assert words > 20
+        assert not torn
+        assert wide <= 420
+
+
+MEASURE = """<p id="told"></p><script>
+const page = document.querySelector('iframe');
+page.onload = () => {
+  const torn = [], inside = page.contentDocument, part = inside.createRange();
+  let words = 0;
+  for (const cell of inside.querySelectorAll('td, th')) for (const node of cell.childNodes) {
+    for (const word of (node.textContent.matchAll(/[^\\s-]+/g))) {
+      const text = node.firstChild ?? node;
+      part.setStart(text, word.index); part.setEnd(text, word.index + word[0].length);
+      words += 1;
+      if (new Set([...part.getClientRects()].map(each => each.top)).size > 1) torn.push(word[0]);
+    }
+  }
+  document.getElementById('told').textContent =
+    JSON.stringify([torn, inside.documentElement.scrollWidth, words]);
+};
+</script>"""
+
+
+def opened(where, folder):
+    """Open an address in Chromium; what it holds then, and what the browser complains of."""
+    return subprocess.run(
+        [
+            CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr",
+            "--disable-background-networking", f"--user-data-dir={folder / 'profile'}", "--window-size=800,900",
+            "--virtual-time-budget=1000", "--dump-dom", where,
+        ],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
 
 
 def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch):

@@ -184,3 +184,51 @@ def test_what_may_be_shared_of_a_private_run_does_not_tell_whether_a_row_took_pa
     said = call("info", tmp_path / "less")
     assert said.exit_code == 0, said.output
     assert "relative error" not in said.output
+
+
+def test_uploads_with_noise_are_told_as_they_were_sent():
+    from fedfactor.algorithms import PooledNMF
+    from fedfactor.cli.words import uploads
+    from fedfactor.core.protocol import Meta
+
+    meta = Meta(5, ("a", "b"))
+    plain = uploads(PooledNMF(2, start="random"), meta)
+    assert "noise" not in plain[0]
+    rows = uploads(PooledNMF(2, start="random"), meta, {"mode": "dp", "unit": "row"})
+    assert all("clipped gradients" in line and "with noise added before it left" in line for line in rows)
+    whole = uploads(PooledNMF(2, start="random"), meta, {"mode": "dp", "unit": "client"})
+    assert whole == [plain[0].replace(";", ", with noise added before it left;")]
+
+
+@pytest.mark.slow
+def test_audit_attacks_what_a_federation_agreed_on(owners, tmp_path):
+    pytest.importorskip("cryptography")
+    from fedfactor.federation.trial import Trial
+
+    files = {path.stem: path for path in sorted(owners.iterdir())}
+    privacy = {"protect": "dp", "epsilon": 2.0, "row_bound": 9.0, "rows": 400.0, "minimum_rows": 5, "colluding": 1}
+    changes = {"algorithm": {"n_components": 3}, "run": {"rounds": 2}, "privacy": privacy}
+    trial = Trial(tmp_path / "all", files, changes)
+    words = ["audit", *files.values(), "--terms", trial.toml, "-o", tmp_path / "out"]
+    said = call(*words, "--canaries", 20)
+    assert said.exit_code in (0, 3), said.output
+    about = json.loads((tmp_path / "out" / "audit.json").read_text())["about"]
+    assert about["rounds"] == 2
+    for part in ("epsilon=2.0", "row_bound=9.0", "rows=400.0", "colluding=1"):
+        assert part in about["privacy"][0]
+    assert "a registry with keys" in said.output
+    assert "--rank is in the terms" in call(*words, "-k", 3).output
+    assert "--terms federation.toml" in call("audit", owners, "-o", tmp_path / "out").output
+    for few in (1, 5, 8):
+        said = call(*words, "--canaries", few)
+        assert said.exit_code == 2
+        assert "x>=20" in said.output
+
+
+def test_audit_takes_public_rows_and_colluding_owners(owners, tmp_path):
+    said = call("audit", owners, "-k", 3, "-o", tmp_path / "out", "--rows", 400)
+    assert "--rows speaks of noise" in said.output
+    from fedfactor.cli.privacy import privacy_of
+
+    asked = privacy_of("dp", rows=400.0, colluding=2)[0]
+    assert (asked.rows, asked.colluding) == (400.0, 2)

@@ -10,9 +10,9 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor.algorithms import DSANLS, FedAvgNMF, PooledNMF
-from fedfactor.core.card import Streamed, check_device, home, move, placed, rounded
+from fedfactor.core.card import Streamed, _fetched, check_device, home, move, placed, rounded
 from fedfactor.core.errors import DataError, IncompatibleError, MissingExtraError
-from fedfactor.core.federation import Federation
+from fedfactor.core.federation import Federation, Shard
 
 torch = pytest.importorskip("torch")
 
@@ -148,3 +148,138 @@ def test_a_streamed_run_goes_on_from_its_checkpoint(owners, tmp_path):
     fedfactor.run(PooledNMF(4), on_cpu(owners, room=0), rounds=3, seed=0, checkpoint=tmp_path / "kept")
     again = fedfactor.run(PooledNMF(4), on_cpu(owners, room=0), rounds=6, seed=0, checkpoint=tmp_path / "kept")
     assert np.allclose(np.asarray(again.V), np.asarray(whole.V), atol=1e-6)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card")
+def test_the_reason_why_there_is_no_card(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(ValueError, match="it was built without CUDA"):
+        check_device("cuda")
+    monkeypatch.setattr(torch.version, "cuda", "12.4")
+    with pytest.raises(ValueError, match="no card, or no driver for it, is there"):
+        check_device("cuda:1")
+
+
+def test_cards_are_numbered_from_zero(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for device in ("cuda", "cuda:0", "cuda:1"):
+        check_device(device, "float32")
+    with pytest.raises(ValueError, match=r"device='cuda:2': there are 2 cards here"):
+        check_device("cuda:2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ValueError, match=r"device='cuda': there are 0 cards here"):
+        check_device("cuda")
+
+
+def test_a_card_is_filled_to_seven_tenths_of_what_is_free(owners, monkeypatch):
+    given = []
+    monkeypatch.setattr("fedfactor.core.card.check_device", lambda *_: None)
+    monkeypatch.setattr("fedfactor.core.card.placed", lambda *all_of_it: given.append(all_of_it))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda target: (1000, 3000))
+    move(owners, PooledNMF(4), "cuda")
+    move(owners, PooledNMF(4), "cuda:1", "bfloat16")
+    assert [(str(target), storage, room) for _, _, target, storage, room in given] == [
+        ("cuda", "float32", 700.0),
+        ("cuda:1", "bfloat16", 700.0),
+    ]
+    assert move(owners, PooledNMF(4), None) is owners
+
+
+@pytest.mark.parametrize(
+    ("form", "storage", "bytes_of_one"),
+    [
+        (np.asarray, "float32", 300 * 40 * 4),
+        (np.asarray, "float64", 300 * 40 * 8),
+        (np.asarray, "bfloat16", 300 * 40 * 2),
+        (scipy.sparse.csr_array, "float32", 300 * 40 * 12),
+        (scipy.sparse.csr_array, "bfloat16", 300 * 40 * 12),
+    ],
+)
+def test_rows_that_just_fit_are_moved(X, form, storage, bytes_of_one):
+    for room, streamed in ((bytes_of_one, False), (bytes_of_one - 1, True)):
+        moved = on_cpu(Federation({"a": form(X)}), storage, room).shard("a").X
+        assert isinstance(moved, Streamed) is streamed
+        if not streamed and form is np.asarray:
+            assert moved.dtype == getattr(torch, storage)
+
+
+def test_each_owner_takes_its_share_of_the_room(X):
+    owners = Federation({name: X[:10] for name in "abc"})
+    moved = on_cpu(owners, room=2 * 10 * 40 * 4)
+    assert [isinstance(moved.shard(name).X, Streamed) for name in "abc"] == [False, False, True]
+
+
+def test_a_mask_takes_a_byte_a_cell(X):
+    seen = np.random.default_rng(1).random(X.shape) < 0.8
+    owners = Federation({"a": np.where(seen, X, np.nan)}, missing_values=np.nan)
+    on_cpu(owners, room=X.size * 5)
+    with pytest.raises(DataError, match=r"has rows of 6e-05 GB, but the card has room for 6e-05 GB"):
+        on_cpu(owners, room=X.size * 5 - 1)
+
+
+def test_blocks_cover_all_rows_once(X):
+    for rows in (X, scipy.sparse.csr_array(X)):
+        streamed = Streamed(rows, torch.device("cpu"), block=4 * 40 * 7 + 3)
+        assert (streamed.step, streamed.shape, streamed.is_cuda, streamed.ndim) == (7, (300, 40), False, 2)
+        found = list(streamed.blocks())
+        assert [(a, b) for a, b, _ in found][-2:] == [(287, 294), (294, 300)]
+        dense = torch.cat([part.to_dense() if rows is not X else part for _, _, part in found])
+        assert np.array_equal(dense.numpy(), X)
+    assert Streamed(X, torch.device("cpu"), block=1).step == 1
+    assert Streamed(X[:0], torch.device("cpu"), block=400).step == 400
+    assert Streamed(X, torch.device("cpu")).step == 2**28 // 160
+
+
+def test_moved_rows_are_those_of_the_owner(X, monkeypatch):
+    monkeypatch.setattr("fedfactor.core.card._BLOCK", 8 * 40 * 7)
+    held = np.zeros(X.shape, bool)
+    held[0, 0] = True
+    shard = Shard(X, ~held, holdout=held)
+    for given in (shard, Shard(torch.from_numpy(X), torch.from_numpy(~held), holdout=torch.from_numpy(held))):
+        moved = on_cpu(Federation({"a": given}), "float64").shard("a")
+        assert moved.X.dtype == torch.float64
+        assert np.array_equal(moved.X.numpy(), X)
+        assert np.array_equal(moved.mask.numpy(), ~held)
+        assert np.array_equal(moved.holdout.numpy(), held)
+        assert moved.lost == 0.0
+    kept = on_cpu(Federation({"a": Shard(X, holdout=scipy.sparse.csr_array(held.astype("f4")))})).shard("a")
+    assert scipy.sparse.issparse(kept.holdout)
+    assert kept.mask is None
+
+
+def test_what_rounding_lost_is_added_up_over_blocks(X, monkeypatch):
+    monkeypatch.setattr("fedfactor.core.card._BLOCK", 8 * 40 * 7)
+    moved = on_cpu(Federation({"a": X}), "bfloat16").shard("a")
+    assert moved.X.dtype == torch.bfloat16
+    known = float(((moved.X.double().numpy() - X.astype("f8")) ** 2).sum())
+    assert moved.lost == pytest.approx(known, rel=1e-12)
+    assert moved.lost > 0
+    again = on_cpu(Federation({"a": X}), "bfloat16").shard("a")
+    assert torch.equal(again.X, moved.X)
+
+
+def test_what_streams_comes_home_as_it_was(X):
+    streamed = on_cpu(Federation({"a": X}), room=0)
+    back = _fetched(streamed.shard("a"))
+    assert back.X is X
+    assert back.lost == 0.0
+
+
+def test_a_moved_federation_keeps_what_was_said_of_it(X):
+    owners = Federation({"a": X}, missing_values=-1.0)
+    owners.preprocess = {"steps": "log"}
+    moved = on_cpu(owners)
+    assert moved.missing_values == -1.0
+    assert moved.preprocess == {"steps": "log"}
+
+
+def test_factors_come_home_to_the_library_of_the_rows(X):
+    owners = Federation({"a": X[:20]})
+    ran = fedfactor.run(PooledNMF(2), on_cpu(owners), rounds=1, seed=0)
+    assert isinstance(ran.V, torch.Tensor)
+    assert isinstance(home(ran, owners).V, np.ndarray)
+    assert isinstance(home(ran, owners).down.V, np.ndarray)
+    there = home(ran, on_cpu(owners))
+    assert isinstance(there.V, torch.Tensor)
+    assert isinstance(home(home(ran, owners), on_cpu(owners)).V, np.ndarray)  # what is no tensor stays as it is

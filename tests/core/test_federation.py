@@ -7,6 +7,8 @@ from scipy import sparse
 from fedfactor import Federation, Shard
 from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Facts, agree
+from fedfactor.core.grid import grid_federation
 from fedfactor.core.protocol import Meta
 
 pd = pytest.importorskip("pandas")
@@ -304,3 +306,107 @@ def test_ranks_that_the_data_cannot_carry(rank):
 @pytest.mark.parametrize("rank", [1, 3, np.int64(2)])
 def test_ranks_that_it_can(rank):
     check_rank(rank, Meta(5, ("a",), n_rows=3))
+
+
+class TestAgreement:
+    def facts(self, name="a", **other):
+        known = {"n_rows": 2, "n_features": 3, "library": "numpy", "dtype": "float64", "masked": False}
+        return Facts(name, **{**known, "features": None, "bounds": None, **other})
+
+    @pytest.mark.parametrize(
+        ("other", "says"),
+        [
+            ({"n_rows": 0}, "Owner 'b' has no rows"),
+            ({"n_features": 4}, "'b' has 4 columns but 'a' has 3"),
+            ({"library": "torch"}, "'b' brings torch data but 'a' brings numpy"),
+            ({"features": ("x", "y", "z")}, "'b' names its features but owner 'a' does not"),
+        ],
+    )
+    def test_what_does_not_fit_together(self, other, says):
+        with pytest.raises(DataError, match=says):
+            agree([self.facts(), self.facts("b", **other)])
+
+    def test_what_is_public(self):
+        meta = agree([self.facts(), self.facts("b", n_rows=5, masked=True)])
+        assert (meta.n_rows, meta.n_features, meta.clients, meta.masked) == (7, 3, ("a", "b"), True)
+        assert not agree([self.facts()]).masked
+
+    @pytest.mark.parametrize(
+        ("one", "other", "dtype"),
+        [
+            ("float32", "float32", "float32"),
+            ("float32", "bfloat16", "float32"),
+            ("float16", "float16", "float32"),
+            ("float64", "float32", "float64"),
+            ("bfloat16", "float64", "float64"),
+        ],
+    )
+    def test_one_type_for_all(self, one, other, dtype):
+        assert agree([self.facts(dtype=one), self.facts("b", dtype=other)]).dtype == dtype
+
+
+class TestShards:
+    def test_cells_that_an_error_is_about(self):
+        X, mask, held = np.ones((1, 2)), np.array([[True, False]]), np.array([[False, True]])
+        assert Shard(X, mask).scored == (X, mask)
+        assert Shard(X, mask, holdout=held).scored == (X, held)
+        stored = sparse.csr_array(held.astype(float))
+        assert Shard(X, mask, holdout=stored).scored == (stored, "stored")
+
+    def test_of_a_shard_is_itself(self):
+        shard = Shard(np.ones((1, 2)))
+        assert Shard.of(shard) is shard
+        turned = Shard.of(Shard(sparse.coo_array(np.eye(2)), features=("x", "y")))
+        assert turned.X.format == "csr"
+        assert turned.features == ("x", "y")
+
+    def test_what_the_rows_say_of_missing_cells_is_heard_unless_one_says_otherwise(self):
+        class Table:
+            X, features, row_ids, id_name, missing_values = np.array([[1.0, -1.0]]), None, ("p",), "who", -1.0
+
+        shard = Shard.of(Table())
+        assert shard.mask.tolist() == [[True, False]]
+        assert (shard.row_ids, shard.id_name) == (("p",), "who")
+        assert Shard.of(Table(), 1.0).mask.tolist() == [[False, True]]
+
+    @pytest.mark.parametrize(("given", "halves", "kept"), [("bfloat16", True, True), ("bfloat16", False, False)])
+    def test_half_precision_stays_where_the_method_can_do_with_it(self, given, halves, kept):
+        torch = pytest.importorskip("torch")
+        shard = Shard(torch.ones((2, 2), dtype=getattr(torch, given)))
+        federation = Federation({"a": shard})
+        meta = federation.prepare(halves=halves)
+        assert meta.dtype == "float32"
+        assert federation.shard("a").dtype == ("bfloat16" if kept else "float32")
+        federation = Federation({"a": shard, "b": torch.ones((2, 2), dtype=torch.float64)})
+        federation.prepare(halves=halves)
+        assert federation.shard("a").dtype == "float64"
+
+    def test_half_precision_is_not_kept_unless_asked_for(self):
+        torch = pytest.importorskip("torch")
+        federation = Federation({"a": Shard(torch.ones((2, 2), dtype=torch.bfloat16))})
+        federation.prepare()
+        assert federation.shard("a").dtype == "float32"
+        federation = Federation({"a": Shard(torch.ones((2, 2), dtype=torch.bfloat16))})
+        federation.adopt(federation.facts("a"), Meta(2, ("a",), "float32"), "nonnegative")
+        assert federation.shard("a").dtype == "float32"
+
+    def test_a_workers_opener(self):
+        opener = Opener(np.ones((1, 2)))
+        federation = Federation({"a": opener, "b": np.ones((2, 2))})
+        assert federation.opener("a") is opener
+        assert federation.opener("b") is federation.shard("b")
+
+    @pytest.mark.parametrize("owners", [np.ones((2, 2)), frame("xy"), "abc", b"abc"])
+    def test_one_matrix_is_no_federation(self, owners):
+        with pytest.raises(DataError, match="needs owners by name"):
+            Federation(owners)
+
+    def test_the_owner_of_bad_rows_is_named(self):
+        with pytest.raises(DataError, match="Owner 'b': Expected 2D array"):
+            Federation({"a": np.ones((1, 2)), "b": np.ones(2)}).prepare()
+
+    def test_columns_of_a_grid_are_not_reordered(self):
+        grid = grid_federation(frame("xyz", 4), 2)
+        first = Facts("z", 4, 3, "numpy", "float64", False, ("z", "y", "x"), None)
+        with pytest.raises(DataError, match="columns of node '0' are in another order"):
+            grid.adopt(first, Meta(3, ("0", "1")), "nonnegative")

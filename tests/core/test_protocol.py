@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
-from fedfactor.core.protocol import Round, Scatter, Score, download_for
+from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter, Score, download_for, settings_of
+from fedfactor.core.tree import record
 from fedfactor.testing.data import small_data
 
 
@@ -94,3 +96,45 @@ class TestRun:
         run = fedfactor.run(FedAvgNMF(2), small_data(), rounds=1)
         again = fedfactor.run(FedAvgNMF(2), small_data(), rounds=1, seed=run.seed)
         assert run.V.tobytes() == again.V.tobytes()
+
+
+@record
+class Bare(Algorithm):
+    """Says nothing of its own."""
+
+    def messages(self, meta): ...
+    def init_server(self, meta, at): ...
+    def init_client(self, shard, meta, at): ...
+    def client_step(self, shard, state, down, at): ...
+    def server_step(self, state, up, at): ...
+    def finish(self, shard, state, down): ...
+    def fold_in(self, X, factors, mask=None): ...
+    def score(self, shard, state, down): ...
+
+
+def test_what_an_algorithm_promises_unless_it_says_more():
+    bare, meta = Bare(), Meta(3, ("a", "b"))
+    assert (bare.domain, bare.default_rounds) == ("nonnegative", 100)
+    assert [bare.handles_missing, bare.handles_tensors, bare.handles_half, bare.converged(None)] == [False] * 4
+    assert bare.against_noise == bare.doubt(None) == bare.accepts(None, meta) == ""
+    assert bare.client_steps([], [], None, []) is bare.sensitivity(meta) is bare.neutral(None) is None
+    assert bare.rejected(None) == ()
+    assert not bare.steady(None, None)
+    assert bare.settle(None, 3) == 3
+    assert bare.learned(None) is bare
+    assert (meta.dtype, meta.masked, meta.n_rows, meta.n_clients) == ("float64", False, None, 2)
+
+
+def test_settings_are_plain_data():
+    @dataclass
+    class Holder:
+        a: object = 1
+
+    def plain(value):
+        return settings_of(Holder(value))["a"]
+
+    assert type(plain(np.float64(2))) is float
+    assert plain({"x": np.int64(1), "y": [np.int64(2), (np.int64(3), "t")]}) == {"x": 1, "y": [2, (3, "t")]}
+    assert plain(np.ones(2)).startswith("sha256:")
+    assert plain(np.ones(2)) != plain(np.zeros(2))
+    assert plain(None) is None

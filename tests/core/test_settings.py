@@ -7,7 +7,7 @@ import math
 import pickle
 import warnings
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -15,11 +15,19 @@ import pytest
 
 from fedfactor.core.docstrings import join_sections, split_sections
 from fedfactor.core.settings import (
+    Declared,
+    Setting,
     check_settings,
     declares_settings,
+    explicit_init,
+    former_names,
+    offer_former_names,
+    renamed,
     set_by_privacy,
+    set_by_run,
     setting,
     settings_of_class,
+    with_parameters,
 )
 
 
@@ -156,3 +164,193 @@ def test_a_plain_dataclass_is_looked_at_as_far_as_its_types_say():
         check_settings(Plain(how="c"))
     with pytest.raises(ValueError, match="steps='3' must be a whole number"):
         check_settings(Plain(steps="3"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({}, ""),
+        ({"at_least": 0}, "at least 0"),
+        ({"above": 0}, "above 0"),
+        ({"above": 1, "at_most": math.inf}, "above 1"),
+        ({"at_least": 1, "at_most": math.inf}, "at least 1"),
+        ({"at_most": 2}, "at most 2"),
+        ({"below": 2.5}, "below 2.5"),
+        ({"at_least": 0, "at_most": 1}, "in [0, 1]"),
+        ({"above": 0, "below": 1}, "in (0, 1)"),
+        ({"above": 0, "at_most": 1}, "in (0, 1]"),
+    ],
+)
+def test_bounds_in_words(declared, words):
+    assert Setting("x", float, 1.0, Declared(**declared)).bounds == words
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "declared", "words"),
+    [
+        (int, MISSING, {}, "x : int"),
+        (int, 3, {"at_least": 1}, "x : int, at least 1, default=3"),
+        (float, 0.5, {"above": 0, "below": 1}, "x : float in (0, 1), default=0.5"),
+        (int | None, None, {"at_least": 1}, "x : int, at least 1, optional"),
+        (int | None, 2, {}, "x : int or None, default=2"),
+        (str | int | None, MISSING, {}, "x : str, int or None"),
+        (bool, True, {}, "x : bool, default=True"),
+        (Literal["a"], "a", {}, 'x : "a", default="a"'),
+        (float | Literal["a", "b"], 1.0, {"at_least": 0}, 'x : float, at least 0 or {"a", "b"}, default=1.0'),
+        (Literal["a"] | float | Literal["b"], 1.0, {}, 'x : {"a", "b"} or float, default=1.0'),
+        (Any, None, {}, "x : object, optional"),
+        (Mapping[str, float], MISSING, {}, "x : mapping of str to float"),
+        (tuple[int, ...], MISSING, {}, "x : tuple of int"),
+        (tuple[int, int], MISSING, {}, "x : tuple of int"),
+        (tuple[int, str], MISSING, {}, "x : tuple"),
+        (list[str], MISSING, {}, "x : list of str"),
+        (dict[str, Any] | None, None, {}, "x : mapping of str to object, optional"),
+        (np.ndarray, MISSING, {"shown": "array of shape (n, k)"}, "x : array of shape (n, k)"),
+    ],
+)
+def test_headings_are_those_of_numpydoc(kind, default, declared, words):
+    assert Setting("x", kind, default, Declared(**declared)).heading == words
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "value", "says"),
+    [
+        (float, {}, "no", "x='no' must be a number."),
+        (float, {}, math.inf, "x=inf must be a number."),
+        (float, {"at_least": 0, "at_most": 1}, 2, "x=2 must lie in [0, 1]."),
+        (float, {"at_most": 1}, 2, "x=2 must be at most 1."),
+        (float, {"at_most": 1}, True, "x=True must be a number of at most 1."),
+        (float, {"at_least": 0}, np.float32(-1), "x=-1.0 must be at least 0."),
+        (int, {"above": 0}, 0, "x=0 must be a positive whole number."),
+        (int, {"below": 9}, 9, "x=9 must be a whole number below 9."),
+        (int | None, {"at_least": 1}, "2", "x='2' must be a whole number of at least 1, or None."),
+        (bool | None, {}, 2, "x=2 must be True or False, or None."),
+        (Literal["a"], {}, "b", "x='b' is not known. Use 'a'."),
+        (Literal["a", "b"], {"because": "so it is"}, "c", "x='c' is not known. Use one of a, b: so it is."),
+        (Literal["a", "b"], {}, 3, "x=3 must be 'a' or 'b'."),
+        (Literal[1, 2], {}, True, "x=True must be 1 or 2."),
+        (Literal["a"] | str, {}, 3, "x=3 must be 'a', or a text."),
+    ],
+)
+def test_refusals(kind, declared, value, says):
+    assert Setting("x", kind, None, Declared(**declared)).refusal(value) == says
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "value"),
+    [
+        (float, {"at_least": 0, "at_most": 1}, 0),
+        (float, {"at_least": 0, "at_most": 1}, 1),
+        (float, {"above": 0, "at_most": math.inf}, math.inf),
+        (float, {}, -3),
+        (Literal["a"] | str, {}, "anything"),
+        (Any, {}, object()),
+        (np.ndarray, {}, "whatever"),  # a type that is not looked at
+        (np.ndarray | int, {}, "whatever"),
+        (int, {"check": False}, "whatever"),
+        (int | None, {"at_least": 1}, None),
+    ],
+)
+def test_what_is_not_refused(kind, declared, value):
+    assert Setting("x", kind, None, Declared(**declared)).refusal(value) is None
+
+
+def test_settings_are_checked_and_offered_unless_said_otherwise():
+    assert Declared() == Declared(check=True)
+    assert "made" in [each.name for each in settings_of_class(Knobs, offered=False)]
+    assert settings_of_class(int) == []
+    assert setting("x").default is MISSING
+    assert set_by_run().metadata["set_by"] == "run"
+    assert set_by_run().default is None
+    assert set_by_privacy().default is None
+
+
+def test_an_annotation_that_cannot_be_read_is_not_looked_at():
+    @dataclass(frozen=True)
+    class Odd:
+        x: Unknown = 3  # noqa: F821
+
+    assert settings_of_class(Odd)[0].kind is Any
+
+
+def test_keyword_settings_of_a_base_come_last():
+    @dataclass(frozen=True)
+    class Base:
+        rounds: int = field(default=1, kw_only=True)
+
+    @dataclass(frozen=True)
+    class Sub(Base):
+        n: int = 2
+
+    assert [each.name for each in settings_of_class(Sub)] == ["n", "rounds"]
+
+
+def test_the_first_bad_value_is_told_and_given_settings_are_those_looked_at():
+    bad = Knobs(0, rate=7)
+    with pytest.raises(ValueError, match="n=0 must"):
+        check_settings(bad)
+    with pytest.raises(ValueError, match="rate=7 must"):
+        check_settings(bad, settings_of_class(Knobs)[1:])
+    check_settings(bad, [])
+
+
+def test_names_are_replaced_and_choices_only_when_asked_for():
+    known = settings_of_class(Knobs)
+    assert former_names(known) == {"speed": "rate"}
+    with pytest.warns(DeprecationWarning, match="is now called"):
+        assert renamed("K", {"speed": 1, "how": "old", "odd": 2}, known) == {"rate": 1, "how": "new", "odd": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert renamed("K", {"how": "old"}, known, values=False) == {"how": "old"}
+        assert renamed("K", {"how": ["old"], "rate": 1}, known) == {"how": ["old"], "rate": 1}
+    with pytest.raises(TypeError, match="both 'speed' and 'rate'"):
+        renamed("K", {"rate": 1, "speed": 1}, known)
+
+
+def face():
+    first, *others = settings_of_class(Knobs)[:5]
+    known = (replace(first, default=2), *others)
+    made = type("Face", (), {"__init__": None, "__module__": __name__})
+    made.__init__ = explicit_init(made, known)
+    offer_former_names(made, list(known))
+    return made
+
+
+def test_an_explicit_init_takes_the_first_by_place_and_the_others_by_name():
+    made = face()
+    assert str(inspect.signature(made)).startswith("(n: int = 2, *, rate: float = 0.5, step: float = 1.0")
+    one = made(3, step=2.0)
+    assert (one.n, one.rate, one.step, one.how) == (3, 0.5, 2.0, "new")
+    assert made.__init__.__qualname__ == "Face.__init__"
+    assert made.__init__.__module__ == __name__
+    assert made.__init__.__annotations__["n"] is int
+    assert made().n == 2
+    with pytest.raises(TypeError, match=r"^Face: too many"):
+        made(3, 0.5)
+
+
+def test_an_explicit_init_keeps_what_it_is_given():
+    made = face()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert made(1, how="old").how == "old"  # looked at when it is used
+    with pytest.warns(DeprecationWarning, match="'speed' of Face is now called 'rate'"):
+        one = made(1, speed=0.1)
+    with pytest.warns(DeprecationWarning, match="is now called"):
+        one.speed = 0.2
+    with pytest.warns(DeprecationWarning, match="is now called"):
+        assert one.speed == one.rate == 0.2
+
+
+def test_a_docstring_that_has_parameters_keeps_them():
+    own = "Say it.\n\nParameters\n----------\nx : int\n    Own."
+    known = settings_of_class(Knobs)
+    assert with_parameters(own, known) == own
+    assert with_parameters("  Say it.\n  Loud.", []) == "Say it.\nLoud."
+    assert with_parameters("Say it.", [Setting("x", int, 1, Declared())]) == "Say it."
+
+
+def test_former_names_can_be_given_by_place_and_too_many_places_are_refused():
+    assert Knobs(1, 0.25, 2.0).step == 2.0
+    with pytest.raises(TypeError, match="takes from 2 to"):
+        Knobs(*range(20))

@@ -5,13 +5,17 @@ import pytest
 
 from fedfactor.core.tree import (
     Array,
+    children,
     freeze,
+    is_leaf,
+    is_record,
     known_type,
     leaves,
     nbytes,
     public,
     record,
     telemetry,
+    to_numpy,
     tree_map,
     tree_sum,
     type_tag,
@@ -41,6 +45,7 @@ def test_leaves_have_paths_in_a_fixed_order_and_skip_what_is_absent():
 def test_a_record_is_frozen_and_can_be_found_by_its_tag():
     assert known_type(type_tag(Pair)) is Pair
     assert known_type("os:system") is None
+    assert not hasattr(pair(), "__dict__")
     with pytest.raises(AttributeError):
         pair().left = 1
 
@@ -86,3 +91,47 @@ def test_bytes_are_counted_without_headers():
     assert nbytes(pair()) == 8 * (6 + 1 + 4)
     assert nbytes({"x": np.zeros((3, 0)), "y": np.zeros(3, dtype=np.float32), "z": None}) == 12
     assert nbytes({"x": 1.0}) == 8
+
+
+def test_kinds_of_nodes():
+    assert is_record(pair())
+    assert not any(is_record(node) for node in (Pair, {}, 1.0, np.ones(2)))
+    assert [is_leaf(node) for node in (pair(), {}, None, np.ones(2), 3)] == [False, False, True, True, True]
+    assert children({"b": 1, "a": 2}) == [("a", 2), ("b", 1)]
+
+
+def test_nested_paths_have_their_prefix():
+    assert [path for path, _ in leaves({"x": {"y": 1, "z": None}}, "top")] == ["top.x.y"]
+
+
+def test_map_over_several_trees_and_dicts():
+    first, second = {"a": np.ones(2), "b": None}, {"a": np.full(2, 3.0), "b": np.ones(1)}
+    found = tree_map(lambda one, other: other - one, first, second)
+    assert found["a"].tolist() == [2, 2]
+    assert found["b"] is None
+    both = tree_map(lambda one, other: one + other, pair(0), pair(1))
+    np.testing.assert_array_equal(both.table["a"], pair(0).table["a"] + pair(1).table["a"])
+    assert tree_map(abs, None) is None
+
+
+def test_freezing_makes_arrays_of_numbers_and_leaves_tensors_alone():
+    frozen = freeze({"a": 3.0, "b": True, "c": np.float32(2), "d": np.ones((2, 3)).T})
+    assert all(isinstance(part, np.ndarray) and not part.flags.writeable for part in frozen.values())
+    assert frozen["c"].dtype == np.float32
+    assert frozen["d"].flags.c_contiguous
+    assert freeze(frozen)["d"] is frozen["d"]
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(2)
+    assert freeze({"a": tensor})["a"] is tensor
+
+
+def test_leaves_of_other_libraries_come_home():
+    class OfCupy:
+        def get(self):
+            return np.ones((2, 3)).T
+
+    torch = pytest.importorskip("torch")
+    assert to_numpy(OfCupy()).flags.c_contiguous
+    assert to_numpy(torch.ones(2, requires_grad=True)).tolist() == [1, 1]
+    assert to_numpy(np.float64(2)).shape == ()
+    assert nbytes({"a": torch.ones(3, dtype=torch.float16), "b": 1.0, "c": np.ones((2, 2), "f4")}) == 6 + 8 + 16

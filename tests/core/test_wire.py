@@ -20,8 +20,8 @@ from hypothesis.extra import numpy as arrays
 
 import fedfactor
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.tree import Array, leaves, record, telemetry
-from fedfactor.core.wire import HEADER_LIMIT, Leaf, check_message, from_bytes, read_header, receive, to_bytes
+from fedfactor.core.tree import Array, leaves, record, telemetry, type_tag
+from fedfactor.core.wire import HEADER_LIMIT, Leaf, check_message, checksum, from_bytes, read_header, receive, to_bytes
 from fedfactor.testing.drive import differences
 
 
@@ -331,3 +331,107 @@ def test_bytes_never_cause_an_import():
     with pytest.raises(ProtocolError, match="nothing here defines"):
         from_bytes(data)
     assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "exact", "loose"),
+    [
+        ("float64", (2, 3), True, True),
+        ("float64", (2, 2), False, True),
+        ("float64", (3, 3), False, False),
+        ("float64", (2, 4), False, False),
+        ("float64", (6,), False, False),
+        ("float64", (2, 3, 1), False, False),
+        ("float32", (2, 3), False, False),
+    ],
+)
+def test_what_a_leaf_admits(dtype, shape, exact, loose):
+    assert Leaf("float64", (2, 3)).admits(dtype, shape) is exact
+    assert Leaf("float64", (2, 3), exact=False).admits(dtype, shape) is loose
+
+
+def test_the_most_bytes_of_a_leaf():
+    assert Leaf("float32", (2, 3)).nbytes == 24
+    assert Leaf("uint8", ()).nbytes == 1
+
+
+@pytest.mark.parametrize("data", [b"", b"1234567", raw(b"{"), struct.pack("<Q", 1) + b"{", raw(b"[1]"), raw(b"{}")])
+def test_headers_that_are_none(data):
+    with pytest.raises(ProtocolError):
+        read_header(data)
+
+
+def test_the_shortest_and_the_longest_header():
+    with pytest.raises(ProtocolError, match="does not say what the message is"):
+        read_header(raw(b"{}"))  # two bytes are read; they say nothing
+    whole = to_bytes(GOOD)
+    length = struct.unpack("<Q", whole[:8])[0]
+    read_header(whole, limit=length)
+    with pytest.raises(ProtocolError, match="header claims"):
+        read_header(whole, limit=length - 1)
+    header, text = read_header(memoryview(whole[: 8 + length]))
+    assert set(header) == {"G", "A", "total"}
+    assert "outline" in text
+    with pytest.raises(ProtocolError, match="header claims"):
+        read_header(whole[: 7 + length])
+
+
+def test_a_bare_array_and_nothing_survive_their_bytes():
+    assert from_bytes(to_bytes(np.arange(3))).tolist() == [0, 1, 2]
+    assert from_bytes(to_bytes(None)) is None
+    assert from_bytes(to_bytes({"a": {"b": np.ones(1), "c": None}}))["a"]["c"] is None
+
+
+def test_types_that_only_the_caller_knows():
+    data = to_bytes(GOOD).replace(type_tag(Up).encode(), b"x" * len(type_tag(Up)))
+    with pytest.raises(ProtocolError, match="which nothing here defines"):
+        from_bytes(data)
+    assert not differences(GOOD, from_bytes(data, extra={"x" * len(type_tag(Up)): Up}))
+
+
+def test_what_is_wrong_with_a_simulated_message_is_told():
+    for wrong, says in [
+        (Up(GOOD.G, None), "Up lacks A"),
+        (Up(GOOD.G, GOOD.A, {"x": GOOD.G}), "leaf 'total.x' that was not announced"),
+        (Up(GOOD.G.astype("f4"), GOOD.A), r"Up.G is float32\[2, 2\], but float64\[2, 2\] was announced"),
+        (Other(GOOD.G, GOOD.A), "Other was sent, but the algorithm announced only Up"),
+        (Up(GOOD.G, GOOD.A * np.inf), "Up.A holds NaN or infinity"),
+    ]:
+        with pytest.raises(ProtocolError, match=says):
+            check_message(wrong, EXPECTED)
+    with pytest.raises(ProtocolError, match=r"Up\.total holds no array but parts of its own"):
+        check_message(Up(GOOD.G, GOOD.A, {}), EXPECTED)
+
+
+class OnCard:
+    """What a tensor on a card shows of itself, without one: asking for its sum is counted."""
+
+    is_cuda = True
+    asked = 0
+
+    def __init__(self, array):
+        self.array, self.dtype, self.shape = array, array.dtype, array.shape
+
+    def sum(self, dtype=None):
+        OnCard.asked += 1
+        return self.array.sum()
+
+    def get(self):
+        return self.array
+
+
+def test_values_on_a_card_are_asked_for_once_or_not_at_all():
+    pytest.importorskip("torch")
+    good, bad = (Up(OnCard(GOOD.G), OnCard(A), GOOD.total) for A in (GOOD.A, GOOD.A * np.nan))
+    assert float(checksum(good)) == 10
+    assert float(checksum(Up(OnCard(GOOD.G), GOOD.A))) == 4
+    assert checksum(GOOD) is None
+    OnCard.asked = 0
+    check_message(bad, EXPECTED, ask_card=False)
+    assert OnCard.asked == 0
+    check_message(good, EXPECTED)
+    assert OnCard.asked == 2
+    with pytest.raises(ProtocolError, match=r"Up\.A holds NaN or infinity"):
+        check_message(bad, EXPECTED)
+    with np.errstate(over="ignore"):
+        check_message(Up(OnCard(np.full((2, 2), 1e308)), GOOD.A), EXPECTED)

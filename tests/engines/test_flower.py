@@ -31,6 +31,7 @@ from fedfactor.federation.trial import Trial
 from fedfactor.privacy import Ledger
 from prove import _flower as real
 from tests.engines.bad_uploads import spoiled
+from tests.federation.named_files import unnamed
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
 PATIENCE = 600.0
@@ -270,6 +271,7 @@ def test_a_party_with_a_supernode_and_parties_without_one_take_part_in_one_run(t
     trial.join("south")  # and comes back the other way
     assert trial.coordinator.wait(PATIENCE)["state"] == "finished"
     assert real.largest_difference(real.factors(trial), real.local(files, trial).factors) == 0.0
+    assert unnamed(trial) == []  # of all the tests before this one, too: the folders are the same
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.exchange import NotEnough
+from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation import document
 from fedfactor.federation.forgetting import forget_old, leave
@@ -45,11 +46,26 @@ def runs_once(trial):
     return place, stores["north"], outcome
 
 
+def test_results_can_be_kept_and_read_after_the_rows_are_gone(trial, tmp_path):
+    _, store, outcome = runs_once(trial)
+    assert "results of all your runs" in run(app, ["federation", "forget", "--help"]).output.replace("\n", " ")
+    said = run(app, ["federation", "forget", str(store.folder), "--keep-results", "--yes"])
+    assert said.exit_code == 0, said.output
+    assert "the results of" not in said.output
+    assert not (store.folder / "data").exists()
+    assert not (store.folder / "agreement.json").exists()
+    said = run(app, ["results", str(store.folder), "-o", str(tmp_path / "out")])
+    assert said.exit_code == 0, said.output
+    assert json.loads((tmp_path / "out" / "shared" / "run.json").read_bytes())["run"] == outcome.run
+
+
 def test_a_party_forgets_its_rows_factors_and_what_it_sent_but_not_that_it_did(trial):
     _, store, _ = runs_once(trial)
     sent = store.sent()
     said = run(app, ["federation", "forget", str(store.folder)], input="n\n")
     assert said.exit_code == 1
+    assert "your factors, which are the results of all your runs" in said.output
+    assert "--keep-results" in said.output
     assert (store.folder / "data").exists()
     said = run(app, ["federation", "forget", str(store.folder), "--only", "sent", "--yes"])
     assert said.exit_code == 0, said.output
@@ -132,3 +148,39 @@ def test_a_fourth_hospital_has_its_own_u_at_once_from_the_published_v(trial, tmp
     said = run(app, ["transform", str(tmp_path / "published"), str(rows), "-o", str(tmp_path / "u.npy")])
     assert said.exit_code == 0, said.output
     assert (tmp_path / "u.npy").exists()
+
+
+def test_results_asked_for_in_mid_run_name_the_run_its_rounds_and_its_terms(trial, tmp_path):
+    place = Coordinator(trial.toml)
+    members = {name: Member(trial.toml, trial.root / f"{name}.key", trial.folder(name)) for name in trial.files}
+    clerks = {name: RemoteClient(members[name].sign_up(file)) for name, file in trial.files.items()}
+    place.prepare()
+
+    def breaks_off(stop):
+        letters = []
+
+        def tamper(name, answer):
+            letters.append(name)
+            if stop and len(letters) > 6:  # in the third round
+                raise ConnectionError("the line is cut")
+            return [Arrival(name, answer)]
+
+        server = Server(place.folder, place.terms.agreement(), place.terms.policy(), InProcessTransport(clerks, tamper))
+        with contextlib.suppress(ConnectionError):
+            server.run()
+        return server.run_id
+
+    def asked(where, name):
+        return " ".join(run(app, ["results", str(where), "-o", str(tmp_path / name)]).output.split())
+
+    broken, terms = breaks_off(True), f"terms {place.terms.fingerprint[:16]}"
+    for where, rounds in ((trial.toml, 2), (trial.folder("north"), 3)):
+        assert f"holds no result yet. Run {broken} has not ended: round {rounds} of 3, {terms}" in asked(where, "none")
+    whole = breaks_off(False)
+    assert whole == broken
+    place.forget()
+    later = breaks_off(True)
+    for number, where in enumerate((trial.toml, trial.folder("north"))):
+        said = asked(where, f"out{number}")
+        assert f"Run {whole}: 3 rounds, {terms}." in said
+        assert f"Run {later} has not ended: round {2 + number} of 3, {terms}; this is the last that did." in said

@@ -16,7 +16,7 @@ from fedfactor.federation.children import ChildError
 from fedfactor.federation.member import Member
 from fedfactor.federation.reach import Connection, explain
 from fedfactor.federation.server import Coordinator
-from fedfactor.federation.terms import TermsError
+from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 
@@ -226,3 +226,32 @@ def test_a_connection_that_nobody_wrote_about_for_long_is_none():
     now = time.time()
     assert Connection(True, now, now - 500).words("a:1").startswith("connected to a:1 since")
     assert Connection(True, now - 500, now - 500).words("a:1").startswith("NOT connected: no request went through")
+
+
+def test_init_writes_what_protects_uploads_so_that_nobody_edits_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def init(folder, *words):
+        said = run(app, ["federation", "init", folder, "--rank", "2", *words])
+        return said, Terms.read(tmp_path / folder / "federation.toml") if said.exit_code == 0 else None
+
+    _, terms = init("summed", "--privacy", "secure-sum", "--step", "log1p", "--step", "scale declared")
+    assert terms.content["privacy"]["protect"] == "secure-sum"
+    assert terms.content["preprocess"]["steps"] == ["log1p", "scale declared"]
+    noise = "--privacy dp --epsilon 2 --delta 1e-6 --row-bound 10 --rows 5000 --colluding 2".split()
+    _, terms = init("noisy", *noise)
+    wanted = {"epsilon": 2.0, "delta": 1e-6, "unit": "row", "row_bound": 10.0, "rows": 5000.0, "colluding": 2}
+    assert wanted.items() <= terms.noise.items()
+    _, terms = init("client", "--privacy", "dp", "--unit", "client", "--clip", "3")
+    assert terms.noise["epsilon"] == 1.0
+    assert terms.noise["clip"] == 3.0
+    for words, wrong in (
+        (["--epsilon", "2"], "--epsilon speaks of noise"),
+        (["--privacy", "secure-sum", "--colluding", "1"], "--colluding speaks of noise"),
+        (["--privacy", "dp"], "needs row_bound and rows"),
+        (["--privacy", "median"], "none, secure-sum or dp"),
+    ):
+        said, _ = init("wrong", *words)
+        assert said.exit_code == 2
+        assert wrong in " ".join(said.output.split())
+        assert not (tmp_path / "wrong").exists()

@@ -22,6 +22,7 @@ from fedfactor.federation.trial import Trial
 from fedfactor.privacy.ledger import BudgetError, Ledger
 from prove import _flower as real
 from tests.engines.in_process import InProcessTransport
+from tests.federation.named_files import unnamed
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")
@@ -123,7 +124,10 @@ def test_books_belong_to_the_rows_and_hold_the_budget(tmp_path):
     store = sign_up(trial, budget=2.5)
     assert (store.ledger.budget, store.ledger.rows) == (2.5, store.rows)
     assert "of 2.5 is spent" in store.spent()
-    again = sign_up(trial, budget=3.0)
+    with pytest.raises(TermsError, match=r"more than the ε = 2.5.*--raise-budget"):
+        sign_up(trial, budget=3.0)
+    assert store.ledger.budget == 2.5
+    again = sign_up(trial, budget=3.0, raise_budget=True)
     assert again.ledger.budget == 3.0
 
 
@@ -186,6 +190,7 @@ def test_each_party_takes_home_what_its_own_books_say_of_the_run(tmp_path):
         page = write_report(tmp_path / folder).read_text(encoding="utf-8")
         assert ("This party sent" in page) == (folder == "party")
         assert ("All owners together sent" in page) == (folder == "everybody")
+    assert unnamed(trial) == []
 
 
 def test_a_ledger_is_for_terms_with_noise(tmp_path):

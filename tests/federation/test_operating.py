@@ -21,6 +21,7 @@ from fedfactor.federation.outcome import client_status, server_status
 from fedfactor.federation.server import Coordinator, UnsureError
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
+from tests.federation.named_files import unnamed
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
 PATIENCE = 300.0
@@ -72,7 +73,7 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     wait_until(lambda: present(trial) == ["north"], lambda: server_status(place))
     about = server_status(place)
     assert about["state"] == "no run was started yet"
-    assert [line.split()[0] for line in about["not_connected"]] == ["south", "west"]
+    assert about["not_connected"] == ["south (never came)", "west (never came)"]
     looked = run(app, ["federation", "check", str(trial.toml), "--key", str(trial.root / "north.key"),
                        "--folder", str(trial.folder("north"))])  # fmt: skip
     assert looked.exit_code == 0, looked.output
@@ -96,6 +97,9 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     real.wait_for_round(trial, 1, PATIENCE)
     real.kill_member(trial, "west")
     wait_until(lambda: place.status()["participants"] == ["north", "south"], place.status)
+    wait_until(lambda: present(trial) == ["north", "south"], lambda: server_status(place))
+    assert server_status(place)["not_connected"][0].startswith("west (last came 20")
+    assert run(app, ["status", str(trial.toml)]).exit_code == 3  # somebody is away
     gone = run(app, ["federation", "remove", str(trial.toml), "west"])
     assert "under the same terms" in gone.output
     status = place.wait(PATIENCE)
@@ -118,6 +122,7 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     assert "does not know this key" in said(trial, "west")
     deeds = [line["deed"] for line in place.journal.lines()]
     assert deeds == ["served", "started", "abandoned", "started", "removed"]
+    assert unnamed(trial) == []
 
 
 def test_keys_come_and_go_and_come_back_certificates_end_and_clocks_run_fast(trial, tmp_path, monkeypatch):

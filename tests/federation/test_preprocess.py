@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -10,13 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from fedfactor.cli import app
+from fedfactor.core.column_sums import column_sums
 from fedfactor.core.errors import DataError
 from fedfactor.data.io import open_files
 from fedfactor.data.preprocess import Preprocess
-from fedfactor.data.results import read_private, read_row_ids
+from fedfactor.data.results import read_components, read_private, read_row_ids
+from fedfactor.data.scales import ScaleWarning, uneven
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation.member import Member
+from fedfactor.federation.terms import Terms, TermsError, features_hash
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 from tests.engines.in_process import Clock, InProcessTransport
@@ -117,3 +121,65 @@ def test_steps_that_make_no_sense(steps, says):
 
 def test_both_spellings():
     assert Preprocess.parse(["binarise 2"]) == Preprocess.parse(["binarize 2"])
+
+
+LAST = {"lab0": 8, "lab1": 80, "lab2": 800, "lab3": 8000, "lab4": 8, "lab5": 8}
+
+
+def scaled_by_declared(**privacy):
+    changes = real.terms("PooledNMF", 20, tol=0.0)
+    changes["privacy"] |= privacy
+    ranges = {name: {"high": float(high), "unit": "u"} for name, high in LAST.items()}
+    return changes | {"preprocess": {"steps": ["scale declared"]}, "units": ranges}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protect", ["none", "secure-sum"])
+def test_columns_are_scaled_by_declared_ranges_also_under_a_secure_sum(tmp_path, parties, protect):
+    changes = scaled_by_declared(protect=protect, allow=["small-client"])
+    trial = Trial(tmp_path / "all", parties, changes)
+    clerks = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ScaleWarning)  # scaled as it is advised, no column decides the fit alone
+        for name, file in parties.items():
+            member = Member(trial.toml, trial.root / f"{name}.key", trial.folder(name))
+            clerks[name] = RemoteClient(member.sign_up(file, confirmed=True))
+    rows = pd.read_csv(parties["north"]).drop(columns="patient_id").to_numpy()
+    np.testing.assert_allclose(clerks["north"].store.shard.X, rows / np.array(list(LAST.values())))
+    trial.coordinator.prepare()
+    Server(trial.root / "server", trial.terms.agreement(), trial.terms.policy(), InProcessTransport(clerks)).run()
+    for place in (trial.toml, trial.folder("north")):
+        out = tmp_path / place.name
+        assert call("results", place, "-o", out / "result").exit_code == 0
+        kept = json.loads((out / "result" / "shared" / "run.json").read_bytes())["preprocess"]
+        assert kept["steps"] == ["scale declared"]
+        np.testing.assert_allclose(kept["weights"], 1 / np.array(list(LAST.values())))
+        said = call("transform", out / "result", parties["north"], "-o", out / "u.csv")
+        assert said.exit_code == 0, said.output
+        found = pd.read_csv(out / "u.csv").iloc[:, 1:].to_numpy()
+        V = read_components(out / "result")[0]
+        assert np.linalg.norm(found @ V - clerks["north"].store.shard.X) < 0.2 * np.linalg.norm(
+            clerks["north"].store.shard.X
+        )
+
+
+def test_advice_about_scales_holds_where_sums_are_hidden():
+    said = uneven(["platelets", "creatinine"], column_sums(np.array([[250.0, 1.0], [300.0, 0.8]])))
+    assert "under a secure sum or noise 'scale declared'" in said
+    with pytest.raises(DataError, match="goes with log1p alone"):
+        Preprocess.parse(["library-size 10", "scale declared"])
+    with pytest.raises(DataError, match="scale rms"):
+        open_files(["a.csv"], steps=["scale declared"])
+    parties = {name: {"key": name, "sign": f"{i}" * 64} for i, name in enumerate("abc", 1)}
+    told = {"parties": parties, "features": {"names": ["x"], "sha256": features_hash(["x"])}}
+    told |= {"privacy": {"protect": "secure-sum"}, "algorithm": {"name": "PooledNMF", "n_components": 1}}
+    for steps, units, wrong in (
+        (["scale"], {}, "scale declared"),
+        (["scale declared"], {}, "'x' has none above 0"),
+        (["scale declared"], {"x": {"low": -1.0, "high": 0.0}}, "'x' has none above 0"),
+    ):
+        with pytest.raises(TermsError, match=wrong):
+            Terms.of({**told, "preprocess": {"steps": steps}, "units": units}).agreement()
+    assert Terms.of(
+        {**told, "preprocess": {"steps": ["log1p", "scale declared"]}, "units": {"x": {"high": 3.0}}}
+    ).declared_weights() == pytest.approx([1 / np.log(4)])

@@ -18,10 +18,12 @@ from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.tree import freeze
-from fedfactor.core.wire import from_bytes
+from fedfactor.core.wire import fingerprint_of, from_bytes
 from fedfactor.data.io import load_shard
-from fedfactor.data.results import fingerprint_of, read_components
-from fedfactor.engines.remote.client import RemoteClient
+from fedfactor.data.results import read_components
+from fedfactor.engines.remote.client import REFUSAL, RemoteClient
+from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.engines.remote.message import Head, read_head, seal
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation import keys
 from fedfactor.federation.member import Member
@@ -32,6 +34,7 @@ from fedfactor.federation.trial import Trial
 from fedfactor.federation.versions import put_start, versions
 from prove import _flower as real
 from tests.engines.in_process import InProcessTransport
+from tests.federation.named_files import unnamed
 
 run = CliRunner().invoke
 PARTIES = ("east", "north", "south", "west")
@@ -120,6 +123,7 @@ def test_a_fourth_hospital_takes_part_in_the_next_version_which_starts_at_the_la
         ({"run": {"start": "the last one"}}, "no fingerprint"),
         ({"privacy": {"protect": "dp", "epsilon": 1.0, "row_bound": 5.0, "rows": 160.0}}, "would not count"),
         ({"algorithm": {"name": "FNMF"}}, "FNMF cannot start"),
+        ({"run": {"start": f"sha256:{'0' * 64}", "payload": "float16"}}, "would round"),
     ],
 )
 def test_a_start_that_cannot_be_is_refused(changes, said):
@@ -127,6 +131,28 @@ def test_a_start_that_cannot_be_is_refused(changes, said):
     with pytest.raises(TermsError, match=said):
         Terms.of({**start, **changes})
     assert "start" not in Terms.of({}).content["run"]  # terms without one keep their fingerprint
+
+
+@pytest.mark.slow
+def test_a_party_answers_only_the_start_that_was_agreed_on(tmp_path):
+    files = write_rows(tmp_path)
+    trial = Trial(tmp_path / "all", files, real.terms("PooledNMF", 3, tol=0.0))
+    first = runs_once(trial)
+    assert run(app, ["federation", "next", str(trial.toml)]).exit_code == 0
+    second = runs_once(trial)  # at the agreed components all of them answer
+    assert second.finished == PARTIES
+    north = ClientFolder(trial.folder("north"))
+    kind = type(first.down)
+    for number, V in enumerate((first.down.V[::-1], first.down.V)):
+        head = Head("step", f"{number:016x}", 0, "north", north.agreement.terms, participants=PARTIES)
+        told = read_head(RemoteClient(north).answer(seal(head, kind(np.ascontiguousarray(V)))))
+        assert told.kind == ("refusal", "step")[number]
+        assert told.reason == (REFUSAL, "")[number]
+    assert "other components than the agreed ones" in [s for s in north.sent() if s["kind"] == "refusal"][-1]["reason"]
+    content = Terms.read(trial.toml).content
+    float32 = Terms.of({**content, "run": {**content["run"], "dtype": "float32"}})
+    with pytest.raises(DataError, match="Agree on float64"):
+        put_start(float32, trial.coordinator.folder)
 
 
 @pytest.mark.integration
@@ -165,3 +191,4 @@ def test_the_others_go_on_after_one_left_a_secure_sum_by_a_new_agreement(tmp_pat
         assert now.parties == ("east", "north", "south")
         deeds = [line["deed"] for line in place.journal.lines()]
         assert deeds == ["served", "started", "removed", "served", "started"]
+        assert unnamed(trial) == []

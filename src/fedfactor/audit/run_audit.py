@@ -39,6 +39,7 @@ from fedfactor.privacy.secure_sum import SecureSum
 
 __all__ = ["audit"]
 
+LEAST_CANARIES = 20
 RUNS_PER_CANARY = 0.2
 """Runs of the real code, for each row that would be planted in one run, where the unit is no row."""
 
@@ -67,7 +68,7 @@ def audit(
     seed : int
         Of the attacks' own draws and of the public start.
     canaries : int
-        Rows planted for the lower bound on ε; more can refute larger claims.
+        Rows planted for the lower bound on ε, at least 20; more can refute larger claims.
 
     Returns
     -------
@@ -86,6 +87,8 @@ def audit(
     federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
     told = parts_of(parts)
+    if told.dp is not None and canaries < LEAST_CANARIES:
+        raise ValueError(f"canaries={canaries} are too few to show anything. Plant at least {LEAST_CANARIES}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         members, others, kept = _halves(federation, seed)
@@ -240,7 +243,8 @@ def _planted_rows(algorithm: Algorithm, asked: DP, rounds: int, n_canaries: int,
     settings = replace(asked, row_bound=1.0, rows=n_canaries / 2, ledger=None)
     if asked.noise == "local":
         settings = replace(settings, noise="distributed")  # the sum of canaries spread over clients, seen by one client
-    scores = score_canaries(planted, (settings, SecureSum(threshold=1.0)), rounds=rounds, n_clients=4, seed=seed)
+    few, channel = max(1, min(4, int(planted.included.sum()))), (settings, SecureSum(threshold=1.0))
+    scores = score_canaries(planted, channel, rounds=rounds, n_clients=few, seed=seed)
     figures = epsilon_lower_bound(scores, planted.included, asked.delta)
     figures["claimed_epsilon"] = asked.epsilon
     word = "REFUTED" if figures["epsilon"] > asked.epsilon else "consistent"

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from fedfactor.audit.findings import Finding
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.options import Algorithm, Files, Out, Rank, Rounds, Set
-from fedfactor.cli.privacy import Allow, Clip, Delta, Epsilon, Privacy, RowBound, Unit, privacy_of
+from fedfactor.cli.privacy import (
+    Allow,
+    Clip,
+    Colluding,
+    Delta,
+    Epsilon,
+    Privacy,
+    PublicRows,
+    RowBound,
+    Unit,
+    privacy_of,
+)
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files
+from fedfactor.core.federation import Federation
 from fedfactor.data.content import Reading
 
 EXIT = {"REFUTED": 1, "not examined": 3}
@@ -23,8 +36,15 @@ EXIT = {"REFUTED": 1, "not examined": 3}
 @reads()
 def audit(
     files: Files,
-    rank: Rank,
     out: Out,
+    rank: Rank = None,
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            help="A federation.toml: its algorithm, rounds, preprocessing and privacy, in the place of options.",
+            show_default=False,
+        ),
+    ] = None,
     algorithm: Algorithm = "pooled-nmf",
     rounds: Rounds = None,
     settings: Set = None,
@@ -34,9 +54,11 @@ def audit(
     unit: Unit = None,
     clip: Clip = None,
     row_bound: RowBound = None,
+    rows: PublicRows = None,
+    colluding: Colluding = None,
     allow: Allow = None,
     seed: int = 0,
-    canaries: Annotated[int, typer.Option(help="Rows that are planted, to bound ε from below.", min=1)] = 1000,
+    canaries: Annotated[int, typer.Option(help="Rows that are planted, to bound ε from below.", min=20)] = 1000,
     debug: Debug = False,
     *,
     reading: Callable[..., Reading],
@@ -48,6 +70,8 @@ def audit(
     planted units; and a server that lies about V, about keys, or asks for refusals. "consistent" means that these
     attacks found nothing, never that the configuration is safe.
 
+    With --terms it attacks what a federation agreed on: give files with rows like those that will take part.
+
     Example: fedfactor audit north.csv south.csv west.csv -k 3 --privacy secure-sum -o audited
     """
     with polite(debug):
@@ -55,11 +79,19 @@ def audit(
         from fedfactor.audit.report import short
         from fedfactor.data.io import open_files
 
-        method = build(algorithm, {"n_components": rank}, settings or ())
-        federation = open_files(data_files(files), reading=reading(), steps=steps)
-        words = privacy_of(
-            privacy, epsilon=epsilon, delta=delta, unit=unit, clip=clip, row_bound=row_bound, allow=allow
-        )
+        noise = {"epsilon": epsilon, "delta": delta, "unit": unit, "clip": clip, "row_bound": row_bound, "rows": rows}
+        noise["colluding"] = colluding
+        if terms is not None:
+            given = {**noise, "rank": rank, "rounds": rounds, "set": settings, "allow": allow, "step": steps or None}
+            given |= {"privacy": None if privacy == "none" else privacy}
+            given |= {"algorithm": None if algorithm == "pooled-nmf" else algorithm}
+            method, federation, words, rounds, privacy = of_terms(terms, data_files(files), reading(), given)
+        elif rank is None:
+            raise ValueError("Say what to attack: --rank (with --algorithm, --privacy …), or --terms federation.toml.")
+        else:
+            method = build(algorithm, {"n_components": rank}, settings or ())
+            federation = open_files(data_files(files), reading=reading(), steps=steps)
+            words = privacy_of(privacy, **noise, allow=allow)
         report = attack(method, federation, privacy=words, rounds=rounds, seed=seed, canaries=canaries)
         if privacy in ("secure-sum", "dp"):
             report.findings.append(wrong_registry(federation.names))
@@ -72,6 +104,30 @@ def audit(
     screen.print(f"{report.verdict}. The page is {out / 'audit.html'}", soft_wrap=True, markup=False)
     if report.verdict in EXIT:
         raise typer.Exit(EXIT[report.verdict])
+
+
+def of_terms(
+    file: Path, files: Sequence[Path], reading: Reading, given: Mapping[str, Any]
+) -> tuple[Any, Federation, Any, int, str]:
+    """Read from a federation.toml what is attacked: method, rows as its parties prepare them, privacy, rounds."""
+    from fedfactor.data.io import owner_name
+    from fedfactor.federation.rows import prepare_rows
+    from fedfactor.federation.terms import Terms
+    from fedfactor.privacy.dp import dp
+    from fedfactor.privacy.minimums import Minimums
+
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"--{name.replace('_', '-')} is in the terms. Leave it out, or leave out --terms.")
+    terms = Terms.read(file)
+    if not terms.features:
+        raise ValueError(f"{file} names no columns yet. Fill it with: fedfactor federation agree")
+    if terms.links:
+        raise ValueError(f"{file} names links, which this audit does not know. Audit the same in Python.")
+    owners = {owner_name(path): prepare_rows(path, terms, owner_name(path), reading) for path in files}
+    protect, minimums = terms.content["privacy"]["protect"], Minimums(allow=tuple(terms.content["privacy"]["allow"]))
+    words = (dp(**terms.noise), minimums) if terms.noise else (minimums, protect) if terms.secure else None
+    return terms.algorithm(), Federation(owners), words, terms.content["run"]["rounds"], protect
 
 
 def wrong_registry(names: Sequence[str]) -> Finding:

@@ -164,7 +164,7 @@ def _spent(ledger: Ledger) -> str:
 
 def _tried(terms: Terms, report: Mapping[str, Any] | None) -> list[str] | list[tuple[str, str]]:
     if report is None:
-        return ["Nothing: no audit was given. Run fedfactor audit with these settings on rows like the real ones."]
+        return ["Nothing: no audit was given. Run fedfactor audit with --terms and rows like the real ones."]
     other = [("not examined", line) for line in _of_other_terms(terms, report)]
     return other + [(str(each["verdict"]), str(each["attack"])) for each in report["findings"]]
 

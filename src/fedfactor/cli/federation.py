@@ -13,8 +13,9 @@ from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
 from fedfactor.cli.options import Server, Toml
 from fedfactor.cli.party import features, forget, join, keygen, leave, vouch, worth
+from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
 from fedfactor.cli.status import check, results, status
-from fedfactor.cli.versions import go_on, versions
+from fedfactor.cli.versions import go_on, stability_of, versions
 from fedfactor.core.errors import DataError
 
 
@@ -35,6 +36,30 @@ def init(
     name: Annotated[str, typer.Option(help="What the federation is called.")] = "",
     purpose: Annotated[str, typer.Option(help="What it is for.")] = "",
     contact: Annotated[str, typer.Option(help="Whom to ask.")] = "",
+    privacy: Annotated[
+        str, typer.Option(help="none, secure-sum (the server sees sums of all parties) or dp (sums with noise).")
+    ] = "none",
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: Unit = None,
+    row_bound: Annotated[
+        float | None, typer.Option(help="With --privacy dp: public bound on the norm of a row.", show_default=False)
+    ] = None,
+    rows: PublicRows = None,
+    clip: Clip = None,
+    subject: Subject = None,
+    colluding: Colluding = None,
+    step: Annotated[
+        list[str] | None,
+        typer.Option(help="A step of [preprocess], such as log1p or 'scale declared'; may be repeated, in order."),
+    ] = None,
+    stability: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Allow so many runs with other seeds and, without --privacy, one without each party: see stability.",
+        ),
+    ] = 0,
     ca: Annotated[
         Path | None, typer.Option(help="Your organisation's CA certificate (with --cert and --cert-key).")
     ] = None,
@@ -44,14 +69,18 @@ def init(
 ) -> None:
     """Write federation.toml, and a certificate authority and server certificate (or take your organisation's own).
 
-    Example: fedfactor federation init study --address fed.example.org:8000 -k 5
+    Example: fedfactor federation init study --address fed.example.org:8000 -k 5 --privacy secure-sum
     """
     from fedfactor.federation import setup
 
     with polite(debug):
         file = setup.found(
             folder, address=address, algorithm=algorithm, rank=rank, rounds=rounds, name=name, purpose=purpose,
-            contact=contact, own=setup.own_certificates(ca, cert, cert_key),
+            contact=contact, own=setup.own_certificates(ca, cert, cert_key), steps=step or (), stability=stability,
+            privacy=agreed_privacy(
+                privacy, epsilon=epsilon, delta=delta, unit=unit, row_bound=row_bound, rows=rows, clip=clip,
+                subject=subject, colluding=colluding,
+            ),
         )  # fmt: skip
     typer.echo(f"Wrote {file}, and certificates to {folder / 'server'} (keep that folder to yourself).")
     typer.echo(f"Next: every party makes a key (fedfactor keygen) and a list of columns (fedfactor features); then\n"
@@ -212,6 +241,7 @@ def register(app: typer.Typer) -> None:
     group.command()(dossier)
     group.command()(versions)
     group.command(name="next")(go_on)
+    group.command(name="stability")(stability_of)
     app.add_typer(group, name="federation")
     for command in (keygen, vouch, features, serve, join, start, status, stop, results):
         app.command()(command)

@@ -95,7 +95,7 @@ def _travelled(entry: Entry, owners: Owners) -> str:
     meta = Meta(run.V.shape[1], tuple(owners), str(run.V.dtype))
     each = run.history[0]
     up, down = each.bytes_up / len(owners), each.bytes_down / len(owners)
-    said = " ".join(escape(text) for text in uploads(run.algorithm, meta))
+    said = " ".join(escape(text) for text in uploads(run.algorithm, meta, run.privacy))
     return (
         f"<p>PooledNMF, each round: {size(up)} up and {size(down)} down per owner; {run.rounds} rounds, "
         f"{size(run.bytes_up + run.bytes_down)} in all. {said}</p>"

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from fedfactor.federation.member import Member
 
 Own = Annotated[Path, typer.Argument(help="Your own folder, that fedfactor join made.", show_default=False)]
-JoinFolder = Annotated[Path | None, typer.Option(help="Your own folder; by default your name.", show_default=False)]
+JoinFolder = Annotated[
+    list[Path] | None, typer.Option(help="Your own folder; by default your name.", show_default=False)
+]
 ToldWords = Annotated[
     str,
     typer.Option(
@@ -37,6 +39,9 @@ RowsBudget = Annotated[
         help="With noise: ε that your rows may cost in all runs together; by default that of the first one.",
         show_default=False,
     ),
+]
+RaiseBudget = Annotated[
+    bool, typer.Option("--raise-budget", help="It was decided that --budget may be more than it was before.")
 ]
 KeepOut = Annotated[float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")]
 SuperNode = Annotated[
@@ -138,8 +143,8 @@ def features(
 @reads(prepares=False, marks_missing=False)
 def join(
     file: Toml,
-    data: Annotated[Path, typer.Option(help="Your rows. They stay here.", show_default=False)],
-    key: Annotated[Path, typer.Option(help="Your private key.", show_default=False)],
+    data: Annotated[list[Path], typer.Option(help="Your rows. They stay here.", show_default=False)],
+    key: Annotated[list[Path], typer.Option(help="Your private key.", show_default=False)],
     folder: JoinFolder = None,
     yes: Annotated[bool, typer.Option("--yes", help="You have read the terms and agree.")] = False,
     fingerprint: ToldWords = "",
@@ -147,6 +152,7 @@ def join(
     replace_data: Annotated[bool, typer.Option("--replace-data", help="Begin anew with other rows.")] = False,
     ledger: LedgerFile = None,
     budget: RowsBudget = None,
+    raise_budget: RaiseBudget = False,
     keep_out: KeepOut = 0.0,
     poll: Annotated[float, typer.Option(help="With --supernode: most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
@@ -160,32 +166,54 @@ def join(
 ) -> None:
     """Take part until interrupted. Shows the terms first, and asks.
 
+    Several parties of one house share a process, and its memory: give --data and --key, and --folder if at all, once
+    for each, in the same order.
+
     Example: fedfactor join federation.toml --data rows.csv --key north.key
     """
     from fedfactor.cli.live import logs_as_json, party_pages, show_page, told
     from fedfactor.federation.forgetting import forget_old
     from fedfactor.federation.logs import both
     from fedfactor.federation.member import Member, stop_on_signals
+    from fedfactor.federation.together import Seat, serve_together
 
     with polite(debug):
-        member = Member(file, key, folder)
-        confirmed = _agrees(member, yes, fingerprint)
-        seat = member.sign_up(
-            data, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
-            keep_out=keep_out, ledger=ledger, budget=budget,
-        )  # fmt: skip
-        for line in filter(None, (seat.left(), seat.spent())):
-            typer.echo(printable(line))
+        folders = folder or [None] * len(key)
+        if not len(data) == len(key) == len(folders):
+            raise DataError("Give --data, --key and --folder once for each party, in the same order.")
+        if len(key) > 1 and (supernode or page is not None or ledger is not None):
+            raise DataError("--supernode, --page and --ledger are for one party. Leave them out, or join each alone.")
+        logs_as_json(json_logs)
+        seats: list[Seat] = []
+        for rows, secret, own in zip(data, key, folders, strict=True):
+            member = Member(file, secret, own)
+            confirmed = _agrees(member, yes, fingerprint)
+            seat = member.sign_up(
+                rows, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
+                keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,
+            )  # fmt: skip
+            for line in filter(None, (seat.left(), seat.spent())):
+                typer.echo(printable(line))
+            forget_old(member.folder, member.terms.keep)
+            address, count = member.terms.content["server"]["address"], seat.shard.n_rows
+            typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
+            seats.append((member, seat, both(told if len(key) == 1 else _named(member), member.folder / "events.log")))
         stop = threading.Event()
         stop_on_signals(stop)
-        address, rows = member.terms.content["server"]["address"], seat.shard.n_rows
-        typer.echo(f"{member.name}: {rows} rows; connecting to {address}. Interrupt to leave; come back any time.")
-        logs_as_json(json_logs)
-        forget_old(member.folder, member.terms.keep)
+        if len(seats) > 1:
+            serve_together(seats, stop)
+            return
+        member, seat, say = seats[0]
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
-        say = both(told, member.folder / "events.log")
         member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
+
+
+def _named(member: Member) -> Callable[[str], None]:
+    """Tell lines with the name of the party that they are about."""
+    from fedfactor.cli.live import told
+
+    return lambda line: told(f"{member.name}: {line}")
 
 
 def _to_ask(member: Member, unknown: list[str]) -> list[str]:
@@ -228,19 +256,24 @@ def leave(folder: Own, debug: Debug = False) -> None:
     with polite(debug):
         go(folder)
     typer.echo(f"You left. Tell the coordinator: fedfactor federation remove federation.toml {folder.resolve().name}\n"
-               f"Your rows, factors and what you sent are here yet: fedfactor federation forget {folder}")  # fmt: skip
+               f"Your rows, results and what you sent are here yet: fedfactor federation forget {folder}")  # fmt: skip
 
 
 def forget(
     folder: Own,
     what: Annotated[
-        list[str] | None, typer.Option("--only", help="rows, factors or sent; may be repeated. By default all three.")
+        list[str] | None,
+        typer.Option("--only", help="rows, factors (with all results) or sent; may be repeated. By default all three."),
     ] = None,
+    keep_results: Annotated[
+        bool, typer.Option("--keep-results", help="Keep your factors, which are the results of your runs.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     debug: Debug = False,
 ) -> None:
-    """At a party: delete the copy of your rows, your factors, and the bytes that you sent.
+    """At a party: delete the copy of your rows, the bytes you sent, and your factors: the results of all your runs.
 
+    fedfactor results writes those elsewhere before; --keep-results leaves them here, where it finds them afterwards.
     What others already have of what you sent they keep: no command here reaches it. The list of what was sent, and the
     count of what was asked, stay.
 
@@ -249,11 +282,13 @@ def forget(
     from fedfactor.federation import forgetting
 
     with polite(debug):
-        parts = what or list(forgetting.PARTS)
+        parts = [part for part in what or forgetting.PARTS if not (keep_results and part == "factors")]
         odd = [part for part in parts if part not in forgetting.PARTS]
         if odd:
             raise DataError(f"--only {odd[0]!r} is not known. It can be {', '.join(forgetting.PARTS)}.")
-        if not yes and not typer.confirm(f"Delete {', '.join(parts)} in {folder}? They cannot be brought back."):
+        kept = "" if keep_results or "factors" not in parts else " (--keep-results keeps those)"
+        typer.echo(f"To be deleted in {folder}: {'; '.join(forgetting.WORDS[part] for part in parts)}{kept}.")
+        if not yes and not typer.confirm("They cannot be brought back. Delete them?"):
             raise typer.Exit(1)
         gone = forgetting.forget(folder, parts)
     typer.echo(

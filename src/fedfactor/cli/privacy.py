@@ -39,6 +39,18 @@ Subject = Annotated[
     str | None, typer.Option("--subject", help="With --unit subject: the column that names it.", show_default=False)
 ]
 Cap = Annotated[int, typer.Option(help="With --unit subject: rows of one subject that count at each owner.")]
+PublicRows = Annotated[
+    float | None,
+    typer.Option(
+        "--rows",
+        help="With --privacy dp: rows of all owners together, about; a public number.",
+        show_default=False,
+    ),
+]
+Colluding = Annotated[
+    int | None,
+    typer.Option(help="With --privacy dp: owners that may tell the server their noise.", show_default=False),
+]
 KnownTo = Annotated[int, typer.Option(help="With --unit subject: owners that may have rows of one subject.")]
 LedgerFile = Annotated[
     Path | None,
@@ -66,6 +78,8 @@ def privacy_of(
     unit: str | None = None,
     clip: float | None = None,
     row_bound: float | None = None,
+    rows: float | None = None,
+    colluding: int | None = None,
     subject: str | None = None,
     cap: int = 1,
     known_to: int = 1,
@@ -93,6 +107,7 @@ def privacy_of(
         _refuse_noise(word, cap=None if cap == 1 else cap, known_to=None if known_to == 1 else known_to)
         alone = delta if ledger is None else None  # a ledger tells its ε at a δ, whatever enters it
         _refuse_noise(word, epsilon=epsilon, delta=alone, unit=unit, clip=clip, row_bound=row_bound, subject=subject)
+        _refuse_noise(word, rows=rows, colluding=colluding)
     if word == "none" and ledger is None:
         return None
     minimums = Minimums(allow=tuple(allow or ()))  # type: ignore[arg-type]
@@ -100,12 +115,32 @@ def privacy_of(
     if word == "dp":
         held = None if budget is None else Ledger(ledger, epsilon=budget, delta=delta, unit=unit)  # type: ignore[arg-type]
         wanted = dp(
-            epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, subject=subject, cap=cap,  # type: ignore[arg-type]
-            known_to=known_to, ledger=ledger if held is None else held,
+            epsilon, delta, unit=unit, clip=clip, row_bound=row_bound, rows=rows, subject=subject,  # type: ignore[arg-type]
+            cap=cap, known_to=known_to, colluding=colluding or 0, ledger=ledger if held is None else held,
         )  # fmt: skip
         return wanted, minimums
     books = () if ledger is None else (Ledger(ledger, epsilon=budget, delta=delta),)
     return minimums, *books, *(() if word == "none" else (word,))
+
+
+def agreed_privacy(word: str, **given: Any) -> dict[str, Any]:
+    """Write options as ``[privacy]`` of a federation.toml; what was not given stays out.
+
+    Examples
+    --------
+    >>> agreed_privacy("dp", epsilon=2.0, unit=None)
+    {'protect': 'dp', 'report_error': False, 'epsilon': 2.0}
+    """
+    told = {name: value for name, value in given.items() if value is not None}
+    if word not in ("none", "secure-sum", "dp"):
+        raise ValueError(f"--privacy {word} is not known in a federation. Use none, secure-sum or dp.")
+    if word == "none":
+        _refuse_noise(word, **told)
+        return {}
+    if word == "secure-sum":
+        _refuse_noise(word, **told)
+        return {"protect": word}
+    return {"protect": word, "report_error": False, "epsilon": 1.0, **told}
 
 
 def _refuse_allow(word: str, allow: list[str]) -> None:

@@ -432,7 +432,7 @@ def _travelled(told: Told) -> str:
 
     meta = Meta(told.V.shape[1], told.owners or ("owner",), str(told.V.dtype), missing_of(told.record) is not None)
     try:
-        said = uploads(told.run.algorithm, meta)
+        said = uploads(told.run.algorithm, meta, told.record.get("privacy"))
     except Exception:  # a page about a run must not fail on a message that only a live run can describe
         said = []
     sees = (told.record.get("privacy") or {}).get("sees") or {}

@@ -66,7 +66,7 @@ def status(
 ) -> None:
     """Say where a run stands: who is connected, rounds, who is in, error, bytes, refusals, privacy spent.
 
-    Ends with 3 when something is to be done: not connected, not served, paused, failed or interrupted.
+    Ends with 3 when something is to be done: a party is not connected, not served, paused, failed or interrupted.
 
     Example: fedfactor status federation.toml
     """
@@ -87,7 +87,8 @@ def status(
                     shown = "; ".join(f"{name}: {part}" for name, part in shown.items())
                 screen.print(f"{key.replace('_', ' '):13} {printable(shown)}", markup=False)
     calls = (about["state"].startswith(("paused", "failed", "interrupted")),
-             about.get("connection", "").startswith("NOT"), about.get("served", "").startswith("NO"))  # fmt: skip
+             about.get("connection", "").startswith("NOT"), about.get("served", "").startswith("NO"),
+             about.get("not_connected"))  # fmt: skip
     if any(calls):
         raise typer.Exit(3)
 
@@ -106,14 +107,21 @@ def results(
     """
     from fedfactor.cli.export import write_tables
     from fedfactor.cli.report import write_report
-    from fedfactor.data.results import has_results
-    from fedfactor.federation.outcome import folder_of, write_result
+    from fedfactor.data.results import has_results, read_run
+    from fedfactor.federation.outcome import folder_of, going_on, write_result
 
     with polite(debug):
         if has_results(out):
             raise DataError(f"{out} already holds results. Choose another folder with -o.")
-        write_result(folder_of(place), out, run)
+        folder = folder_of(place)
+        later = "" if run else going_on(folder)
+        write_result(folder, out, run)
+        about = read_run(out)
         tables = write_tables(out)
         page = write_report(out)
+    told = {name: about.get(name) for name in ("run", "rounds", "terms")}
+    typer.echo(printable(f"Run {told['run']}: {told['rounds']} rounds, terms {str(told['terms'])[:16]}."))
+    if later:
+        typer.echo(printable(f"{later}; this is the last that did."))
     typer.echo(f"Results are in {out}. Open {page.name} in a browser, or the tables in a spreadsheet: "
                f"{', '.join(str(table.relative_to(out)) for table in tables)}.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""``fedfactor federation versions`` and ``next``: what runs left, and where the next one starts."""
+"""``fedfactor federation versions``, ``next`` and ``stability``: what runs left, what comes next, what is stable."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedfactor.cli.console import Debug, polite
+from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.options import Server, Toml
 
 
@@ -34,7 +34,7 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
             typer.echo(f"{number}  run {version.run}  {version.components or 'no components at the server'}")
             typer.echo(f"   {begun}; terms {version.terms[:16]}; {', '.join(version.parties)}")
             if last is not version and last is not None and version.components and last.components:
-                same = ", ".join(f"{each:.3f}" for each in alike(last, version)) or "other columns"
+                same = ", ".join(f"{each:.3f}" for each in alike(last.V, version.V)) or "other columns"
                 typer.echo(f"   components of the last version, found here: {same}")
     if not found:
         typer.echo("No run has finished yet.")
@@ -57,3 +57,26 @@ def go_on(
     typer.echo(f"The next run starts at {terms.start}. That is a new agreement:\n"
                f"  send {file} to {', '.join(terms.names)}, who join with --accept-changes;\n"
                f"  fedfactor serve {file} (again), then fedfactor start {file} --again")  # fmt: skip
+
+
+def stability_of(file: Toml, folder: Server = None, debug: Debug = False) -> None:
+    """See which components are stable: run again with other seeds, and without each party, as [stability] allows.
+
+    On the server's machine, while fedfactor serve is running and the parties are connected. Says of each component of
+    the last run the cosine with its match in each further run. Parties count those runs, and take no results home.
+
+    Example: fedfactor federation stability federation.toml
+    """
+    from rich.table import Table
+
+    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.stability import over_mailbox
+
+    with polite(debug):
+        found = over_mailbox(Coordinator(file, folder), typer.echo)
+    shown = Table("component", *found, box=None, pad_edge=False)
+    for number, row in enumerate(zip(*found.values(), strict=True)):
+        shown.add_row(str(number), *(f"{each:.3f}" for each in row))
+    console().print(shown)
+    least = [min(row) for row in zip(*found.values(), strict=True)]
+    typer.echo(f"Least of each component: {', '.join(f'{each:.3f}' for each in least)}. Near 1: always found again.")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,11 @@ def told(run: Run, federation: Federation) -> Any:
     masked = any(federation.shard(name).mask is not None for name in federation.names)
     meta = Meta(federation.n_features, federation.names, str(run.V.dtype).rsplit(".", 1)[-1], masked)
     how = REVEAL if run.privacy is None else "\n" + describe(dict(run.privacy))
-    return Text(f"\nRows and U stayed with their owners. {' '.join(uploads(run.algorithm, meta))} {how}")
+    return Text(f"\nRows and U stayed with their owners. {' '.join(uploads(run.algorithm, meta, run.privacy))} {how}")
 
 
-def uploads(algorithm: Algorithm, meta: Meta) -> list[str]:
-    """Say what each kind of upload holds, in the words of its own class.
+def uploads(algorithm: Algorithm, meta: Meta, privacy: Mapping[str, Any] | None = None) -> list[str]:
+    """Say what each kind of upload holds, in the words of its own class; under noise of what was sent then.
 
     Examples
     --------
@@ -83,6 +84,9 @@ def uploads(algorithm: Algorithm, meta: Meta) -> list[str]:
     "Each owner sent a client's factor times its weight, the weight,"
     """
     said: list[str] = []
+    noise = (privacy or {}).get("mode") == "dp"
+    if noise and (privacy or {}).get("unit") != "client" and getattr(algorithm, "row_clip", 0.0) is None:
+        algorithm = replace(algorithm, row_clip=1.0)  # type: ignore[type-var]  # what runs with noise for rows send
     for kind in algorithm.messages(meta):
         use = getattr(kind, "uplink", None)
         if use is None:
@@ -90,7 +94,8 @@ def uploads(algorithm: Algorithm, meta: Meta) -> list[str]:
         what = re.sub(r"^Up[^:]*: ", "", _about(kind, algorithm.messages(meta)[kind]))
         needed = {"sum": "their sum alone is used", "group": "sums over the lines of the grid alone are used"}
         needed = needed.get(use, "the server uses each one by itself")
-        said.append(f"Each owner sent {what.replace('``', '').rstrip('.')}; {needed}.")
+        added = ", with noise added before it left" if noise else ""
+        said.append(f"Each owner sent {what.replace('``', '').rstrip('.')}{added}; {needed}.")
     return said
 
 

@@ -18,11 +18,12 @@ import numpy as np
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError, IncompatibleError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.on_card import overlapped
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
-from fedfactor.core.tree import leaves, to_numpy, tree_map
+from fedfactor.core.tree import to_numpy, tree_map
 
-__all__ = ["STORAGES", "Glance", "Storage", "Streamed", "check_device", "home", "move"]
+__all__ = ["STORAGES", "Storage", "Streamed", "check_device", "home", "move"]
 
 Storage = Literal["float64", "float32", "bfloat16"]
 STORAGES = ("float64", "float32", "bfloat16")
@@ -61,77 +62,12 @@ class Streamed:
 
     def blocks(self) -> Iterator[tuple[int, int, Any]]:
         """Yield ``(start, stop, rows on the card)``; the next block is copied while the card works on this one."""
-        torch: Any = import_module("torch")
         bounds = [(a, min(a + self.step, self.shape[0])) for a in range(0, self.shape[0], self.step)]
         if is_sparse(self.rows) or not self.is_cuda:
             for a, b in bounds:
                 yield a, b, _tensor(self.rows[a:b], self.device, self.dtype)
             return
-        side, here = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
-        shape = (min(self.step, self.shape[0]), self.shape[1])
-        # Two of each: one is read while the other is written.
-        host = [torch.empty(shape, dtype=self.dtype, pin_memory=True) for _ in range(2)]
-        card = [torch.empty(shape, dtype=self.dtype, device=self.device) for _ in range(2)]
-        sent: list[Any] = [None, None]
-        used: list[Any] = [None, None]
-
-        def send(place: int) -> None:
-            a, b = bounds[place]
-            which = place % 2
-            if sent[which] is not None:
-                sent[which].synchronize()  # the host's copy may be written once it has been sent
-            host[which][: b - a].copy_(torch.from_numpy(_copied(self.rows[a:b])))
-            with torch.cuda.stream(side):
-                if used[which] is not None:
-                    side.wait_event(used[which])
-                card[which][: b - a].copy_(host[which][: b - a], non_blocking=True)
-                sent[which] = side.record_event()
-
-        side.wait_stream(here)
-        send(0)
-        for place, (a, b) in enumerate(bounds):
-            here.wait_event(sent[place % 2])
-            yield a, b, card[place % 2][: b - a]
-            used[place % 2] = here.record_event()
-            if place + 1 < len(bounds):
-                send(place + 1)
-        side.synchronize()
-        here.synchronize()  # before the copies are let go
-
-
-class Glance:
-    """Numbers of a tree that lie on a card, on their way to main memory while the card goes on with other work.
-
-    Parameters
-    ----------
-    tree : Tree
-        Its leaves without dimensions are copied, those on a card; all others stay what they are.
-    """
-
-    def __init__(self, tree: Any) -> None:
-        self._tree = tree
-        found = [leaf for _, leaf in leaves(tree) if _single(leaf)]
-        self._copy: Any = None
-        if found:
-            torch: Any = import_module("torch")
-            self._copy = torch.stack([leaf.double() for leaf in found]).to("cpu", non_blocking=True)
-            self._there = torch.cuda.current_stream(found[0].device).record_event()
-
-    def read(self) -> Any:
-        """Wait for the copies, and return the tree with them in place."""
-        if self._copy is None:
-            return self._tree
-        self._there.synchronize()
-        numbers = iter(self._copy.tolist())
-
-        def told(leaf: Any) -> Any:
-            return np.float64(next(numbers)) if _single(leaf) else leaf
-
-        return tree_map(told, self._tree)
-
-
-def _single(leaf: Any) -> bool:
-    return bool(getattr(leaf, "is_cuda", False)) and len(leaf.shape) == 0
+        yield from overlapped(self.rows, bounds, self.device, self.dtype)
 
 
 def check_device(device: str | None, storage: str | None = None) -> None:
@@ -328,4 +264,4 @@ def _plain(part: Any) -> Any:
 
 def _copied(rows: Any) -> np.ndarray:
     """Return an array that torch may share: its own memory, in order, and writable."""
-    return np.array(rows, order="C", copy=True)
+    return np.array(rows, order="C")

@@ -112,7 +112,7 @@ class Chain:
             try:
                 line: Any = json.loads(text)
                 before = line.pop("before")
-            except (ValueError, AttributeError, KeyError, RecursionError):
+            except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
                 raise self._changed(f"line {number} cannot be read") from None
             if before != digest:
                 raise self._changed(f"line {number} does not follow the one before it")

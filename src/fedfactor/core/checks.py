@@ -193,7 +193,7 @@ def _as_floating(X: Any) -> Any:
             return X  # kept until it is known whether the method can work on half the bytes
         small = kind in ("float16", "bfloat16", "uint8", "int8", "int16", "bool")
         return X.float() if small else X.double()
-    if kind == "object" or kind.startswith(("str", "<U", "bytes")):
+    if X.dtype.kind in "OUT":  # numbers that are written as text may be read
         try:
             return X.astype(np.float64)
         except (TypeError, ValueError) as error:

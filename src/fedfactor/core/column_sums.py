@@ -20,6 +20,9 @@ _LEAST, _MOST, _STEPS = -24, 40, 4  # quarter powers of two, from 6e-8 to 1e12
 BINS = (_MOST - _LEAST) * _STEPS
 """Sizes that positive cells are counted by where a largest value or a quantile is asked for."""
 
+_BLOCK = 1 << 20
+"""Cells that are counted in one go."""
+
 
 @record
 class ColumnSums:
@@ -108,7 +111,7 @@ def column_sums(X: Any, mask: Any = None, *, bins: bool = False) -> ColumnSums:
 def _counted(values: np.ndarray, columns: np.ndarray | None, m: int) -> np.ndarray:
     """Count positive cells by column and size."""
     found = np.zeros(BINS * m)
-    step = max(1, (1 << 20) // (1 if columns is not None else max(1, m)))
+    step = max(1, _BLOCK // max(1, values[:1].size))
     for start in range(0, len(values), step):
         part = values[start : start + step]
         where = np.broadcast_to(np.arange(m), part.shape) if columns is None else columns[start : start + step]

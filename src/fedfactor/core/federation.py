@@ -177,9 +177,7 @@ class Federation:
         self.missing_values = missing_values
         self._owners: dict[str, Any] = dict(sorted(zip(names, owners.values(), strict=True)))
         self._open: dict[str, Shard] = {}
-        self._agreed: tuple[str, ...] | None = None
         self.preprocess: Mapping[str, Any] | None = None
-        self._checked = False
 
     @property
     def names(self) -> tuple[str, ...]:

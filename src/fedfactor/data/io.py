@@ -23,7 +23,7 @@ from fedfactor.core.tree import tree_map, tree_sum
 from fedfactor.data.content import Missing, Reading
 from fedfactor.data.formats import format_of
 from fedfactor.data.long import long_names, sorted_ids
-from fedfactor.data.preprocess import Preprocess
+from fedfactor.data.preprocess import DECLARED, Preprocess
 from fedfactor.data.table import Table, finish_table
 
 __all__ = ["Table", "load_shard", "load_table", "open_blocks", "open_files", "owner_name", "owner_names", "read"]
@@ -402,6 +402,8 @@ def _load_block(
 
 def _federation(openers: dict[str, Any], reading: Reading, steps: Sequence[str]) -> Federation:
     plan = Preprocess.parse(steps)
+    if plan.declared:
+        raise DataError(f"{DECLARED!r} is for a federation.toml, whose [units] declare ranges. Here take 'scale rms'.")
     if not steps:
         return Federation(openers, missing_values=reading.missing_values)
     weights, features = _survey(plan, openers) if plan.survey else (None, None)

@@ -17,8 +17,10 @@ STEPS = ("library-size", "log1p", "binarize", "select", "tf-idf", "scale")
 """``library-size N``: each row sums to N. ``log1p``: ln(1 + x). ``binarize T``: 1 where x > T. The others weigh columns
 by what all owners' columns add up to, and come last: ``select N`` keeps the N columns that spread most for their size
 (the others become zero), ``tf-idf`` weighs by how rare a column is, ``scale`` divides by the root mean square, or by
-what its word says: ``mean``, ``std``, ``max``, ``quantile 0.9``."""
+what its word says: ``mean``, ``std``, ``max``, ``quantile 0.9``. ``scale declared`` needs no sums: in a federation it
+divides by the upper ends of the ranges in ``[units]``."""
 
+DECLARED = "scale declared"
 _WEIGHING = ("select", "tf-idf", "scale")
 _NUMBERS = {"library-size": 10_000.0, "binarize": 0.0}
 _QUANTILE = 0.9
@@ -39,6 +41,8 @@ class Preprocess:
     survey: str = ""
     """Steps that need column sums of all owners, as words; empty when none does."""
     missing_values: float | str | None = None
+    declared: bool = False
+    """Whether columns are divided by the upper ends of their declared ranges."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Preprocess:
@@ -67,16 +71,24 @@ class Preprocess:
         kinds = [word.partition(" ")[0] for word in weighing]
         if len(set(kinds)) < len(kinds) or {"tf-idf", "scale"} <= set(kinds):
             raise DataError("[preprocess] one of tf-idf and scale may be used, and select once.")
-        return cls(tuple(own), "; ".join(weighing), missing_values)
+        declared = DECLARED in weighing
+        if declared and (len(weighing) > 1 or any(name != "log1p" for name, _ in own)):
+            raise DataError(f"[preprocess] {DECLARED!r} goes with log1p alone: ranges are of cells as they are.")
+        return cls(tuple(own), "" if declared else "; ".join(weighing), missing_values, declared)
+
+    @property
+    def weighing(self) -> str:
+        """Steps that weigh columns, as words."""
+        return DECLARED if self.declared else self.survey
 
     @property
     def words(self) -> list[str]:
         """The steps as they are written, to be kept with a result."""
         own = [name if value is None else f"{name} {value:g}" for name, value in self.steps]
-        return own + (self.survey.split("; ") if self.survey else [])
+        return own + (self.weighing.split("; ") if self.weighing else [])
 
     def apply(self, X: Any, weights: np.ndarray | None = None) -> Any:
-        """Apply all steps that need nobody else, then the column weights that all owners' sums gave."""
+        """Apply all steps that need nobody else, then the column weights that sums or declared ranges gave."""
         for name, value in self.steps:
             if name == "library-size":
                 X = _library_size(X, float(value or 0))
@@ -105,8 +117,8 @@ def _weighing(text: Any, name: str, rest: str) -> str:
             raise DataError(f"[preprocess] {text!r}: say how many columns to keep, for example 'select 2000'.")
         return f"select {int(rest)}"
     kind, _, share = rest.partition(" ")
-    if kind and kind not in SCALES:
-        raise DataError(f"[preprocess] {text!r}: a column can be scaled by {', '.join(SCALES)}.")
+    if kind and kind not in (*SCALES, "declared"):
+        raise DataError(f"[preprocess] {text!r}: a column can be scaled by {', '.join(SCALES)} or declared.")
     if kind != "quantile":
         if share:
             raise DataError(f"[preprocess] {text!r}: {kind} takes no number.")

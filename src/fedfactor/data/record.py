@@ -48,9 +48,9 @@ class Preprocessed:
             weights = None if kept.get("weights") is None else np.asarray(kept["weights"], np.float64)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{where} does not say how rows were preprocessed ({error}).") from None
-        if plan.survey and (weights is None or weights.shape != (n_features,)):
+        if plan.weighing and (weights is None or weights.shape != (n_features,)):
             raise DataError(
-                f"{where} lacks the {n_features} column weights of {plan.survey!r}, without which new rows cannot be "
+                f"{where} lacks the {n_features} column weights of {plan.weighing!r}, without which new rows cannot be "
                 "brought to the scale of the components. Write the results again with fedfactor results."
             )
         return cls(plan, weights) if plan.words else None

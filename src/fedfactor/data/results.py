@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -37,17 +36,6 @@ FORMAT = 2
 """Of result folders; those of 0.1 have no number, and are read as well."""
 
 _SHARED = 0o644  # every party holds the components anyway; U stays at 0600
-
-
-def fingerprint_of(components: np.ndarray) -> str:
-    """Name components by what they are: the SHA-256 of ``components.safetensors``, wherever that lies.
-
-    Examples
-    --------
-    >>> fingerprint_of(np.eye(2))[:14]
-    'sha256:e4a4f8e'
-    """
-    return f"sha256:{hashlib.sha256(_pack({'components': np.asarray(components)})).hexdigest()}"
 
 
 def write_factors(

@@ -51,7 +51,8 @@ def uneven(features: Sequence[str] | None, sums: Any) -> str:
         f"Columns differ in scale by a factor of {ratio:.0f}: {features[large]!r} has a root mean square of "
         f"{size[large]:.3g}, {features[small]!r} of {size[small]:.3g}. The large ones decide the fit, and "
         f"{', '.join(map(repr, few))} hardly count. Scale them: --scale rms, in a federation the step 'scale' of "
-        "[preprocess], in Python open_files(..., steps=['scale']) or X / X.std(0)."
+        "[preprocess] (under a secure sum or noise 'scale declared', by the ranges of [units]), in Python "
+        "open_files(..., steps=['scale']) or X / X.std(0)."
     )
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from fedfactor.core.card import Glance
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
+from fedfactor.core.on_card import Glance
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.tree import Tree, freeze, kind_of, leaves, nbytes, tree_sum

@@ -29,13 +29,20 @@ NOTES = {
         "# With secure-sum, a column that fewer rows or parties fill is left out."
         "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
     ),
+    "stability": (
+        "Further runs to see which components are stable: with so many other seeds, and (in the clear only) one "
+        "without each party.\n# Each counts as a run."
+    ),
     "limits": (
         "How much every party answers, counted by itself: runs, rounds in all of them (0: any), first and last day.\n"
         "# keep: days after which a party deletes what it sent and what it got (0: it does so by itself)."
     ),
     "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
     "units": "Where cells of a column usually lie: nine tenths of each party's own must, or that party is told.",
-    "preprocess": "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].",
+    "preprocess": (
+        "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].\n"
+        "# scale declared: by the upper ends of [units], made of no rows, so also for a secure sum and noise."
+    ),
     "parties": "Who may join: the public key of each. Nobody else is spoken to.",
 }
 

@@ -37,6 +37,13 @@ PARTS: dict[str, tuple[str, ...]] = {
 }
 """What can be forgotten, and where it lies in a party's folder."""
 
+WORDS = {
+    "rows": "the copy of your rows",
+    "factors": "your factors, which are the results of all your runs",
+    "sent": "the bytes that you sent",
+}
+"""The same, for people."""
+
 FORGOTTEN, LEFT = "forgotten.jsonl", "left.json"
 
 

@@ -119,6 +119,7 @@ class Member:
         keep_out: float = 0.0,
         ledger: str | Path | None = None,
         budget: float | None = None,
+        raise_budget: bool = False,
     ) -> ClientFolder:
         """Agree to the terms with these rows; a folder that agreed to others, or holds other rows, is refused.
 
@@ -138,6 +139,8 @@ class Member:
             The books of these rows, where other federations use them too; by default in this folder.
         budget : float, optional
             ε that these rows may cost in all runs together; by default that of the first one.
+        raise_budget : bool
+            Let the budget be more than was decided on before.
         """
         if not confirmed:
             self._refuse_strangers()
@@ -146,12 +149,12 @@ class Member:
         if kept is not None and self._goes_on(kept, source, data, accept_changes, replace_data):
             if kept.get("known") != known:
                 self._sign({**kept, "known": known})
-            return self._with_books(ClientFolder(self.folder), ledger, budget)
+            return self._with_books(ClientFolder(self.folder), ledger, budget, raise_budget)
         shard = prepare_rows(data, self.terms, self.name, reading)
         before = "" if kept is None else kept.get("rows") or ClientFolder(self.folder).rows
         store = self._file_rows(shard, keep_out)
         self._sign({"terms": self.terms.content, "source": source, "known": known})
-        return self._with_books(store, ledger, budget, before)
+        return self._with_books(store, ledger, budget, raise_budget, before)
 
     def _refuse_strangers(self) -> None:
         """Refuse keys that nobody but the coordinator vouches for."""
@@ -205,7 +208,12 @@ class Member:
         return store
 
     def _with_books(
-        self, store: ClientFolder, ledger: str | Path | None, budget: float | None, before: str = ""
+        self,
+        store: ClientFolder,
+        ledger: str | Path | None,
+        budget: float | None,
+        raise_budget: bool,
+        before: str = "",
     ) -> ClientFolder:
         """Bind the books of these rows to them; what was spent on rows that this party replaced stays spent.
 
@@ -222,7 +230,7 @@ class Member:
                           "from a copy, nothing remembers what its rows have cost.", stacklevel=2)  # fmt: skip
         if ledger is not None:
             write_atomic(store.folder / "ledger.path", str(Path(ledger).resolve()).encode())
-        books = store.ledger
+        decided, books = store.ledger_file.exists(), store.ledger
         if books is None:
             if ledger is not None or budget is not None:
                 raise TermsError("A ledger and a budget are for terms with noise, and these have none.")
@@ -233,6 +241,11 @@ class Member:
             books.take_over(store.rows)
         books.belong(store.rows)
         if budget is not None and budget != books.budget:
+            if decided and budget > books.budget and not raise_budget:
+                raise TermsError(
+                    f"--budget {budget:g} is more than the ε = {books.budget:g} that was decided on for these rows. "
+                    "That is a new decision about the people in them: say --raise-budget if it was made."
+                )
             books.raise_budget(budget)
         return store
 

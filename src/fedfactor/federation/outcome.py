@@ -24,6 +24,7 @@ from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.federation.member import ROW_IDS
 from fedfactor.federation.reach import Connection, moment
 from fedfactor.federation.server import Coordinator
+from fedfactor.federation.stability import MARK
 from fedfactor.federation.terms import Terms
 from fedfactor.federation.watch import ENDED, is_locked
 
@@ -34,7 +35,7 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
     folder = path if path.is_dir() else path.resolve().parent / "server"
     if path.is_dir() and not (path / "agreement.json").exists() and (path / "server" / "agreement.json").exists():
         folder = path / "server"
-    if not (folder / "agreement.json").exists():
+    if not any((place / "agreement.json").exists() for place in (folder, folder / "result")):
         raise DataError(
             f"{place} leads to no party's folder. Give the folder that fedfactor join made, or the coordinator's "
             "federation.toml after fedfactor serve."
@@ -174,7 +175,7 @@ def _write_result(folder: Path, out: str | os.PathLike[str], run: str) -> Path:
     serves = is_server(folder)
     found = server_results(folder) if serves else ClientFolder(folder).results()
     if not found:
-        why = "See fedfactor status" if serves else "The run has not ended, or this party was away at its end"
+        why = going_on(folder) or ("See fedfactor status" if serves else "No run ended while this party was there")
         raise DataError(f"{folder} holds no result yet. {why}.")
     if run and run not in found:
         raise DataError(f"{folder} holds no result of run {run!r}. It holds: {', '.join(found)}.")
@@ -182,6 +183,27 @@ def _write_result(folder: Path, out: str | os.PathLike[str], run: str) -> Path:
     before = list(found)[: list(found).index(chosen)]
     make = _server_result if serves else _client_result
     return make(folder, found[chosen], before, out)
+
+
+def going_on(folder: Path) -> str:
+    """Name the run that has begun here and left no result yet, and how far it is; nothing when there is none."""
+    with from_anywhere(folder):
+        return _going_on(folder)
+
+
+def _going_on(folder: Path) -> str:
+    if is_server(folder):
+        about = read_json(folder / "status.json") if (folder / "status.json").exists() else {}
+        run, rounds, known = about.get("run"), about.get("round"), server_results(folder)
+    else:
+        store = ClientFolder(folder)
+        sent = [line for line in store.sent() if line["kind"] in ("survey", "step") and not line["run"].endswith(MARK)]
+        run, known = sent[-1]["run"] if sent else None, store.results()
+        rounds = len(_rounds(sent, run)) if run else 0
+    if not run or run in known or not (folder / "agreement.json").exists():
+        return ""
+    agreed = Agreement.of((folder / "agreement.json").read_bytes())
+    return f"Run {run} has not ended: round {rounds} of {agreed.rounds}, terms {agreed.terms[:16]}"
 
 
 def known_algorithm(agreement: Agreement) -> type[Algorithm]:
@@ -208,6 +230,7 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     private = {name: array for name, array in leaves(factors) if name != "V"}
     terms = Terms.of(json.loads((beside / "signed.json").read_bytes())["terms"])
     store = ClientFolder(folder)
+    store.agreement = agreement  # that of the run: the folder's own may be another, or was forgotten with its rows
     sent = [line for line in store.sent() if line["run"] == about.get("run")]
     record = {
         "algorithm": agreement.algorithm.rpartition(":")[2],
@@ -232,7 +255,9 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
         record["privacy"] = _paid(agreement, store, about.get("run", ""), record["rounds"])
     plan = terms.preprocess()
     columns = beside / COLUMNS
-    weights = from_bytes(read_checked(columns)).get("weights") if plan.survey and columns.exists() else None
+    weights = terms.declared_weights()
+    if plan.survey and columns.exists():
+        weights = from_bytes(read_checked(columns)).get("weights")
     record |= _preprocessed(plan, weights)
     ids = read_json(beside / ROW_IDS) if (beside / ROW_IDS).exists() else None
     name = agreement.name
@@ -278,7 +303,9 @@ def _server_result(folder: Path, result: Path, before: list[str], out: str | os.
         )
     features = read_json(folder / "features.json")
     if (folder / "preprocess.json").exists():
-        plan, sums = Preprocess.of(read_json(folder / "preprocess.json")), folder / "survey.safetensors"
-        weights = from_bytes(sums.read_bytes())["sums"].weights(plan.survey) if plan.survey and sums.exists() else None
+        kept, sums = read_json(folder / "preprocess.json"), folder / "survey.safetensors"
+        plan, weights = Preprocess.of(kept), kept.get("weights")
+        if plan.survey and sums.exists():
+            weights = from_bytes(sums.read_bytes())["sums"].weights(plan.survey)
         record |= _preprocessed(plan, weights)
     return write_factors(out, shared["V"], features=features, run=record)

@@ -46,12 +46,12 @@ def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading:
             f"{path} has other units than agreed, it seems: {'; '.join(strange[:5])}. Convert these columns, or agree "
             "on other ranges ([units]). Nothing of this was sent."
         )
-    X = plan.apply(X)
+    X = plan.apply(X, terms.declared_weights())
     X = X.astype(terms.content["run"]["dtype"], copy=False)
     if mask is None and terms.meta().masked and not is_sparse(X):
         mask = np.ones(X.shape, bool)
     check_values(name, X, mask, terms.algorithm().domain, terms.features, table.row_ids)
-    if "scale" not in plan.survey and not is_sparse(X):
+    if "scale" not in plan.weighing and not is_sparse(X):
         said = uneven(terms.features, column_sums(X, mask))
         if said:
             warnings.warn(said, ScaleWarning, stacklevel=2)

@@ -114,7 +114,9 @@ class Coordinator:
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
         write_atomic(self.folder / "agreement.json", self.terms.agreement().to_json())
         write_atomic(self.folder / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
-        write_atomic(self.folder / "preprocess.json", json.dumps(self.terms.content["preprocess"]).encode(), mode=0o644)
+        weights = self.terms.declared_weights()
+        steps = {**self.terms.content["preprocess"], "weights": None if weights is None else weights.tolist()}
+        write_atomic(self.folder / "preprocess.json", json.dumps(steps).encode(), mode=0o644)
         self._admit()
         home = private_folder(self.folder / "flower")
         connection = (
@@ -124,7 +126,7 @@ class Coordinator:
         write_atomic(home / "config.toml", connection.encode())
 
     @property
-    def _here(self) -> str:
+    def here(self) -> str:
         """Where this machine speaks to its own server."""
         return f"127.0.0.1:{self.port}"
 
@@ -133,7 +135,7 @@ class Coordinator:
         gone = self.removed()
         parties = {name: party for name, party in self.terms.content["parties"].items() if name not in gone}
         keys = {name: public_pem(party["key"]).decode() for name, party in parties.items()}
-        about = {"policy": asdict(self.terms.policy()), "keys": keys, "address": self._here}
+        about = {"policy": asdict(self.terms.policy()), "keys": keys, "address": self.here}
         write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())
 
     def removed(self) -> list[str]:
@@ -236,11 +238,18 @@ class Coordinator:
         return is_locked(self.folder / "lock")
 
     def presence(self) -> dict[str, tuple[bool, str]]:
-        """Tell who is connected, and since when, as the server last saw it."""
-        file = self.folder / PRESENCE
-        if not self.served or not file.exists():
+        """Tell who is connected and since when, or who is not and when it was last seen, as the server last saw it."""
+        return self._seen() if self.served else {}
+
+    def _seen(self) -> dict[str, tuple[bool, str]]:
+        """Read who was seen; whoever was connected to an earlier serving was last seen then."""
+        file, serving = self.folder / PRESENCE, self.folder / SERVING
+        if not file.exists():
             return {}
-        return {name: (bool(there), str(since)) for name, (there, since) in json.loads(file.read_bytes()).items()}
+        looked = file.stat().st_mtime
+        old = serving.exists() and looked < serving.stat().st_mtime
+        seen: dict[str, tuple[bool, str]] = json.loads(file.read_bytes())
+        return {name: (False, moment(looked)) if there and old else (there, at) for name, (there, at) in seen.items()}
 
     def look(self) -> None:
         """Ask the SuperLink who is connected, and write it down for whoever wants to know."""
@@ -248,17 +257,24 @@ class Coordinator:
         from fedfactor.engines.mailbox.transport import MailboxTransport
 
         try:
-            mailbox = MailboxTransport(self._here, self.folder)
+            mailbox = MailboxTransport(self.here, self.folder)
             there = {name: (True, moment(since)) for name, since in mailbox.since().items()}
             mailbox.close()
             if set(self.terms.names) <= {*there, *self.removed()}:
                 found = {}
             else:
-                found = connected(self._here, self.terms.content["server"]["certificate"].encode())
+                found = connected(self.here, self.terms.content["server"]["certificate"].encode())
         except Exception:  # busy, or on its way down: the next look will tell
             return
         nodes = {n: found.get(public_pem(p["key"]).strip()) for n, p in self.terms.content["parties"].items()}
-        seen = {n: there.get(n) or node or (False, "") for n, node in nodes.items() if n not in self.removed()}
+        before, now = self._seen(), moment(time.time())
+        seen: dict[str, tuple[bool, str]] = {}
+        for name, node in nodes.items():
+            online, since = there.get(name) or node or (False, "")
+            was, last = before.get(name, (False, ""))
+            # The mailbox forgets who went: when that was is what the last look remembers.
+            seen[name] = (online, since if online else now if was else last or since)
+        seen = {name: told for name, told in seen.items() if name not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 
     def _environment(self) -> dict[str, str]:
@@ -283,7 +299,7 @@ class Coordinator:
                 return
             except OSError as error:
                 if isinstance(error, ssl.SSLError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-                    found = explain(error, self._here)
+                    found = explain(error, self.here)
                     raise ChildError(f"{found.problem[0].upper()}{found.problem[1:]}. Renew it: {CERTIFY}.") from None
             if time.monotonic() > end:
                 raise ChildError(f"Flower's SuperLink did not answer on port {self.port}. See {self.log}.")
@@ -296,7 +312,7 @@ class Coordinator:
         authority = self.terms.content["server"]["certificate"].encode()
         os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
         try:
-            register_keys(self._here, authority, keys)
+            register_keys(self.here, authority, keys)
         except KeyTakenError as error:
             raise ChildError(
                 f"Flower's database does not take a key back ({error}). Delete {self.folder / 'superlink.db'}, and the "

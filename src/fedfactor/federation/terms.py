@@ -12,12 +12,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
 from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.core.tree import type_tag
-from fedfactor.data.preprocess import Preprocess
+from fedfactor.data.preprocess import DECLARED, Preprocess
 from fedfactor.engines.base import check_fit, refuse_groups
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
@@ -42,6 +44,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "report_error": True,
         "links": [],
     },
+    "stability": {"seeds": 0, "leave_out": False},
     "limits": {"runs": 10, "rounds": 0, "until": "", "since": "", "keep": 0},
     "features": {"how": "same", "absent": "zero", "sha256": "", "names": []},
     "units": {},
@@ -60,6 +63,8 @@ FREE = ("algorithm", "units")
 
 LATER = (("run", "start"), ("policy", "absent"), ("privacy", "links"), ("limits", "since"), ("limits", "keep"))
 """Entries that came later: left out while they say what is usual, so that older terms keep their fingerprint."""
+
+INSTEAD = f"Leave it out, or scale by public ranges: {DECLARED!r} in [preprocess], and fedfactor federation units."
 
 _START = re.compile("sha256:[0-9a-f]{64}")
 _VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
@@ -126,8 +131,9 @@ class Terms:
         for section, entry in LATER:
             if content[section][entry] == DEFAULTS[section][entry]:
                 del content[section][entry]
-        if not content["units"]:
-            del content["units"]
+        for section in ("units", "stability"):
+            if content[section] == DEFAULTS[section]:
+                del content[section]
         content["parties"] = {name: dict(party) for name, party in sorted(dict(raw.get("parties", {})).items())}
         terms = cls(content)
         terms._check()
@@ -168,6 +174,26 @@ class Terms:
         if self.noise:
             self._check_noise()
         self._check_start()
+        self._check_stability()
+
+    def _check_stability(self) -> None:
+        """Refuse further runs that would say nothing, and those that would undo what hides single uploads."""
+        seeds, leave_out = self.stability
+        if type(seeds) is not int or seeds < 0 or not isinstance(leave_out, bool):
+            raise TermsError("[stability] seeds must be a whole number of at least 0, and leave_out true or false.")
+        if not seeds and not leave_out:
+            return
+        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+            raise TermsError("[stability] is for PooledNMF, whose first components the server draws.")
+        if seeds and self.start:
+            raise TermsError("[stability] seeds draw other first components, and [run] start fixes them. Take one.")
+        if leave_out and self.secure:
+            raise TermsError(
+                "[stability] leave_out = true would open a secure sum: the sums with and without a party differ by "
+                "what that party sends, and whoever holds both can read it. Leave it out; seeds can stay. What a party "
+                "changes takes a new agreement without it (fedfactor federation remove), which all are asked for, and "
+                "noise (protect = 'dp') if the difference is to be hidden."
+            )
 
     def _check_start(self) -> None:
         """Refuse a start that no version can be, and one where it has no place."""
@@ -177,6 +203,8 @@ class Terms:
             raise TermsError(
                 f"[run] start = {self.start!r} is no fingerprint of components. Use fedfactor federation next."
             )
+        if self.content["run"]["payload"] != "exact":
+            raise TermsError("[run] start names components to the bit, which payload = 'float16' would round.")
         if self.noise:
             raise TermsError(
                 "[run] start names components that rows have shaped, and epsilon would not count what they tell. Leave "
@@ -249,6 +277,12 @@ class Terms:
         return self.content["run"].get("start", "")
 
     @property
+    def stability(self) -> tuple[int, bool]:
+        """Further runs to see which components are stable: with so many other seeds, and without each party."""
+        agreed = self.content.get("stability", DEFAULTS["stability"])
+        return agreed["seeds"], agreed["leave_out"]
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The parties, sorted."""
         return tuple(sorted(self.content["parties"]))
@@ -287,6 +321,19 @@ class Terms:
     def preprocess(self) -> Preprocess:
         """Build the agreed preprocessing."""
         return Preprocess.of(self.content["preprocess"])
+
+    def declared_weights(self) -> np.ndarray | None:
+        """Return what each column is multiplied by where the terms scale by declared ranges: public numbers."""
+        plan, units = self.preprocess(), self.content.get("units", {})
+        if not plan.declared:
+            return None
+        lacking = [name for name in self.features if not units.get(name, {}).get("high", 0) > 0]
+        if lacking:
+            raise TermsError(
+                f"[preprocess] {DECLARED!r} divides each column by the upper end of its range, and {lacking[0]!r} has "
+                "none above 0. Declare one for every column with: fedfactor federation units"
+            )
+        return 1.0 / plan.apply(np.array([[float(units[name]["high"]) for name in self.features]]))[0]
 
     def meta(self) -> Meta:
         """Say what every party may know before round 0."""
@@ -332,7 +379,7 @@ class Terms:
         if privacy.get("links"):
             raise TermsError("[privacy] protect = 'dp' brings its own bound and noise: leave links out.")
         if self.preprocess().survey:
-            raise TermsError(f"{self.preprocess().survey} needs sums of columns, which no noise covers. Leave it out.")
+            raise TermsError(f"{self.preprocess().survey} needs sums of columns, which no noise covers. {INSTEAD}")
         if privacy["unit"] != "client" and not (privacy["row_bound"] and privacy["rows"]):
             raise TermsError(
                 f"[privacy] unit = {privacy['unit']!r} needs row_bound and rows: public numbers, not measured on the "
@@ -419,7 +466,7 @@ class Terms:
         if self.content["run"]["payload"] != "exact":
             raise TermsError("a secure sum has payloads of its own kind: set [run] payload = 'exact'.")
         if self.preprocess().survey:
-            raise TermsError(f"{self.preprocess().survey} would show each party's column sums. Leave it out.")
+            raise TermsError(f"{self.preprocess().survey} would show each party's column sums. {INSTEAD}")
         if getattr(type(algorithm), "asynchronous", False):
             raise TermsError(f"{type(algorithm).__name__} merges single uploads; a secure sum hides them.")
         uploads(algorithm.messages(meta))
@@ -443,6 +490,7 @@ class Terms:
             raise TermsError("[features] names is empty. Fill it with: fedfactor federation agree")
         if name and name not in self.names:
             raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
+        self.declared_weights()
         algorithm, meta, run = self.algorithm(), self.meta(), self.content["run"]
         check_fit(algorithm, meta)
         refuse_groups(algorithm, meta)

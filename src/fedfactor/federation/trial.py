@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core.files import private_folder
 from fedfactor.federation import certificates, children, document, keys
 from fedfactor.federation.features import agree, column_names
 from fedfactor.federation.fingerprint import terms_words
@@ -66,29 +65,16 @@ class Trial:
 
     def join(self, name: str, *more: str) -> subprocess.Popen[bytes]:
         """Start one party's ``fedfactor join`` in a process of its own."""
-        command = [
-            sys.executable, "-m", "fedfactor", "join", str(self.toml), "--data", str(self.files[name]),
-            "--key", str(self.root / f"{name}.key"), "--folder", str(self.folder(name)), "--yes",
-            "--fingerprint", terms_words(self.terms.fingerprint), *more,
-        ]  # fmt: skip
-        private_folder(self.folder(name))
-        child = children.start(command, self.folder(name) / "join.log", {"PYTHONPATH": os.pathsep.join(_path())})
-        self.members[name] = child
-        return child
+        return self.join_together([name], *more)
 
-    def join_together(self, names: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start several parties in one process of theirs, each with its own key and folder."""
-        seats = [
-            {"terms": str(self.toml), "key": str(self.root / f"{name}.key"), "folder": str(self.folder(name)),
-             "data": str(self.files[name])}
-            for name in names
-        ]  # fmt: skip
+    def join_together(self, names: Sequence[str], *more: str) -> subprocess.Popen[bytes]:
+        """Start the ``fedfactor join`` of several parties in one process, each with its own key and folder."""
+        command = [sys.executable, "-m", "fedfactor", "join", str(self.toml), "--yes",
+                   "--fingerprint", terms_words(self.terms.fingerprint), *more]  # fmt: skip
         for name in names:
-            private_folder(self.folder(name))
-        listed = self.root / f"{names[0]}.seats.json"
-        write_atomic(listed, json.dumps({"seats": seats}).encode())
-        command = [sys.executable, "-m", "fedfactor.federation.together", str(listed)]
-        log = self.root / f"{names[0]}.seats.log"
+            command += ["--data", str(self.files[name]), "--key", str(self.root / f"{name}.key")]
+            command += ["--folder", str(private_folder(self.folder(name)))]
+        log = self.folder(names[0]) / "join.log"
         child = self.members[names[0]] = children.start(command, log, {"PYTHONPATH": os.pathsep.join(_path())})
         return child
 

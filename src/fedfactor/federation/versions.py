@@ -11,8 +11,7 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json, write_atomic
 from fedfactor.core.tree import leaves
-from fedfactor.core.wire import from_bytes, to_bytes
-from fedfactor.data.results import fingerprint_of
+from fedfactor.core.wire import fingerprint_of, from_bytes, to_bytes
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.server import START
 from fedfactor.federation import document
@@ -74,14 +73,13 @@ def _components(folder: Path) -> np.ndarray | None:
     return None if "V" not in shared else np.asarray(shared["V"])
 
 
-def alike(one: Version, other: Version) -> list[float]:
+def alike(V: np.ndarray, W: np.ndarray) -> list[float]:
     """Compare two versions component by component: the cosine of each of the first with its match in the second.
 
     Of runs with other seeds, or without one of the parties, it says which components are stable.
     """
     from fedfactor.metrics.coherence import cosine_similarity, match_components
 
-    V, W = one.V, other.V
     if V.shape[1] != W.shape[1]:
         return []
     mine, theirs = match_components(V, W)
@@ -106,6 +104,8 @@ def put_start(terms: Terms, folder: Path) -> None:
         return
     for version in versions(folder):
         if version.components == terms.start:
+            if (kept := version.V.dtype) != (agreed := terms.content["run"]["dtype"]):
+                raise DataError(f"The components to start at are {kept}, and [run] dtype is {agreed}. Agree on {kept}.")
             write_atomic(folder / START, to_bytes({"V": version.V}))
             return
     raise DataError(f"No version in {folder} has the components {terms.start}, at which the parties agreed to start.")

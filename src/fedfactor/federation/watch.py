@@ -40,10 +40,12 @@ class PartyWatch:
         self._read = self._file.stat().st_size if self._file.exists() else 0
         self._said = ""
         self._begun = ""
+        self._round = ""
+        self._bytes = 0
 
     def news(self) -> list[str]:
         """Return one line for each thing that happened since the last call."""
-        return [*self._state(), *(line for sent in self._sent() if (line := self._words(sent)))]
+        return [*self._state(), *(line for sent in self._sent() for line in self._words(sent) if line)]
 
     def _state(self) -> list[str]:
         """Say whether the party is connected when that changed; a single request that was lost is no change."""
@@ -67,19 +69,31 @@ class PartyWatch:
         self._read += len(whole) + 1
         return [json.loads(line) for line in whole.splitlines()]
 
-    def _words(self, sent: dict[str, Any]) -> str:
+    def _words(self, sent: dict[str, Any]) -> list[str]:
         kind, index, size = sent["kind"], sent["index"], sent["bytes"]
         if kind == "refusal":
-            return f"REFUSED: {printable(sent.get('reason', ''))}. The server is told that you refuse, and not why."
+            return [f"REFUSED: {printable(sent.get('reason', ''))}. The server is told that you refuse, and not why."]
+        if kind == "sum":  # a message of the secure sum that the last question began
+            self._bytes += size
+            return []
+        before = self._summed()
         if kind == "end":
-            return f"Run {sent['run']} has ended; your result is here. {self._store.left()}"
+            return [*before, f"Run {sent['run']} has ended; your result is here. {self._store.left()}"]
         begun, self._begun = self._begun, sent["run"]
         new = "" if begun == sent["run"] else f"Run {sent['run']} is going on. "
         if sent["again"]:
-            return new + f"Asked for {kind} {index} again: the same {size} bytes." if kind != "sum" else ""
-        if kind == "step":
-            return f"{new}Round {index + 1} of {self._store.agreement.rounds}: {size} bytes sent."
-        return f"{new}{kind.capitalize()} {index}: {size} bytes sent." if kind == "survey" else new.strip()
+            return [*before, f"{new}Asked for {kind} {index} again: the same {size} bytes."]
+        named = f"Round {index + 1} of {self._store.agreement.rounds}" if kind == "step" else f"Survey {index}"
+        if not self._store.agreement.secure:
+            return [f"{new}{named}: {size} bytes sent."]
+        self._round, self._bytes = named, size
+        return [*before, new.strip()]
+
+    def _summed(self) -> list[str]:
+        """Say what a round with a secure sum sent in all its messages: known when the next one begins."""
+        said = [f"{self._round}: {self._bytes} bytes sent."] if self._round else []
+        self._round, self._bytes = "", 0
+        return said
 
 
 class ServerWatch:

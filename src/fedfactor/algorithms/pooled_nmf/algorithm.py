@@ -308,8 +308,12 @@ class PooledNMF(Algorithm):
         """Draw V, or take that of an earlier run."""
         k, start, kind = self.n_components, self._start(meta), find_loss(self.loss)
         V = kind.first_V(at.shared_rng("V"), (k, meta.n_features)) if self.begin is None else to_numpy(self.begin.V)
-        units = None if self._held is None else kind.lengths(V)[:, 0].astype(meta.dtype)
-        V = self._scaled(V).astype(meta.dtype)
+        lengths = kind.lengths(V)
+        if self.begin is not None and np.allclose(lengths, 1.0, atol=1e-5):
+            # As an earlier run left it, to the bit: parties know it by its fingerprint.
+            lengths = np.ones_like(lengths)
+        units = None if self._held is None else lengths[:, 0].astype(meta.dtype)
+        V = (V / lengths).astype(meta.dtype)
         misfit = np.float64(FIRST_MISFIT if self.misfit is None else self.misfit) if self._tells_misfit(meta) else None
         down = Factor(V, misfit, units) if start == "random" else pooled_start.first_download(start, k, meta, at)
         server = Server(

@@ -28,7 +28,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import LocalFactors, Round, Score
 from fedfactor.core.tree import Tree, kind_of, to_numpy, tree_map
-from fedfactor.core.wire import Spec, check_message, from_bytes, to_bytes
+from fedfactor.core.wire import Spec, check_message, fingerprint_of, from_bytes, to_bytes
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.asked import LimitError
@@ -135,7 +135,7 @@ class RemoteClient:
             raise Refused("a sum of others than those who were agreed on was asked for")
 
     def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
-        told = replace(asked, participants=(), reason="", scales=(), attempt=0)
+        told, mine = replace(asked, participants=(), reason="", scales=(), attempt=0), self.agreement
         if asked.kind == "sum":
             return seal(told, self._sum(asked, unseal(data, asked, self._phases))), told
         kept = self.store.load()
@@ -150,15 +150,17 @@ class RemoteClient:
             self._admit(asked)
             with self._last_word(asked):
                 return self._keep(asked, told, None, None, self._survey(down), down)
-        down = unseal(data, asked, self.expected, self.agreement.payload)
-        odd = self.algorithm.accepts(down, self.agreement.meta)
+        down = unseal(data, asked, self.expected, mine.payload)
+        odd = self.algorithm.accepts(down, mine.meta)
         if odd:
             raise Refused(f"no honest server sends this: {odd}")
+        if mine.start and (asked.kind, asked.index) == ("step", 0) and fingerprint_of(to_numpy(down.V)) != mine.start:
+            raise Refused(f"the run begins at other components than the agreed ones ({mine.start})")
         self._admit(asked)
         with self._last_word(asked):
             base = None if kept is None else _state_after(asked, kept)
             if base is None:
-                base = client.begin(self.algorithm, self.shard, self.agreement.meta, self.agreement.seed, asked.client)
+                base = client.begin(self.algorithm, self.shard, mine.meta, mine.seed, asked.client)
             state, up = self._work(asked, base, down)
             return self._keep(asked, told, state, base, up, down)
 

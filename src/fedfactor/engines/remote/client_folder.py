@@ -257,8 +257,7 @@ class ClientFolder:
         """The books of these rows: where there are some already, or new ones where noise was agreed on."""
         from fedfactor.privacy.ledger import Ledger
 
-        elsewhere, noise = self.folder / "ledger.path", self.agreement.noise
-        path = Path(elsewhere.read_text()) if elsewhere.exists() else self.folder / LEDGER
+        path, noise = self.ledger_file, self.agreement.noise
         if not path.exists():
             if noise:  # the budget is that of one run, unless the owner decided on another before
                 made = Ledger(
@@ -268,6 +267,12 @@ class ClientFolder:
             elif (channel := self.agreement.channel()) is None or not channel.sender.noisy:
                 return None
         return Ledger(path, witness=self.witness)
+
+    @property
+    def ledger_file(self) -> Path:
+        """Where the books of these rows are kept, or would be."""
+        elsewhere = self.folder / "ledger.path"
+        return Path(elsewhere.read_text()) if elsewhere.exists() else self.folder / LEDGER
 
     def left(self) -> str:
         """Say how many runs and rounds are left."""

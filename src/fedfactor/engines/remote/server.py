@@ -105,6 +105,8 @@ class Server:
         Who must take part, and how long to wait.
     transport : Transport
         How messages travel.
+    tells_end : bool
+        Whether clients hear of the end, and take their factors home.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Server:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        tells_end: bool = True,
     ) -> None:
         self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
         self.algorithm, self.meta = agreement.make(), agreement.meta
@@ -136,10 +139,11 @@ class Server:
         self.expected = self.loop.expected
         self.ups = {kind: spec for kind, spec in self.expected.items() if hasattr(kind, "uplink")}
         self._said = (0.0, -1)
+        self._tells_end = tells_end
 
     def run(self) -> Outcome:
         """Run, or go on where a killed server stopped."""
-        with _Lock(self.folder / "lock"), limit_threads(self.agreement.threads):
+        with Lock(self.folder / "lock"), limit_threads(self.agreement.threads):
             try:
                 clients = self.clients
                 status = self.loop.stream(clients.turn) if isinstance(clients, Stream) else self.loop.run()
@@ -217,7 +221,8 @@ class Server:
         down = self.loop.settled(snapshot.server, snapshot.down)
         messages = {name: download_for(down, name) for name in self.meta.clients}
         head = self.head("end", snapshot.next_round)
-        answers = self.exchange.ask(head, messages, SCORE, "exact", sent=self.agreement.payload, since=self.since)
+        sent, since = self.agreement.payload, self.since
+        answers = self.exchange.ask(head, messages, SCORE, "exact", sent=sent, since=since) if self._tells_end else {}
         scores = {name: answer for name, answer in answers.items() if isinstance(answer, Score)}
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         outcome = Outcome(
@@ -263,14 +268,14 @@ def _as_tree(down: Tree) -> Tree:
     return {"down": dict(down.items) if isinstance(down, Scatter) else down}
 
 
-class _Lock:
+class Lock:
     """One server at a time: a killed one may take a moment to go."""
 
     def __init__(self, path: Path, patience: float = 90.0) -> None:
         self._path, self._patience = path, patience
         self._handle = -1
 
-    def __enter__(self) -> _Lock:
+    def __enter__(self) -> Lock:
         self._handle = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
         end = time.monotonic() + self._patience
         while True:

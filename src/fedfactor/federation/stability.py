@@ -1,0 +1,92 @@
+"""Which components are stable: runs with other seeds, and without each party, compared with the last run.
+
+They are made in the federation, as the terms allow. In the clear the server sees every upload anyway, so that runs
+without a party tell it nothing about that party that it could not have computed. Under a secure sum they would: two
+sums whose parties differ by one show that one's upload. So the terms refuse them there; other seeds, with all parties
+in every sum, may be agreed on, and cost ε where there is noise.
+
+Parties are not told of an end and take nothing home: what they have stays that of the last run. Each of these runs is
+counted among those that they answer.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.engines.remote.client_folder import Agreement
+from fedfactor.engines.remote.exchange import Transport
+from fedfactor.engines.remote.server import START, Lock, Server
+from fedfactor.federation.server import Coordinator
+from fedfactor.federation.versions import alike, versions
+
+MARK = "-stability"
+"""How the names of these runs end."""
+
+
+def variants(agreed: Agreement, seeds: int, leave_out: bool) -> dict[str, Agreement]:
+    """Say which runs are compared: the same terms with other seeds, and with all but one of the parties."""
+    names = agreed.meta.clients
+    found = {f"seed {i}": replace(agreed, seed=(agreed.seed + i) % (1 << 63)) for i in range(1, seeds + 1)}
+    for name in names if leave_out else ():
+        rest = tuple(other for other in names if other != name)
+        found[f"without {name}"] = replace(agreed, meta=replace(agreed.meta, clients=rest))
+    return found
+
+
+def over_mailbox(place: Coordinator, say: Callable[[str], Any]) -> dict[str, list[float]]:
+    """Make the runs that the terms allow with the parties at the mailbox of a server that runs on this machine."""
+    from fedfactor.engines.mailbox.transport import MailboxTransport
+
+    if not place.served:
+        raise DataError(f"Nothing is served from {place.folder}. Begin with: fedfactor serve {place.file}")
+    post = MailboxTransport(place.here, place.folder)
+    try:
+        return stability(place, post, say)
+    finally:
+        post.close()
+
+
+def stability(place: Coordinator, post: Transport, say: Callable[[str], Any]) -> dict[str, list[float]]:
+    """Return for each further run how like the components of the last run those are that it found.
+
+    What was reached is kept, so that a call that was broken off goes on.
+    """
+    terms, known = place.terms, [version for version in versions(place.folder) if version.components]
+    if terms.stability == (0, False):
+        raise DataError(
+            "The terms allow no further runs ([stability]). That is a new agreement: write seeds, and leave_out, under "
+            "[stability]; the parties then join with --accept-changes."
+        )
+    if not known or known[-1].terms != terms.fingerprint:
+        raise DataError("There is no finished run under these terms to compare with. Begin with: fedfactor start")
+    if place.running:
+        raise DataError("A run goes on. Wait for its end: fedfactor status")
+    last, found = known[-1], dict[str, list[float]]()
+    folder = private_folder(private_folder(place.folder / "stability") / last.run)
+    runs = variants(terms.agreement(), *terms.stability)
+    with Lock(place.folder / "lock"):
+        place.journal.write("stability", run=last.run, runs=len(runs))
+        for number, (name, agreement) in enumerate(runs.items(), 1):
+            V = _components(private_folder(folder / name.replace("/", "_")), agreement, place, post)
+            found[name] = alike(last.V, V)
+            say(f"{name} ({number} of {len(runs)}): {', '.join(f'{each:.3f}' for each in found[name])}")
+    write_atomic(folder / "stability.json", json.dumps({"run": last.run, "cosines": found}, indent=1).encode())
+    return found
+
+
+def _components(folder: Path, agreement: Agreement, place: Coordinator, post: Transport) -> np.ndarray:
+    if not (folder / "run").exists():
+        write_atomic(folder / "run", f"{secrets.token_hex(8)}{MARK}".encode())
+    if agreement.start:
+        write_atomic(folder / START, (place.folder / START).read_bytes())
+    everybody = replace(place.terms.policy(), minimum=len(agreement.meta.clients), dropouts="wait")
+    return np.asarray(Server(folder, agreement, everybody, post, tells_end=False).run().down.V)

@@ -1,0 +1,40 @@
+"""Docstrings cut into sections and entries."""
+
+from __future__ import annotations
+
+from fedfactor.core.docstrings import indented, join_sections, split_entries, split_sections
+
+
+def test_titles_are_lines_with_as_many_dashes_below():
+    doc = "Head.\n\nMore.\n\nNotes\n-----\nOne.\n\nTwo.\n\nSee\n---\nThree.\n\nLong\n--\nno title\n\n-----\n"
+    head, sections = split_sections(doc)
+    assert head == "Head.\n\nMore."
+    assert list(sections) == ["Notes", "See"]
+    assert sections["Notes"] == "One.\n\nTwo."
+    assert sections["See"].startswith("Three.\n\nLong\n--\nno title")
+    assert split_sections("Head.") == ("Head.", {})
+    assert split_sections("\n---\nHead.")[1] == {}
+    assert split_sections("One\n---\nSections only.") == ("", {"One": "Sections only."})
+
+
+def test_put_together_again():
+    assert join_sections("Head.", {"Notes": "One.", "See": "Two."}) == "Head.\n\nNotes\n-----\nOne.\n\nSee\n---\nTwo."
+    assert join_sections("Head.", {}) == "Head."
+
+
+def test_lines_are_broken_at_spaces_only():
+    long = "word " * 30 + "x" * 120 + " up-to-date" * 12
+    lines = indented(long + "\nnext").split("\n")
+    assert all(line.startswith("    ") for line in lines)
+    assert lines[-1] == "    next"
+    assert 90 < len(lines[0]) <= 104
+    assert "    " + "x" * 120 in lines
+    assert not any(line.endswith("-") for line in lines)
+
+
+def test_entries_by_name():
+    assert split_entries("a : int\n    One.\nb : int\n    Two.\n\n    More.") == {
+        "a": "a : int\n    One.",
+        "b": "b : int\n    Two.\n\n    More.",
+    }
+    assert split_entries("") == {}
