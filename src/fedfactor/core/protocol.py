@@ -97,8 +97,8 @@ def download_for(down: Tree, client: str) -> Tree:
 
 
 def one_of(down: Tree) -> Tree:
-    """Pick any client's part of a :class:`Scatter`, all of which are of one kind, else the broadcast."""
-    return next(iter(down.items.values())) if isinstance(down, Scatter) else down
+    """Pick any part of a :class:`Scatter`, all of which are of one kind (None: it has none), else the broadcast."""
+    return next(iter(down.items.values()), None) if isinstance(down, Scatter) else down
 
 
 def settings_of(algorithm: Any) -> dict[str, Any]:

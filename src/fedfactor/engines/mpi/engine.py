@@ -147,6 +147,7 @@ class MPIEngine:
                     callbacks=told, kept=ranked, mark=mark, server_threads=allowed if exact else threads,
                 )  # fmt: skip
                 run = loop.finish(loop.run(), threads, mine.feature_names)
+                clients.close()
             return run
         except BaseException as error:
             if group.size > 1 and clients is not None:

@@ -146,6 +146,11 @@ class RankClients(OwnClients):
             self._sizes[kind] = sum(up for up, _ in told), sum(got for _, got in told)
         return self._sizes[kind]
 
+    def close(self) -> None:
+        """Give back the communicators of groups; every rank must come here, so only a run that ended well does."""
+        for names in sorted(self._teams):
+            self._teams.pop(names).comm.Free()
+
     def about(self) -> dict[str, Any]:
         """Tell what this rank sent to all, and to its groups."""
         found = super().about()
