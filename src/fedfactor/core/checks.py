@@ -419,7 +419,7 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def check_tiling(
-    bounds: Sequence[tuple[int, int, int, int] | None], places: Sequence[tuple[int, int] | None], n_features: int
+    bounds: Sequence[tuple[int, int, int, int] | None], n_features: int, places: Sequence[tuple[int, int] | None] = ()
 ) -> None:
     """Refuse blocks that overlap or leave a part of the matrix out; None stands for an owner of rows alone.
 
@@ -429,7 +429,7 @@ def check_tiling(
         return
     found = [each for each in bounds if each is not None]
     on_grid = [each for each in places if each is not None]
-    if len(found) < len(bounds) or 0 < len(on_grid) < len(places):
+    if len(found) < len(bounds) or 0 < len(on_grid) < len(bounds):
         raise DataError("Some owners bring blocks of a grid and some bring rows alone. Bring one kind.")
     if on_grid and len(set(on_grid)) < math.prod(len({place[axis] for place in on_grid}) for axis in (0, 1)):
         raise DataError(f"The blocks at {sorted(on_grid)} of a grid leave a place out, or take one twice.")

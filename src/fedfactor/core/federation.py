@@ -300,7 +300,7 @@ def agree(found: Sequence[Facts]) -> Meta:
                 "sums cannot be added. Convert one of them."
             )
         check_features(each.name, each.features, first.name, first.features)
-    check_tiling([each.bounds for each in found], [each.place for each in found], first.n_features)
+    check_tiling([each.bounds for each in found], first.n_features, [each.place for each in found])
     dtype = "float32" if all(each.dtype == "float32" or each.dtype in HALVES for each in found) else "float64"
     names, masked = tuple(each.name for each in found), any(each.masked for each in found)
     blocks = tuple((*each.place, *each.bounds) for each in found if each.place and each.bounds) or None
