@@ -48,14 +48,13 @@ def test_a_grid_is_cut_and_put_together(collect):
 
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
 def test_blocks_are_cut_and_put_together(layout):
-    model = GridNMF(3, n_clients=4, random_state=0).fit(layout(X))
+    model = GridNMF(3, n_clients=6, random_state=0).fit(layout(X))
     assert model.components_.shape == (3, 30)
-    assert {name: U.shape for name, U in model.client_factors_.items()} == {
-        f"{i}-{j}": (20, 3) for i in "01" for j in "01"
-    }
+    rows = {name: len(U) for name, U in model.client_factors_.items()}
+    assert rows == {"0-0": 14, "0-1": 14, "1-0": 13, "1-1": 13, "2-0": 13, "2-1": 13}
     U = model.transform(layout(X))
     assert np.linalg.norm(X - U @ model.components_) / np.linalg.norm(X) < 0.02
-    assert U[:20] == pytest.approx(model.client_factors_["0-1"], abs=1e-4)
+    assert U[:14] == pytest.approx(model.client_factors_["0-1"], abs=1e-3)
 
 
 def test_a_grid_has_no_owners():
