@@ -17,10 +17,10 @@ pytestmark = [pytest.mark.integration, needs_mpi()]
 
 @pytest.mark.parametrize("ranks", [4, 6])
 def test_a_grid_of_ranks_gives_the_factors_of_the_local_engine(ranks):
-    done = mpiexec(ranks, Path(__file__).parent / "job_grid.py")
+    done = mpiexec(ranks, Path(__file__).parent / "job_grid.py", timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 12 * len([p for p in range(1, ranks + 1) if ranks % p == 0]) + 1
+    assert len(found) == 5 * len([p for p in range(1, ranks + 1) if ranks % p == 0]) + 1
     for what, each in found.items():
         assert each["same"], what
         assert each["apart"] <= (1e-9 if "allreduce" in what else 0), what
