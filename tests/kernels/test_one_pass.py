@@ -85,14 +85,30 @@ def test_it_is_sweeps_and_products(shape, stored, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("stored", ["C", "F", "csr", "unsorted"])
 def test_threads_do_not_change_bits(stored, dtype):
-    X, _, V, U = case((3000, 90, 12), stored, dtype)
+    X, plain, V, U = case((3000, 400, 20) if stored == "csr" else (3000, 90, 12), stored, dtype)
     found = []
     for threads in (1, 2, 3):
         with limit_threads(threads):
             found.append(one_pass(X, V, U, sweeps=3))
+    assert far(found[0].A, found[0].U.T.astype(np.float64) @ plain) < 1e-6  # of csr: several ranges of columns
     for other in found[1:]:
         for part, same in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(part, same)
+
+
+@needs_numba
+def test_few_stored_cells_are_summed_at_once_or_by_columns_alike(monkeypatch):
+    X, plain, V, U = case((260, 1999, 5), "csr", np.float64)
+    expected = naive(plain, V, U, 2)
+    for most in (0, 16_000_000):
+        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", most)
+        found = []
+        for threads in (1, 2):
+            with limit_threads(threads):
+                found.append(one_pass(X, V, U, sweeps=2))
+        for mine, other, right in zip(*found, expected, strict=True):
+            np.testing.assert_array_equal(mine, other)
+            assert far(mine, right) < 1e-13
 
 
 @needs_numba

@@ -18,7 +18,7 @@ from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
 from fedfactor.core.on_card import Glance
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
 from fedfactor.core.run import RoundRecord, Run, Status
-from fedfactor.core.tree import Tree, freeze, kind_of, leaves, nbytes, tree_sum
+from fedfactor.core.tree import Tree, add_up, freeze, kind_of, leaves, nbytes, tree_sum
 from fedfactor.core.wire import Spec, check_message, checksum, receive
 from fedfactor.engines.base import Participation, check_fit, downloads, participants, rule_name
 from fedfactor.engines.callbacks import Callbacks
@@ -89,7 +89,10 @@ class Receiver:
             return
         if later:
             self._unsure[name] = up
-        self._sum = up if self._sum is None else tree_sum((self._sum, up))
+        if self._sum is None:
+            self._sum = freeze(up)
+        else:  # a sum with uploads that may have to be taken out again must be kept
+            self._sum = tree_sum((self._sum, up)) if later else add_up(self._sum, up)
         if len(self._unsure) == MOST_UNSURE:
             self.settle()
 

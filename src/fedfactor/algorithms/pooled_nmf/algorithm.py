@@ -192,7 +192,8 @@ class PooledNMF(Algorithm):
     start: Literal["auto", "wide", "random", "stacked"] = setting(
         '``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. '
         '``"random"``: V is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each '
-        'owner\'s sums** (a gather). ``"auto"``: wide for the squared loss on complete rows, else random.',
+        'owner\'s sums** (a gather). ``"auto"``: wide on complete rows for the squared loss and for counts '
+        "(Kullback-Leibler, where it takes their roots), else random.",
         default="auto",
     )
     alpha_U: float = setting(
@@ -379,7 +380,8 @@ class PooledNMF(Algorithm):
         if isinstance(down, Alone):
             return state, _times(weight, pooled_start.own_components(shard.X, V))
         if isinstance(down, Wide):
-            return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
+            rows = find_loss(self.loss).rows_for_start(shard.X)
+            return state, _times(weight, pooled_start.wide_sums(rows, V, state.total))
         X, mask, loss = shard.X, shard.mask, find_loss(self.loss, masked=bool(state.masked))
         fresh = self._fresh(state, at)
         U = self._zeros(shard) if fresh else as_like(state.U, X)
@@ -491,7 +493,7 @@ class PooledNMF(Algorithm):
 
     def _begin(self, state: Server, V: np.ndarray) -> tuple[Server, Factor]:
         """Begin with the components that the first sums gave."""
-        V = as_like(self._scaled(V), state.sent)
+        V = as_like(self._scaled(find_loss(self.loss).first_from(V)), state.sent)
         return replace(state, V=V, sent=V, up=None), Factor(V)
 
     def settle(self, state: Server, down: Factor | Wide | Alone) -> Factor:
@@ -574,7 +576,7 @@ class PooledNMF(Algorithm):
         if self.start != "auto":
             return self.start
         room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
-        return "wide" if room and not meta.masked and find_loss(self.loss).squared else "random"
+        return "wide" if room and not meta.masked and find_loss(self.loss).starts_wide else "random"
 
     def _scaled(self, V: Array) -> Array:
         return V / find_loss(self.loss).lengths(V)

@@ -128,25 +128,31 @@ class Worker:
         write_frame(self._out, json.dumps(head).encode(), b"" if tree is None else to_bytes(tree))
 
 
+def serve(source: IO[bytes], out: IO[bytes]) -> None:
+    """Carry out orders until they end; the first that fails is answered with its reason, and is the last."""
+    worker = Worker(out)
+    orders = {name: getattr(worker, name) for name in ("job", "shard", "begin", "restore", "state", "step", "end")}
+    while (frame := read_frame(source)) is not None:
+        order: dict[str, Any] = json.loads(frame[0])
+        try:
+            orders[order["do"]](order, frame[1])
+        except BrokenPipeError:
+            return  # whoever asked is gone; nothing is left to tell, and nobody to tell it to
+        except Exception as error:
+            where = traceback.format_exc(limit=-2)
+            head = {"error": f"{type(error).__name__}: {error}\n{where}", "name": order.get("name")}
+            write_frame(out, json.dumps(head).encode())
+            return
+
+
 def main() -> None:
     """Serve orders from standard input until it closes."""
     # Ctrl-C reaches every process of a terminal. Whoever gives the orders answers it, and closes this one's input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever client code prints must not enter the frames
-    worker = Worker(out)
-    orders = {name: getattr(worker, name) for name in ("job", "shard", "begin", "restore", "state", "step", "end")}
-    while (frame := read_frame(sys.stdin.buffer)) is not None:
-        order: dict[str, Any] = json.loads(frame[0])
-        try:
-            orders[order["do"]](order, frame[1])
-        except BrokenPipeError:
-            os._exit(0)  # whoever asked is gone; nothing is left to tell, and nobody to tell it to
-        except Exception as error:
-            where = traceback.format_exc(limit=-2)
-            head = {"error": f"{type(error).__name__}: {error}\n{where}", "name": order.get("name")}
-            write_frame(out, json.dumps(head).encode())
-            return
+    serve(sys.stdin.buffer, out)
+    os._exit(0)  # nothing is left to flush, and what a broken pipe still holds cannot be
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ class Loss(ABC):
     """One line for users."""
     squared: ClassVar[bool] = False
     """Whether it is the squared error, which wide starts, owners' own components and clipped rows need."""
+    starts_wide: ClassVar[bool] = False
+    """Whether a run over complete rows may begin with wide rounds, which minimise squares."""
     quiet_rounds: ClassVar[int] = 0
     """Rounds at the beginning without extrapolation."""
 
@@ -79,6 +81,14 @@ class Loss(ABC):
     def first_V(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         """Draw the V that a run begins with: nearly flat, so that no component is lost before it has seen the data."""
         return rng.uniform(0.99, 1.01, shape)
+
+    def rows_for_start(self, X: Array) -> Array:
+        """Return what wide rounds take the squares of."""
+        return X
+
+    def first_from(self, V: Array) -> Array:
+        """Return the V to begin with, from the one that the wide rounds lead to."""
+        return V
 
     def check(self, X: Array, mask: Any, owner: str | None) -> None:
         """Refuse values for which the loss has no meaning."""
