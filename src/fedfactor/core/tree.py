@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from operator import add
 from typing import Any, TypeVar, dataclass_transform
 
@@ -99,21 +99,25 @@ def leaves(node: Tree, prefix: str = "") -> Iterator[tuple[str, Array]]:
             yield prefix, node
         return
     for name, child in children(node):
-        yield from leaves(child, f"{prefix}.{name}" if prefix else name)
+        path = f"{prefix}.{name}" if prefix else name
+        if is_numpy(child):  # nearly all are, and this is asked several times for every message
+            yield path, child
+        elif child is not None:
+            yield from leaves(child, path)
 
 
 def tree_map(fn: Callable[..., Any], first: T, *rest: T) -> T:
     """Apply ``fn`` leaf by leaf to trees of one shape; a leaf absent in any of them is absent in the result."""
     if first is None or any(other is None for other in rest):
         return None  # type: ignore[reportReturnType]
-    if is_leaf(first):
+    if is_numpy(first) or is_leaf(first):
         return fn(first, *rest)
     parts = {name: tree_map(fn, child, *(_part(other, name) for other in rest)) for name, child in children(first)}
     return _rebuild(first, parts)
 
 
 def _rebuild(node: Any, parts: dict[str, Any]) -> Any:
-    return replace(node, **parts) if is_record(node) else parts
+    return kind_of(node)(**parts) if is_record(node) else parts
 
 
 def _part(node: Tree, name: str) -> Tree:
@@ -143,7 +147,7 @@ def add_up(total: T, tree: T) -> T:
 
 
 def _add_up(total: Array, leaf: Array) -> Array:
-    whole = isinstance(total, np.ndarray) and isinstance(leaf, np.ndarray)
+    whole = is_numpy(total) and is_numpy(leaf)
     if whole and total.flags.writeable and (total.shape, total.dtype) == (leaf.shape, leaf.dtype):
         return np.add(total, leaf, out=total)
     return total + leaf

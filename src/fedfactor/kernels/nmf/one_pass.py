@@ -7,6 +7,7 @@ the bits of the result do not depend on the number of threads; whoever is free t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -344,7 +345,7 @@ def register_sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]
 
 def _curvature(V: np.ndarray, l2: Any) -> tuple[np.ndarray, np.ndarray]:
     G = np.ascontiguousarray(with_l2(gram_rows(V), l2), dtype=V.dtype)
-    return G, inverse_diagonal(G)
+    return G, once(inverse_diagonal, G)
 
 
 def packed_tiles(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile: int) -> np.ndarray:
@@ -357,6 +358,7 @@ def packed_tiles(V: np.ndarray, head: int, whole: int, across: int, padded: int,
     return packed
 
 
+@functools.lru_cache(256)
 def chunks(n: int, group: int, work: int, held: int, copy: int) -> np.ndarray:
     """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow a sixteenth of X."""
     groups = -(-n // group)
