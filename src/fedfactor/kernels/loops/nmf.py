@@ -44,14 +44,21 @@ def scatter(indptr, indices, data, U, start, stop, out):
                 row[q] += value * source[q]
 
 
-def transpose(wide, out):
-    """Write the transpose of the first columns of `wide` to `out`, a few rows at a time so that both stay in cache."""
-    k, m = out.shape
-    for start in range(0, m, 32):
-        stop = min(start + 32, m)
+def transpose(wide, out, first, last):
+    """Write the transpose of rows ``first:last`` of `wide`, its first columns, to `out`.
+
+    A few rows at a time, so that both stay in cache.
+    """
+    k = out.shape[0]
+    for start in range(first, last, 32):
+        stop = min(start + 32, last)
         for q in range(k):
             for j in range(start, stop):
                 out[q, j] = wide[j, q]
+
+
+rounded = transpose
+"""The same for sums in double precision."""
 
 
 def squares(values, start, stop):

@@ -554,7 +554,8 @@ def sparse_columns(indptr, indices, data, U, left, right, across, A):
     line = np.zeros((1, (k + across - 1) // across * across), U.dtype)
     pending = 0
     for i in range(n):
-        low, high, end = indptr[i], indptr[i + 1], indptr[i + 1]
+        low, end = indptr[i], indptr[i + 1]
+        high = end if left > 0 else low
         while low < high:
             middle = (low + high) // 2
             if indices[middle] < left:
