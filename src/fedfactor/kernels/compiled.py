@@ -38,7 +38,6 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 _PLANS = {
     "fold_columns": ("RRRWWn", "contract"),
     "gather": ("iidRnnW", "contract"),
-    "transpose": ("RW", "contract"),
     "scatter": ("iidRnnW", "contract"),
     "solve_rows_stored": ("iidRRnnnssRdW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),

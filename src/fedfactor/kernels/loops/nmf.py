@@ -44,16 +44,6 @@ def scatter(indptr, indices, data, U, start, stop, out):
                 row[q] += value * source[q]
 
 
-def transpose(wide, out):
-    """Write the transpose of the first columns of `wide` to `out`, a few rows at a time so that both stay in cache."""
-    k, m = out.shape
-    for start in range(0, m, 32):
-        stop = min(start + 32, m)
-        for q in range(k):
-            for j in range(start, stop):
-                out[q, j] = wide[j, q]
-
-
 def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, l1, l2, ridge, out):
     """Coordinate descent on the stored cells of each row, on their residual; `l2` is 1 × k, `ridge` three shares."""
     k = U.shape[1]

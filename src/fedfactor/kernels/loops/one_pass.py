@@ -17,6 +17,7 @@ PLANS = {
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
+    "transpose": ("RW", "contract"),
     "sweep_rows": ("rrRRwnnnstWW", "contract"),
 }
 
@@ -29,14 +30,14 @@ _BUILT = (
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
 turn_tile = take_seen = add_kinds = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
 gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = cast("Any", None)
-TILE = ROWS = LARGE = TOGETHER = 0
+TILE = ROWS = LARGE = TOGETHER = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
 
 
 def prepare(numba) -> None:
     """Build the vector code, once, before the first loop is compiled."""
-    global TILE, ROWS, LARGE, TOGETHER
+    global TILE, ROWS, LARGE, TOGETHER, ACROSS
     if TILE:
         return
     from fedfactor.kernels.loops import vectors
@@ -50,6 +51,7 @@ def prepare(numba) -> None:
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram,)})
     ROWS, TILE, LARGE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile(), vectors.TOGETHER
+    ACROSS = vectors.width(4)
 
 
 def sweep_group(W, B, G, inverse, k, sweeps, tol):
@@ -396,6 +398,25 @@ def masked_rows(
                     squares[each] = zero
                 c += many
             add_gram(W, H)
+
+
+def transpose(wide, out):
+    """Write the transpose of the first columns of `wide` to `out`, tile by tile; the last ones overlap."""
+    k, m = out.shape
+    size = out.itemsize
+    if k < ACROSS * 4 // size or m < ACROSS * 4 // size:
+        for start in range(0, m, 32):
+            for q in range(k):
+                for j in range(start, min(start + 32, m)):
+                    out[q, j] = wide[j, q]
+        return
+    step = ACROSS * 4 // size
+    source, target = wide.ctypes.data, out.ctypes.data
+    for row in range(0, m, step):
+        j = min(row, m - step)
+        for column in range(0, k, step):
+            q = min(column, k - step)
+            turn_tile(wide, source + (j * wide.shape[1] + q) * size, wide.shape[1], target + (q * m + j) * size, m)
 
 
 def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
