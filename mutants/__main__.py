@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import random
@@ -55,8 +56,8 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
     numbers = {*lines.get(str(one.line), ()), *(i for i in everywhere if own in tests[i])}
     if not lines.get(str(one.line)):  # run on import, or a line within a statement: all tests that reach the file
         numbers = everywhere
-    if "/loops/" in name:  # compiled, so coverage does not see its lines: all tests of the kernels
-        numbers = {i for i, test in enumerate(tests) if test.startswith("tests/kernels/")}
+    if "/loops/" in name:
+        numbers = _tests_of_loop(one, reach)
     order = sorted(numbers, key=lambda i: (own not in tests[i], f"/{room}/" not in tests[i], seconds[i]))
     chosen: list[str] = []
     spent = 0.0
@@ -66,6 +67,30 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
         chosen.append(tests[i])
         spent += seconds[i]
     return chosen, spent
+
+
+def _tests_of_loop(one: Fault, reach: dict[str, Any]) -> set[int]:
+    """Find the tests of a compiled loop, whose lines coverage does not see: those where it is asked for by its name."""
+    inside: dict[str, set[str]] = {}
+    wanted: set[str] = set()
+    for path in one.path.parent.glob("*.py"):
+        for function in ast.parse(path.read_text()).body:
+            if isinstance(function, ast.FunctionDef):
+                called = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+                inside.setdefault(function.name, set()).update(called)
+                if path == one.path and function.lineno <= one.line <= (function.end_lineno or 0):
+                    wanted.add(function.name)
+    size = -1
+    while len(wanted) > size:  # those who call it, and those who call them
+        size = len(wanted)
+        wanted |= {name for name, called in inside.items() if called & wanted}
+    found: set[int] = set()
+    for path in (ROOT / "src" / "fedfactor" / "kernels").rglob("*.py"):
+        lines: dict[str, list[int]] = reach["lines"].get(path.relative_to(ROOT).as_posix(), {})
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            if "kernel" in text and any(f'"{name}"' in text for name in wanted):
+                found.update(lines.get(str(number), ()))
+    return found or {i for i, test in enumerate(reach["tests"]) if test.startswith("tests/kernels/")}
 
 
 def fate(one: Fault, tests: list[str], seconds: float, tree: Path) -> str:

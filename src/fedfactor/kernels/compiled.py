@@ -19,6 +19,7 @@ import numpy as np
 from fedfactor.kernels.loops import boolean as loops_boolean
 from fedfactor.kernels.loops import boolean_search as loops_search
 from fedfactor.kernels.loops import counts as loops_counts
+from fedfactor.kernels.loops import folding as loops_folding
 from fedfactor.kernels.loops import nmf as loops
 from fedfactor.kernels.loops import one_pass as loops_one_pass
 from fedfactor.kernels.loops import ratings as loops_ratings
@@ -39,6 +40,7 @@ _PLANS = {
     "fold_columns": ("RRRWWn", "contract"),
     "gather": ("iidRnnW", "contract"),
     "scatter": ("iidRnnW", "contract"),
+    "squares": ("dnn", "fast"),
     "solve_rows_stored": ("iidRRnnnssRdW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
     **loops_boolean.PLANS,
@@ -46,6 +48,7 @@ _PLANS = {
     **loops_ratings.PLANS,
     **loops_counts.PLANS,
     **loops_one_pass.PLANS,
+    **loops_folding.PLANS,
 }
 
 
@@ -139,6 +142,7 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
     loops_boolean.prepare(numba)
     loops_search.prepare(numba)
     loops_one_pass.prepare(numba)
+    loops_folding.prepare(numba)
     plan, freedom = _PLANS[name]
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
@@ -153,5 +157,5 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
 
 def _room(name: str) -> Any:
     """Return the module that a loop is written in."""
-    rooms = (loops_boolean, loops_search, loops_ratings, loops_counts, loops_one_pass)
+    rooms = (loops_boolean, loops_search, loops_ratings, loops_counts, loops_one_pass, loops_folding)
     return next((room for room in rooms if name in room.PLANS), loops)

@@ -44,6 +44,15 @@ def scatter(indptr, indices, data, U, start, stop, out):
                 row[q] += value * source[q]
 
 
+def squares(values, start, stop):
+    """Return the sum of squares of entries ``start:stop``, in double precision."""
+    total = 0.0
+    for i in range(start, stop):
+        value = np.float64(values[i])
+        total += value * value
+    return total
+
+
 def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, l1, l2, ridge, out):
     """Coordinate descent on the stored cells of each row, on their residual; `l2` is 1 × k, `ridge` three shares."""
     k = U.shape[1]

@@ -18,18 +18,20 @@ PLANS = {
     "sparse_columns": ("iidRnnnQ", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
     "transpose": ("RW", "contract"),
-    "sweep_rows": ("rrRRwnnnstWW", "contract"),
+    "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
 _BUILT = (
     "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile", "own_slope",
     "take_seen", "add_kinds",
     "gram_large", "gram_one", "gram_two",
-    "gather_one", "gather_two", "gather_four", "scatter_one", "scatter_two", "scatter_four",
+    "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
+    "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
 )  # fmt: skip
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
 turn_tile = take_seen = add_kinds = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
-gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = cast("Any", None)
+gather_half = gather_one = gather_more = gather_two = gather_four = cast("Any", None)
+scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
 TILE = ROWS = LARGE = TOGETHER = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
@@ -49,7 +51,7 @@ def prepare(numba) -> None:
     )
     room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, list_kinds, sweep_own, dots)})
     free = {"contract", "reassoc", "nsz"}
-    room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram,)})
+    room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
     ROWS, TILE, LARGE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile(), vectors.TOGETHER
     ACROSS = vectors.width(4)
 
@@ -419,8 +421,23 @@ def transpose(wide, out):
             turn_tile(wide, source + (j * wide.shape[1] + q) * size, wide.shape[1], target + (q * m + j) * size, m)
 
 
-def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
-    """Improve columns ``start:stop`` of `S` (k × n), which are the rows of a factor, for the products `P` (k × n)."""
+def overlap(P, Q, rows):
+    """Return the sum of products of the cells of the first rows; those of a row are summed in their own precision."""
+    found = 0.0
+    for t in range(rows):
+        total = P[0, 0] - P[0, 0]
+        for j in range(P.shape[1]):
+            total += P[t, j] * Q[t, j]
+        found += total
+    return found
+
+
+def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B, H):
+    """Improve columns ``start:stop`` of `S` (k × n), which are the rows of a factor, for the products `P` (k × n).
+
+    Where H has rows, the products of the coordinates with each other are added to them, and to one more those with P
+    (less `l1`), in double precision.
+    """
     k = S.shape[0]
     lanes = W.shape[1]
     for top in range(start, stop, lanes):
@@ -433,6 +450,9 @@ def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
                 W[t, j] = 0
                 B[t, j] = 0
         sweep_group(W, B, G, inverse, k, sweeps, tol)
+        if H.shape[0] > 0:
+            add_gram(W, H)
+            H[k, 0] += overlap(W, B, k)
         for t in range(k):
             for j in range(count):
                 out[t, top + j] = W[t, j]
@@ -443,41 +463,55 @@ def gather(indices, data, begin, end, D, row, across):
 
     `row` has whole registers; rows of D follow each other without a gap, so what is read beyond one is of no meaning.
     """
-    wide, ldd, size = row.shape[1], D.shape[1], D.itemsize
+    ldd, size = D.shape[1], D.itemsize
     i, x, d, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, row.ctypes.data
     at = 0
-    while at < wide:
-        left = (wide - at) // across
-        if left >= 4:
+    while at < ldd:
+        left = ldd - at
+        if left > 3 * across:
             gather_four(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += 4 * across
-        elif left >= 2:
+        elif 4 * left > 5 * across:
             gather_two(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += 2 * across
-        else:
+        elif left > across:
+            gather_more(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
+            at += 2 * across
+        elif 2 * left > across:
             gather_one(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += across
+        else:
+            gather_half(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
+            at += across
 
 
-def scatter(indices, data, begin, end, row, out, shift, across):
+def scatter(indices, data, begin, end, row, out, shift, stop, across):
     """Add stored cells ``begin:end`` times `row` to the rows of `out`, the first of which is column `shift`.
 
-    `row` ends in zeros, which are added to what follows a row of `out`.
+    Cells from the first on whose column number is `stop` or more are left; its place is returned. `row` ends in zeros,
+    which are added to what follows a row of `out`.
     """
-    wide, ldo, size = row.shape[1], out.shape[1], out.itemsize
+    ldo, size = out.shape[1], out.itemsize
     i, x, o, r = indices.ctypes.data, data.ctypes.data, out.ctypes.data, row.ctypes.data
-    at = 0
-    while at < wide:
-        left = (wide - at) // across
-        if left >= 4:
-            scatter_four(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
+    at, reached = 0, begin
+    while at < ldo:
+        left, u, to = ldo - at, r + at * size, o + at * size
+        if left > 3 * across:
+            reached = scatter_four(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
             at += 4 * across
-        elif left >= 2:
-            scatter_two(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
+        elif 4 * left > 5 * across:
+            reached = scatter_two(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
             at += 2 * across
-        else:
-            scatter_one(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
+        elif left > across:
+            reached = scatter_more(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            at += 2 * across
+        elif 2 * left > across:
+            reached = scatter_one(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
             at += across
+        else:
+            reached = scatter_half(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            at += across
+    return reached
 
 
 def flush(part, A, shift):
@@ -525,7 +559,7 @@ def sparse_rows(
             for j in range(count):
                 for t in range(k):
                     line[0, t] = W[t, j]
-                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, 0, across)
+                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, 0, part.shape[0], across)
             pending += indptr[top + count] - indptr[top]
             if pending > OFTEN * part.shape[0]:
                 flush(part, A, 0)
@@ -537,32 +571,21 @@ def sparse_rows(
 def sparse_columns(indptr, indices, data, U, left, right, across, A):
     """Fill columns ``left:right`` of UᵀX (A is transposed) from CSR rows whose column numbers rise."""
     n, k = U.shape
-    wide = (k + across - 1) // across * across
-    part = np.zeros((right - left + wide // k + 1, k), U.dtype)
-    line = np.zeros((1, wide), U.dtype)
+    part = np.zeros((right - left + across // k + 1, k), U.dtype)
+    line = np.zeros((1, (k + across - 1) // across * across), U.dtype)
     pending = 0
     for i in range(n):
-        low, high = indptr[i], indptr[i + 1]
+        low, high, end = indptr[i], indptr[i + 1], indptr[i + 1]
         while low < high:
             middle = (low + high) // 2
             if indices[middle] < left:
                 low = middle + 1
             else:
                 high = middle
-        begin = low
-        high = indptr[i + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if indices[middle] < right:
-                low = middle + 1
-            else:
-                high = middle
-        if low > begin:
-            for t in range(k):
-                line[0, t] = U[i, t]
-            scatter(indices, data, begin, low, line, part, left, across)
-            pending += low - begin
-            if pending > OFTEN * (right - left):
-                flush(part[: right - left], A, left)
-                pending = 0
+        for t in range(k):
+            line[0, t] = U[i, t]
+        pending += scatter(indices, data, low, end, line, part, left, right, across) - low
+        if pending > OFTEN * (right - left):
+            flush(part[: right - left], A, left)
+            pending = 0
     flush(part[: right - left], A, left)

@@ -57,12 +57,13 @@ def large_tile() -> int:
 class _Code:
     """Writes vector instructions for one number type."""
 
-    def __init__(self, builder, number) -> None:
+    def __init__(self, builder, number, share: int = 1) -> None:
+        """Work on whole registers, or on a half or a quarter of one."""
         self.builder = builder
         self.scalar = ir.FloatType() if number == types.float32 else ir.DoubleType()
         self.suffix = "f32" if number == types.float32 else "f64"
         self.size = 4 if number == types.float32 else 8
-        self.width = width(self.size)
+        self.width = width(self.size) // share
         self.vector = ir.VectorType(self.scalar, self.width)
         self.zero = ir.Constant(self.vector, None)
         self.word = ir.IntType(64)
@@ -531,22 +532,32 @@ def _position(code, context, builder, indices, kind, at):
     return value if kind.bitwidth == 64 else builder.sext(value, code.word)
 
 
-def _gather(registers: int):
-    """Return the code that sums stored cells times rows of D, so many registers wide."""
-    sets = max(1, GROUP // registers)
+def _pieces(builder, number, registers: int, share: int) -> list:
+    """Return whole registers, and a half or a quarter of one after them (1: none), each with its place in a row."""
+    whole = _Code(builder, number)
+    pieces = [(whole, whole.number(c * whole.width)) for c in range(registers)]
+    if share > 1:
+        pieces.append((_Code(builder, number, share), whole.number(registers * whole.width)))
+    return pieces
+
+
+def _gather(registers: int, share: int = 1):
+    """Return the code that sums stored cells times rows of D, so many registers wide and a share of one."""
 
     def codegen(context, builder, signature, args):
         _, _, indices, data, begin, end, D, ldd, out = args
-        code = _Code(builder, signature.args[0].dtype)
-        kind = signature.args[1].dtype
-        sums = code.cells(sets * registers)
+        number, kind = signature.args[0].dtype, signature.args[1].dtype
+        pieces = _pieces(builder, number, registers, share)
+        code, many = pieces[0][0], len(pieces)
+        sets = max(1, GROUP // many)
+        sums = [piece.cells(1)[0] for _ in range(sets) for piece, _ in pieces]
 
         def cell(at, which):
-            value = code.splat(data, at)
+            value = builder.load(code.pointer(data, at), typ=code.scalar, align=code.size)
             row = builder.mul(_position(code, context, builder, indices, kind, at), ldd)
-            for c in range(registers):
-                here = sums[which * registers + c]
-                product = code.fma(value, code.load(D, builder.add(row, code.number(c * code.width))), code.get(here))
+            for c, (piece, place) in enumerate(pieces):
+                here = sums[which * many + c]
+                product = piece.fma(piece.spread(value), piece.load(D, builder.add(row, place)), piece.get(here))
                 builder.store(product, here)
 
         size = builder.sub(end, begin)
@@ -558,33 +569,38 @@ def _gather(registers: int):
         done = builder.add(begin, builder.mul(rounds, code.number(sets)))
         with cgutils.for_range(builder, builder.sub(end, done)) as loop:
             cell(builder.add(done, loop.index), 0)
-        for c in range(registers):
-            total = code.get(sums[c])
+        for c, (piece, place) in enumerate(pieces):
+            total = piece.get(sums[c])
             for which in range(1, sets):
-                total = builder.fadd(total, code.get(sums[which * registers + c]))
-            code.store(total, out, code.number(c * code.width))
+                total = builder.fadd(total, piece.get(sums[which * many + c]))
+            piece.store(total, out, place)
         return context.get_dummy_value()
 
     return codegen
 
 
-def _scatter(registers: int):
-    """Return the code that adds stored cells times a row to rows of the result, so many registers wide."""
+def _scatter(registers: int, share: int = 1):
+    """Return the code that adds stored cells times a row to rows of the result, and tells where it stopped."""
 
     def codegen(context, builder, signature, args):
-        _, _, indices, data, begin, end, row, out, ldo, shift = args
-        code = _Code(builder, signature.args[0].dtype)
-        kind = signature.args[1].dtype
-        u = [code.load(row, code.number(c * code.width)) for c in range(registers)]
+        _, _, indices, data, begin, end, row, out, ldo, shift, stop = args
+        number, kind = signature.args[0].dtype, signature.args[1].dtype
+        pieces = _pieces(builder, number, registers, share)
+        code = pieces[0][0]
+        u = [piece.load(row, place) for piece, place in pieces]
+        reached = cgutils.alloca_once_value(builder, end)
         with cgutils.for_range(builder, builder.sub(end, begin)) as loop:
             at = builder.add(begin, loop.index)
-            value = code.splat(data, at)
-            column = builder.sub(_position(code, context, builder, indices, kind, at), shift)
-            place = builder.mul(column, ldo)
-            for c in range(registers):
-                here = builder.add(place, code.number(c * code.width))
-                code.store(code.fma(value, u[c], code.load(out, here)), out, here)
-        return context.get_dummy_value()
+            column = _position(code, context, builder, indices, kind, at)
+            with builder.if_then(builder.icmp_signed(">=", column, stop), likely=False):
+                builder.store(at, reached)
+                loop.do_break()
+            value = builder.load(code.pointer(data, at), typ=code.scalar, align=code.size)
+            first = builder.mul(builder.sub(column, shift), ldo)
+            for (piece, place), factor in zip(pieces, u, strict=True):
+                here = builder.add(first, place)
+                piece.store(piece.fma(piece.spread(value), factor, piece.load(out, here)), out, here)
+        return builder.load(reached, typ=code.word)
 
     return codegen
 
@@ -602,24 +618,51 @@ def gather_two(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
 
 
 @intrinsic
+def gather_more(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+    """Do the same for one register and a quarter."""
+    return types.none(like, kinds, *[types.int64] * 7), _gather(1, 4)
+
+
+@intrinsic
 def gather_one(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
     """Do the same for one register."""
     return types.none(like, kinds, *[types.int64] * 7), _gather(1)
 
 
 @intrinsic
-def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
-    """Add stored cells ``begin:end`` times `row` to the rows of `out`, which begin at `shift`: four registers."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(4)
+def gather_half(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+    """Do the same for half a register."""
+    return types.none(like, kinds, *[types.int64] * 7), _gather(0, 2)
 
 
 @intrinsic
-def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
+def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+    """Add stored cells ``begin:end`` times `row` to the rows of `out`, which begin at `shift`: four registers.
+
+    The first cell whose column number is `stop` or more ends it; its place is told.
+    """
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(4)
+
+
+@intrinsic
+def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
     """Do the same for two registers."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(2)
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(2)
 
 
 @intrinsic
-def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
+def scatter_more(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+    """Do the same for one register and a quarter."""
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(1, 4)
+
+
+@intrinsic
+def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
     """Do the same for one register."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(1)
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(1)
+
+
+@intrinsic
+def scatter_half(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+    """Do the same for half a register."""
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(0, 2)

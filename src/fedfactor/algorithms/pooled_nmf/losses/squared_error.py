@@ -16,7 +16,7 @@ from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, ref
 from fedfactor.kernels.nmf.masked_pass import masked_pass, takes
 from fedfactor.kernels.nmf.missing_cells import Penalty, masked_step, masked_sums, observed_squared_norm
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
-from fedfactor.kernels.nmf.steps import account, solve_rows, squared_error
+from fedfactor.kernels.nmf.steps import account, solve_and_account, solve_rows, squared_error
 from fedfactor.kernels.products import gram, squared_norm
 
 
@@ -125,8 +125,11 @@ class SquaredError(Squares):
 
     def step(self, V: Array, up: Sums, pooled: Sums, share: float, sweeps: int, pay: tuple[float, float]) -> Step:
         """Sweep over V; the loss follows from the sums without a further message."""
-        new = solve_rows(V.T, pooled.G, pooled.A.T, sweeps=sweeps, l1=pay[0], l2=pay[1]).T
         whole = up.total if up.rest is None else up.rest
+        if whole is not None and pooled is up and not any(pay):
+            new, sse = solve_and_account(V.T, up.G, up.A.T, float(whole), sweeps=sweeps)
+            return Step(new.T, sse if up.extra is None else sse + float(up.extra), sse)
+        new = solve_rows(V.T, pooled.G, pooled.A.T, sweeps=sweeps, l1=pay[0], l2=pay[1]).T
         if whole is None:
             return Step(new, None, None)
         sse = account(float(whole), up.A, up.G, new)
