@@ -421,6 +421,17 @@ def transpose(wide, out, first, last):
             turn_tile(wide, source + (j * wide.shape[1] + q) * size, wide.shape[1], target + (q * m + j) * size, m)
 
 
+def overlap(P, Q, rows):
+    """Return the sum of products of the cells of the first rows; those of a row are summed in their own precision."""
+    found = 0.0
+    for t in range(rows):
+        total = P[0, 0] - P[0, 0]
+        for j in range(P.shape[1]):
+            total += P[t, j] * Q[t, j]
+        found += total
+    return found
+
+
 def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B, H):
     """Improve columns ``start:stop`` of `S` (k × n), which are the rows of a factor, for the products `P` (k × n).
 
