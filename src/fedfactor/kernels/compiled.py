@@ -39,7 +39,6 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 _PLANS = {
     "fold_columns": ("RRRWWn", "contract"),
     "gather": ("iidRnnW", "contract"),
-    "transpose": ("RWnn", "contract"),
     "rounded": ("QWnn", "contract"),
     "scatter": ("iidRnnW", "contract"),
     "squares": ("dnn", "fast"),

@@ -44,21 +44,15 @@ def scatter(indptr, indices, data, U, start, stop, out):
                 row[q] += value * source[q]
 
 
-def transpose(wide, out, first, last):
-    """Write the transpose of rows ``first:last`` of `wide`, its first columns, to `out`.
+def rounded(wide, out, first, last):
+    """Write the transpose of rows ``first:last`` of `wide`, sums in double precision, to `out`.
 
     A few rows at a time, so that both stay in cache.
     """
-    k = out.shape[0]
     for start in range(first, last, 32):
-        stop = min(start + 32, last)
-        for q in range(k):
-            for j in range(start, stop):
+        for q in range(out.shape[0]):
+            for j in range(start, min(start + 32, last)):
                 out[q, j] = wide[j, q]
-
-
-rounded = transpose
-"""The same for sums in double precision."""
 
 
 def squares(values, start, stop):
