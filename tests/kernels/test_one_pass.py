@@ -204,5 +204,5 @@ def test_rows_and_columns_exchanged(shape, dtype):
     rows, columns, stored = shape
     wide = np.random.default_rng(0).random((rows, stored)).astype(dtype)
     out = np.full((columns, rows), np.nan, dtype)
-    compiled.kernel("transpose", np.dtype(dtype))(wide, out)
+    compiled.kernel("transpose", np.dtype(dtype))(wide, out, 0, wide.shape[0])
     np.testing.assert_array_equal(out, wide[:, :columns].T)

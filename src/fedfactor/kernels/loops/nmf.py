@@ -44,6 +44,17 @@ def scatter(indptr, indices, data, U, start, stop, out):
                 row[q] += value * source[q]
 
 
+def rounded(wide, out, first, last):
+    """Write the transpose of rows ``first:last`` of `wide`, sums in double precision, to `out`.
+
+    A few rows at a time, so that both stay in cache.
+    """
+    for start in range(first, last, 32):
+        for q in range(out.shape[0]):
+            for j in range(start, min(start + 32, last)):
+                out[q, j] = wide[j, q]
+
+
 def squares(values, start, stop):
     """Return the sum of squares of entries ``start:stop``, in double precision."""
     total = 0.0

@@ -17,7 +17,7 @@ PLANS = {
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
-    "transpose": ("RW", "contract"),
+    "transpose": ("RWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
@@ -402,20 +402,20 @@ def masked_rows(
             add_gram(W, H)
 
 
-def transpose(wide, out):
-    """Write the transpose of the first columns of `wide` to `out`, tile by tile; the last ones overlap."""
+def transpose(wide, out, first, last):
+    """Write the transpose of rows ``first:last`` of `wide`, its first columns, to `out`, by tiles; the last overlap."""
     k, m = out.shape
     size = out.itemsize
-    if k < ACROSS * 4 // size or m < ACROSS * 4 // size:
-        for start in range(0, m, 32):
+    step = ACROSS * 4 // size
+    if k < step or last - first < step:
+        for start in range(first, last, 32):
             for q in range(k):
-                for j in range(start, min(start + 32, m)):
+                for j in range(start, min(start + 32, last)):
                     out[q, j] = wide[j, q]
         return
-    step = ACROSS * 4 // size
     source, target = wide.ctypes.data, out.ctypes.data
-    for row in range(0, m, step):
-        j = min(row, m - step)
+    for row in range(first, last, step):
+        j = min(row, last - step)
         for column in range(0, k, step):
             q = min(column, k - step)
             turn_tile(wide, source + (j * wide.shape[1] + q) * size, wide.shape[1], target + (q * m + j) * size, m)
@@ -575,7 +575,8 @@ def sparse_columns(indptr, indices, data, U, left, right, across, A):
     line = np.zeros((1, (k + across - 1) // across * across), U.dtype)
     pending = 0
     for i in range(n):
-        low, high, end = indptr[i], indptr[i + 1], indptr[i + 1]
+        low, end = indptr[i], indptr[i + 1]
+        high = end if left > 0 else low
         while low < high:
             middle = (low + high) // 2
             if indices[middle] < left:
