@@ -18,7 +18,7 @@ from fedfactor.kernels.nmf.missing_cells import (
     solve_rows_masked,
 )
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
-from fedfactor.kernels.nmf.steps import squared_error
+from fedfactor.kernels.nmf.steps import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, squared_norm, zeros
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "match_common",
     "odd_factor",
     "reconstruction",
+    "refit_from",
     "refit_rows",
     "rescale",
     "row_norms",
@@ -304,9 +305,23 @@ def refit_rows(
     if U is None:
         U = zeros((X.shape[0], V.shape[0]), X)
         return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL, penalty=penalty)
-    single = array_namespace(U).finfo(U.dtype).bits <= 32
-    tol = _REFIT_TOL_SINGLE if single else _REFIT_TOL
-    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=tol, penalty=penalty)
+    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_refit_tol(U), penalty=penalty)
+
+
+def refit_from(U: Array, G: Array, B: Array) -> Array:
+    """Solve U for a final V as :func:`refit_rows` does, from ``G = V Vᵀ`` and ``B = X Vᵀ`` alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> refit_from(np.zeros((1, 1)), np.array([[2.0]]), np.array([[4.0]]))
+    array([[2.]])
+    """
+    return solve_rows(U, G, B, sweeps=_REFIT_SWEEPS, tol=_refit_tol(U))
+
+
+def _refit_tol(U: Array) -> float:
+    return _REFIT_TOL_SINGLE if array_namespace(U).finfo(U.dtype).bits <= 32 else _REFIT_TOL
 
 
 def reconstruction(X: Array, U: Array, V: Array, mask: Array | str | None = None) -> tuple[float, int, float]:
