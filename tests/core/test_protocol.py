@@ -55,6 +55,7 @@ def test_downloads_are_picked_by_name():
 def test_score_of_nothing():
     assert Score.of(0, 0, 0).relative_error == 0
     assert Score.of(1, 2, 4).relative_error == 0.5
+    assert Score.of(1e-6, 2, 4e-6).relative_error == 0.5  # whatever the units
 
 
 @pytest.fixture(scope="module")
