@@ -1,0 +1,38 @@
+"""Small calls give the figures that were written down; ``tests/kernels/figures.py`` says how to write them anew."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedfactor.kernels import compiled
+from tests.kernels.figures import CASES, WRITTEN, boiled
+
+EXPECTED = json.loads(WRITTEN.read_text())
+
+
+def compared(found, expected, close, where):
+    if isinstance(expected, dict):
+        assert sorted(found) == sorted(expected), where
+        for key, part in expected.items():
+            compared(found[key], part, close, f"{where}.{key}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for place, part in enumerate(expected):
+            compared(found[place], part, close, f"{where}[{place}]")
+    else:
+        assert found == (pytest.approx(expected, rel=close, abs=close) if isinstance(expected, float) else expected), (
+            where
+        )
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_figures_are_those_written_down(name, monkeypatch):
+    monkeypatch.setattr(compiled, "load_numba", lambda: None)
+    compared(boiled(CASES[name]()), EXPECTED[name], 1e-3 if name.endswith("f4") else 1e-6, name)
+
+
+def test_no_figure_is_left_of_a_case_that_is_gone():
+    assert set(EXPECTED) == set(CASES)
