@@ -39,7 +39,7 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 _PLANS = {
     "fold_columns": ("RRRWWn", "contract"),
     "gather": ("iidRnnW", "contract"),
-    "transpose": ("RW", "contract"),
+    "rounded": ("QWnn", "contract"),
     "scatter": ("iidRnnW", "contract"),
     "squares": ("dnn", "fast"),
     "solve_rows_stored": ("iidRRnnnssRdW", "fast"),

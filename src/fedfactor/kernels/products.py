@@ -341,7 +341,7 @@ def _scatter(X: Array, U: np.ndarray) -> np.ndarray:
     out = np.empty((k, X.shape[1]), X.dtype)
     transpose = kernel("transpose", X.dtype)
     assert transpose is not None  # since scatter is there
-    transpose(buffers[0], out)
+    transpose(buffers[0], out, 0, X.shape[1])
     return out
 
 

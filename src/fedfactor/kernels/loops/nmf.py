@@ -44,13 +44,14 @@ def scatter(indptr, indices, data, U, start, stop, out):
                 row[q] += value * source[q]
 
 
-def transpose(wide, out):
-    """Write the transpose of the first columns of `wide` to `out`, a few rows at a time so that both stay in cache."""
-    k, m = out.shape
-    for start in range(0, m, 32):
-        stop = min(start + 32, m)
-        for q in range(k):
-            for j in range(start, stop):
+def rounded(wide, out, first, last):
+    """Write the transpose of rows ``first:last`` of `wide`, sums in double precision, to `out`.
+
+    A few rows at a time, so that both stay in cache.
+    """
+    for start in range(first, last, 32):
+        for q in range(out.shape[0]):
+            for j in range(start, min(start + 32, last)):
                 out[q, j] = wide[j, q]
 
 
