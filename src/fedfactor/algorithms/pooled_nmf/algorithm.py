@@ -537,7 +537,7 @@ class PooledNMF(Algorithm):
         start, Q = as_like(state.U, V) if whole else None, None if state.Q is None else as_like(state.Q, V)
         both, loss = stacked(V, Q), find_loss(self.loss, masked=bool(state.masked))
         misfit = down.misfit if isinstance(down, Factor) else None
-        pay = pay_of_U(self, shard.n_features, both.shape[0], misfit)
+        pay = pay_of_U(self, shard.n_features, None if Q is None else both.shape[0], misfit)
         pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
         U = loss.solve(start, shard.X, both, shard.mask, pay)
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
