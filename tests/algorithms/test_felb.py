@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Meta, Round
 from fedfactor.experiments.felb.tiles import even_tiles
-from fedfactor.kernels.boolean.prox import step_size
+from fedfactor.kernels.boolean.prox import integrality_gap, step_size
 from fedfactor.metrics import boolean_metrics
 
 
@@ -109,6 +111,21 @@ def test_uv_starts_with_the_mean_of_each_owners_cells():
             assert (abs((U @ V).mean() / X.mean() - 1) < 0.1) == close
 
 
+@pytest.mark.parametrize("algorithm", [FELB(60, local_steps=1), FALB(60, local_steps=1)], ids=["felb", "falb"])
+def test_a_small_u_does_not_leave_v_to_the_pull(algorithm):
+    rng = np.random.default_rng(0)
+    X = (rng.random((60, 100)) < 0.03) * 1.0
+    federation = Federation({"a": X})
+    meta, at = federation.prepare("binary"), Round(0, 0, "a")
+    shard, down = federation.shard("a"), algorithm.init_server(meta, Round(0, 0))[1]
+    gaps = {}
+    for row_max in ("one", "free"):
+        method = replace(algorithm, row_max=row_max)
+        up = method.client_step(shard, method.init_client(shard, meta, at), down, at)[1]
+        gaps[row_max] = integrality_gap(up.V)
+    assert gaps["one"] > 0.1 > 0.001 > gaps["free"]  # a step of the pull alone makes V Boolean
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FELB(8), FALB(8)], ids=["felb", "falb"])
 def test_dense_data_do_not_empty_v(algorithm):
@@ -124,12 +141,12 @@ def test_rows_are_sent_with_maximum_one():
     data = even_tiles(80, 30, 3, 2, seed=0)
     federation = Federation(data.owners)
     meta = federation.prepare("binary")
-    algorithm = FELB(3)
+    algorithm = FELB(3, kappa=0, lam=0)  # the pull on V is not the same in both
     _, down = algorithm.init_server(meta, Round(0, 0))
     for name in meta.clients:
         shard, at = federation.shard(name), Round(0, 0, name)
         state, up = algorithm.client_step(shard, algorithm.init_client(shard, meta, at), down, at)
-        free = FELB(3, row_max="free")
+        free = replace(algorithm, row_max="free")
         other, sent = free.client_step(shard, free.init_client(shard, meta, at), down, at)
         np.testing.assert_allclose(up.V.max(axis=1), 1.0)
         np.testing.assert_allclose(state.U @ up.V, other.U @ sent.V, atol=1e-12)

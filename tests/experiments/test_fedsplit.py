@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -90,6 +91,17 @@ def test_changes_of_groups_in_rmse_and_in_mse():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_sensitivity_is_told_for_every_joint_rank(folder):
+    run.reproduce(folder / "out", size="quick", only=("sensitivity",), seeds=2, say=lambda _: None)
+    found = json.loads((folder / "out" / "sensitivity.json").read_text())["100"]
+    assert set(found) == {"2", "8"}
+    for one in found.values():
+        assert one["improved groups"] <= one["all groups"] + 1e-12
+        assert abs(one["all groups"] - (one["FedSPLIT"] - one["alone"])) < 1e-12
+    assert "| 100 | 8 |" in (folder / "out" / "sensitivity.md").read_text()
+
+
 def test_curves_of_attacks_fall_when_all_is_given_and_have_intervals(folder):
     R = prepared("movielens_small")
     groups = list(make_split(R, 0).groups.values())[:3]

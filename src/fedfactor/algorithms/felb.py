@@ -123,8 +123,9 @@ class ProximalAveraging(Algorithm):
         default="fitted",
     )
     row_max: Literal["one", "free"] = setting(
-        "Before V is sent the largest cell of each row becomes 1, and U takes the factor; or rows are sent as they "
-        "are. Many components that each explain a little of dense data otherwise stay below ½, and all fall to zero.",
+        "Before V is sent the largest cell of each row becomes 1, U takes the factor, and the pull on V is weighed by "
+        "the size of U; or rows are sent as they are. Many components that each explain a little of dense data "
+        "otherwise stay below ½, and all fall to zero.",
         default="one",
     )
     weights: Literal["equal", "rows"] = setting(
@@ -183,7 +184,9 @@ class ProximalAveraging(Algorithm):
         for s in range(self.local_steps):
             known = total if s == self.local_steps - 1 else None  # the error is told once a round
             pull = self.pull(self._time(at.index, s))
-            U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known)
+            U, U_prev, V, V_prev, error = relaxed_steps(
+                X, U, U_prev, V, V_prev, pull, known, by_size=self.row_max == "one"
+            )
         if self.row_max == "one":
             U, U_prev, V = to_maximum_one(U, U_prev, V)
         weight = float(shard.n_rows if self.weights == "rows" else shard.n_rows > 0)

@@ -212,17 +212,18 @@ def check_message(message: Tree, expected: Mapping[type, Spec], *, ask_card: boo
     if cls not in expected:
         names = ", ".join(sorted(kind.__name__ for kind in expected))
         raise ProtocolError(f"{cls.__name__} was sent, but the algorithm announced only {names}. It was rejected.")
-    found = {path: (_dtype_name(leaf), tuple(np.shape(leaf))) for path, leaf in leaves(message)}
+    held = list(leaves(message))
+    found = {path: (_dtype_name(leaf), tuple(np.shape(leaf))) for path, leaf in held}
     _check_declared(cls, found, expected[cls])
     for name, child in children(message):
         if name in expected[cls] and not is_leaf(child):
             raise ProtocolError(f"{cls.__name__}.{name} holds no array but parts of its own. The message was rejected.")
     if ask_card:
         _check_finite_on_card(cls, message)
-    for path, leaf in leaves(message):
+    for path, leaf in held:
         if getattr(leaf, "is_cuda", False):
             continue
-        if "float" in _dtype_name(leaf) and not math.isfinite(float(leaf.sum())) and not _all_finite(leaf):
+        if "float" in found[path][0] and not math.isfinite(float(leaf.sum())) and not _all_finite(leaf):
             raise NotFiniteError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
 
 

@@ -57,7 +57,8 @@ PAPERS: dict[str, Paper] = {
     "fedsplit": Paper(
         "FedSPLIT: one-shot federated group collaborative filtering",
         {
-            "table": ("Table 1", "Table 2", "Table 3", "Fig. 3"), "audit": ("Fig. 4",), "ranking": (), "surprise": (),
+            "table": ("Table 1", "Table 2", "Table 3", "Fig. 3"), "sensitivity": (), "audit": ("Fig. 4",),
+            "ranking": (), "surprise": (),
         },
         ("movielens_small", "movielens_1m"),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import numpy as np
 from fedfactor.algorithms import FCF, FedMF, FedSPLIT, PooledCF, PooledCNMF
 from fedfactor.algorithms.fedsplit.messages import Level
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, Meta, Round
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round
 from fedfactor.engines.run import run
 from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.fedsplit.protocol import SCALE, Split, group_errors
@@ -28,7 +28,9 @@ from fedfactor.selection.ratings import (
     tune_recommender,
 )
 
-__all__ = ["METHODS", "PRINTED", "Budget", "joint_rank_errors", "tuned_central", "tuned_groups"]
+__all__ = [
+    "METHODS", "PRINTED", "Budget", "by_joint_rank", "joint_rank_errors", "tuned_central", "tuned_groups", "untold",
+]  # fmt: skip
 
 
 class Budget:
@@ -137,28 +139,54 @@ def joint_rank_errors(
     Owners fit their factors before they know the joint rank, so for each fold this is done once for all ranks.
     """
     errors: dict[int, list[float]] = {k: [] for k in ranks}
-    names, m = tuple(sorted(owners)), next(iter(owners.values())).shape[1]
-    meta = Meta(m, names, "float64", True)
+    names = tuple(sorted(owners))
     for fold in range(folds):
         streams = [np.random.default_rng([22, seed, fold, place]) for place in range(len(names))]
         parts = {
             name: hold_out(owners[name], 0.2, rng, keep_items=False) for name, rng in zip(names, streams, strict=True)
         }
-        shards = {name: Shard(kept, "stored") for name, (kept, _) in parts.items()}
-        mu = np.float64(np.mean([kept.data.mean() for kept, _ in parts.values()]))
-        states, ups = {}, {}
-        for name, shard in shards.items():
-            start = base.init_client(shard, meta, Round(seed, 0, name))
-            states[name], ups[name] = base.client_step(shard, start, Level(mu), Round(seed, 1, name))
-        for k in ranks:
-            method = replace(base, n_components=k)
-            server = replace(method.init_server(meta, Round(seed, 0, None))[0], mu=mu)
-            down = method.server_step(server, ups, Round(seed, 1, None))[1]
-            found = {name: method.finish(shards[name], states[name], down.items[name]) for name in names}
+        for k, found in by_joint_rank(base, {name: kept for name, (kept, _) in parts.items()}, ranks, seed=seed):
             errors[k].append(
                 float(np.mean([_rmse(found[name], parts[name][1]) for name in names if parts[name][1].nnz]))
             )
     return {k: float(np.mean(values)) for k, values in errors.items()}
+
+
+def by_joint_rank(
+    base: FedSPLIT, owners: Mapping[str, Any], ranks: Sequence[int], *, seed: int
+) -> Iterator[tuple[int, dict[str, LocalFactors]]]:
+    """Yield what every owner ends with at each joint rank; owners fit their factors once for all of them."""
+    names, m = tuple(sorted(owners)), next(iter(owners.values())).shape[1]
+    meta, shards = Meta(m, names, "float64", True), {name: Shard(owners[name], "stored") for name in names}
+    mu = np.float64(np.mean([owners[name].data.mean() for name in names]))
+    states, ups = {}, {}
+    for name, shard in shards.items():
+        start = base.init_client(shard, meta, Round(seed, 0, name))
+        states[name], ups[name] = base.client_step(shard, start, Level(mu), Round(seed, 1, name))
+    for k in ranks:
+        method = replace(base, n_components=k)
+        server = replace(method.init_server(meta, Round(seed, 0, None))[0], mu=mu)
+        down = method.server_step(server, ups, Round(seed, 1, None))[1]
+        yield k, {name: method.finish(shards[name], states[name], down.items[name]) for name in names}
+
+
+def untold(split: Split, iterations: int, ranks: Sequence[int], seed: int) -> dict[str, Any]:
+    """Return each group's error alone and at every joint rank, with Surprise's settings and rank 6 at most, untuned.
+
+    What the paper's figures owe to what it does not print: the joint rank that was chosen, and when CNMF stopped.
+    """
+    tuned = {name: Tuned({"n_components": max(1, min(6, X.shape[0] - 1))}, 0.0, 0) for name, X in split.owners.items()}
+    budget = Budget("usual")
+    budget.iterations = iterations
+    found = {"alone": alone(split, {"groups": tuned}, budget, seed)["by_group"]}
+    base = FedSPLIT.as_printed(2, overrides=as_overrides(tuned), iterations=iterations)
+    for k, kept in by_joint_rank(base, split.owners, ranks, seed=seed):
+
+        def predict(name: str, rows: Any, columns: Any, kept: Mapping[str, LocalFactors] = kept) -> np.ndarray:
+            return np.einsum("pk,pk->p", kept[name].U[rows], kept[name].V.T[columns])
+
+        found[str(k)] = group_errors(split, predict)["by_group"]
+    return found
 
 
 def _rmse(factors: Any, held: Any) -> float:

@@ -13,7 +13,15 @@ import numpy as np
 
 from fedfactor.metrics.ratings import mean_interval
 
-__all__ = ["gap_closed", "group_changes", "write", "write_audit", "write_ranking", "write_surprise"]
+__all__ = [
+    "gap_closed",
+    "group_changes",
+    "write",
+    "write_audit",
+    "write_ranking",
+    "write_sensitivity",
+    "write_surprise",
+]
 
 
 def expected() -> dict[str, Any]:
@@ -138,6 +146,39 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
     lines += ["| method | exchanges | " + name + " | source |", "|---|---|---|---|"]
     lines += [f"| {m} | {one['exchanges']} | {one[name]} | {one['source']} |" for m, one in quoted.items()]
     return lines
+
+
+def sensitivity(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
+    """Return, for each joint rank, FedSPLIT's MSE and the change of groups by four definitions."""
+    found = {}
+    for rank in (method for method in rows[0]["methods"] if method != "alone"):
+        pairs = [(row["methods"]["alone"]["by_group"], row["methods"][rank]["by_group"], row) for row in rows]
+        before, after = (np.array([pair[i][g] ** 2 for pair in pairs for g in pair[1]]) for i in (0, 1))
+        weight = np.array([row["ratings"][g] for _, new, row in pairs for g in new], float)
+        change, better = after - before, after < before
+        by_split = [np.mean([new[g] ** 2 - old[g] ** 2 for g in new if new[g] < old[g]]) for old, new, _ in pairs]
+        found[rank] = {
+            "FedSPLIT": float(after.mean()),
+            "alone": float(before.mean()),
+            "improved groups": float(change[better].mean()),
+            "all groups": float(change.mean()),
+            "improved groups by ratings": float(np.average(change[better], weights=weight[better])),
+            "deviation over splits": float(np.std(by_split, ddof=1)) if len(rows) > 1 else 0.0,
+        }
+    return found
+
+
+def write_sensitivity(out: Path, rows: Mapping[int, Sequence[Any]]) -> None:
+    """Write what the change of groups owes to the joint rank, the iterations, and the definition (MSE)."""
+    words = ("FedSPLIT", "improved groups", "all groups", "improved groups by ratings", "deviation over splits")
+    lines = ["| iterations | joint rank | alone | " + " | ".join(words) + " |", "|---" * (3 + len(words)) + "|"]
+    found = {str(iterations): sensitivity(each) for iterations, each in rows.items()}
+    for iterations, ranks in found.items():
+        for rank, one in ranks.items():
+            cells = " | ".join(f"{one[word]:.3f}" for word in ("alone", *words))
+            lines.append(f"| {iterations} | {rank} | {cells} |")
+    (out / "sensitivity.md").write_text("\n".join(lines) + "\n")
+    (out / "sensitivity.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 def write_audit(
