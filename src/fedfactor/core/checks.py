@@ -139,8 +139,8 @@ def refuse_masked(data: Any) -> None:
         )
 
 
-def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None) -> Any:
-    """Look at a shard that somebody made by hand; return its X with every cell stored once."""
+def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None, *, grid: bool = False) -> Any:
+    """Look at a shard that somebody made by hand; return X with every cell stored once, by rows unless of a grid."""
     if len(getattr(X, "shape", ())) != 2:
         raise DataError("The X of a shard must be a matrix, rows × features. Use Shard.of(rows), which makes one.")
     if features is not None and len(features) != X.shape[1]:
@@ -149,7 +149,7 @@ def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None) -> Any:
         raise DataError(f"The mask of a shard has shape {tuple(mask.shape)}, its X {tuple(X.shape)}. Mark every cell.")
     if not is_sparse(X):
         return X
-    return _summed(X if X.format in ("csr", "csc") else X.tocsr())
+    return _summed(X if X.format == "csr" or (grid and X.format == "csc") else X.tocsr())
 
 
 def _summed(X: Any) -> Any:

@@ -281,7 +281,11 @@ def _double_chunks(stored: np.ndarray):
 
 
 def csr_parts(X: Array, real: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indptr, indices and data of a CSR matrix with one index type, as the compiled loops want them."""
+    """Return indptr, indices and data of a CSR matrix with one index type, as the compiled loops want them.
+
+    One that is stored by columns is turned first: loops do not look whether a place exists before they write to it.
+    """
+    X = X if X.format == "csr" else X.tocsr()
     indices = np.ascontiguousarray(X.indices)
     return np.asarray(X.indptr, dtype=indices.dtype), indices, np.ascontiguousarray(X.data, dtype=real)
 
