@@ -149,7 +149,12 @@ def settings(name: str) -> list[str]:
     kind = getattr(algorithms, name)
     about = {word: getattr(kind, word, None) for word in ABOUT}
     said = [f"{word} = {value}" for word, value in about.items() if isinstance(value, str | int)]
-    return [*(each.heading for each in settings_of_class(kind)), *said]
+    first = kind(**CONFIGS.get(name, [{"n_components": 3}])[0])
+    return [
+        *(each.heading for each in settings_of_class(kind)),
+        *said,
+        *announced(first, Meta(7, ("a", "b"), n_rows=9)),
+    ]
 
 
 def _short(value: Any) -> Any:
