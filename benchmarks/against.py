@@ -78,7 +78,7 @@ def compare(X: Any, repeats: int = 3, seeds: tuple[int, ...] = (0, 1, 2)) -> dic
     ours: dict[int, dict[str, Any]] = {}
     for seed in seeds:
         stops[seed], ours[seed] = find_stop(X, target, seed)
-        ours[seed]["times"] = []
+        ours[seed] |= {"times": [], "stop": stops[seed]}
     theirs: list[float] = []
     for repeat in range(repeats):
         theirs.append(run_sklearn(X, 0, seeds[repeat % len(seeds)])[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -51,14 +52,45 @@ def gemm_rate(repeats: int = 5, size: int = 2000) -> float:
     return 2 * size**3 / least(lambda: A @ A, repeats)
 
 
-def sweep_cost(X: Any, k: int, local_steps: int, server_steps: int) -> tuple[int, int]:
-    """Return the bytes of X that a round reads (once) and the operations that it needs.
-
-    Products with X: 2 per stored cell and component, twice. Sweeps: ``2 k²`` per row of U and per column of V.
-    """
-    n, m = X.shape
+def product_cost(X: Any, k: int) -> tuple[int, int]:
+    """Return the bytes of X, and the operations of its two products with k components: 2 a stored cell, twice."""
     if scipy.sparse.issparse(X):
-        cells, size = X.nnz, X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
-    else:
-        cells, size = X.size, X.nbytes
-    return size, 4 * cells * k + 2 * k * k * (n * local_steps + m * server_steps) + 2 * k * k * (n + m)
+        return X.data.nbytes + X.indices.nbytes + X.indptr.nbytes, 4 * X.nnz * k
+    return X.nbytes, 4 * X.size * k
+
+
+def sparse_products(X: Any, k: int, repeats: int = 7) -> dict[str, float]:
+    """Return the seconds in which each program at hand forms both products of sparse rows on all cores.
+
+    A factor's rows are found at random places, so the rate of a square product is out of reach for all of them. SciPy
+    works on blocks of rows, and for the second product on a copy of X by columns, which costs it nothing here; torch,
+    where it is installed, brings Intel's library; ours are the loops of a round, without its sweeps.
+    """
+    from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
+
+    rng = np.random.default_rng(0)
+    V, U = (rng.random(shape, dtype=np.float32) for shape in ((k, X.shape[1]), (X.shape[0], k)))
+    rows, columns = scipy.sparse.csr_array(X), scipy.sparse.csr_array(X.T)
+
+    def by_scipy(M: Any, D: np.ndarray) -> float:
+        parts = [M[a : a + -(-M.shape[0] // 16)] for a in range(0, M.shape[0], -(-M.shape[0] // 16))]
+        return least(lambda: for_blocks(lambda a, _: parts[a] @ D, len(parts), 1), repeats)
+
+    found = {
+        "ours": least(lambda: one_pass(X, V, U, sweeps=0, sums=False), repeats)
+        + least(lambda: sums_of_rows(U, X), repeats),
+        "scipy": by_scipy(rows, np.ascontiguousarray(V.T)) + by_scipy(columns, U),
+    }
+    try:
+        import torch
+    except ImportError:
+        return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sparse tensors are called beta there
+        tensors = [
+            torch.sparse_csr_tensor(*(torch.from_numpy(part) for part in (M.indptr, M.indices, M.data)), size=M.shape)
+            for M in (rows, columns)
+        ]
+    factors = [torch.from_numpy(np.ascontiguousarray(V.T)), torch.from_numpy(U)]
+    found["torch"] = sum(least(lambda M=M, D=D: M @ D, repeats) for M, D in zip(tensors, factors, strict=True))
+    return found

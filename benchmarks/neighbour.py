@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import fedfactor
+from benchmarks.against import run_ours, run_sklearn
 from benchmarks.datasets import RANK
 from benchmarks.measure import seconds
 from fedfactor.algorithms import PooledNMF
@@ -43,11 +44,17 @@ def busy_core():
         process.wait()
 
 
-def compare(X: Any, label: str, repeats: int = 3) -> dict[str, float]:
-    """Time a run alone, beside a busy process, and on one allowed thread (wall against processor seconds)."""
+def compare(X: Any, label: str, stop: float | None, repeats: int = 3) -> dict[str, Any]:
+    """Time a run alone, beside a busy process, and on one allowed thread (wall against processor seconds).
+
+    Beside the busy process scikit-learn's 200 passes are timed too, and our time until its error, at `stop`, is reached
+    (None: that is never reached).
+    """
     quiet = statistics.median(rounds(X) for _ in range(repeats))
     with busy_core():
         beside = statistics.median(rounds(X) for _ in range(repeats))
+        theirs = run_sklearn(X, 0, 0)[0]
+        ours = None if stop is None else statistics.median(run_ours(X, stop, 0)[0] for _ in range(repeats))
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
         [sys.executable, "-c", ONE_CORE.format(label=label)],
@@ -61,5 +68,8 @@ def compare(X: Any, label: str, repeats: int = 3) -> dict[str, float]:
         "quiet": quiet,
         "beside_a_busy_process": beside,
         "ratio": beside / quiet,
+        "sklearn_beside": theirs,
+        "ours_to_its_error_beside": ours,
+        "against_sklearn_beside": None if ours is None else theirs / ours,
         "one_thread_cpu_per_wall": cpu / wall,
     }

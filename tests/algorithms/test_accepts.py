@@ -10,9 +10,14 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor import Federation, algorithms
-from fedfactor.core.protocol import download_for
+from fedfactor.algorithms.fedsplit.messages import Means, Stats
+from fedfactor.algorithms.secure_steps import row_length
+from fedfactor.core.protocol import Meta, download_for
 from fedfactor.core.tree import leaves
 from fedfactor.privacy import Listener
+from fedfactor.testing.data import small_data
+from fedfactor.testing.drive import drive
+from tests.contract.test_algorithms import CONFIGS
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedfactor.privacy.PrivacyWarning", "ignore::UserWarning")
 rng = np.random.default_rng(0)
@@ -112,3 +117,75 @@ def test_item_vectors_of_items_that_do_not_exist_are_refused():
     assert algorithm.accepts(replace(anchor, items=anchor.items + 5), meta)
     assert algorithm.accepts(replace(anchor, items=anchor.items[:-1]), meta)
     assert algorithm.accepts(replace(anchor, count=anchor.count + 9), meta)
+
+
+@pytest.mark.parametrize("name", sorted(set(algorithms.__all__) - {"FedDMF"}))
+def test_honest_messages_are_neither_refused_nor_doubted(name):
+    for settings in CONFIGS.get(name, [{"n_components": 3}])[:2]:
+        algorithm = getattr(algorithms, name)(**settings)
+        trace = drive(algorithm, small_data(algorithm.domain), rounds=4)
+        for downs in trace.downs:
+            for down in downs.values():
+                assert algorithm.accepts(down, trace.meta) == ""
+        for ups in trace.ups:
+            assert [algorithm.doubt(up) for up in ups.values()] == [""] * len(ups)
+
+
+DOUBTED = {
+    "PooledCF": {"Levels": ("counts",), "Sums": ("items",)},
+    "PooledCNMF": {"Counts": ("counts",), "Sums": ("N", "D")},
+    "Popularity": {"Touched": ("users",)},
+    "Biases": {"Sums": ("counts",)},
+    "FedSPLIT": {"Stats": ("weight", "counts")},
+}
+
+
+@pytest.mark.parametrize("name", DOUBTED)
+def test_numbers_that_no_ratings_give_are_doubted(name):
+    algorithm, data = CASES[name]
+    federation = data()
+    trace = drive(algorithm, {n: federation.shard(n) for n in federation.names}, rounds=3)
+    seen = set()
+    for ups in trace.ups:
+        up = ups["a"]
+        for leaf in DOUBTED[name].get(type(up).__name__, ()):
+            seen.add((type(up).__name__, leaf))
+            assert algorithm.doubt(replace(up, **{leaf: -getattr(up, leaf)}))
+    assert seen == {(kind, leaf) for kind, found in DOUBTED[name].items() for leaf in found}
+
+
+def test_levels_outside_the_scale_of_the_ratings_are_doubted():
+    """Half a rating and a thousandth of their number are left for rounding."""
+    algorithm = algorithms.FedSPLIT(2, scale=(1.0, 5.0))
+
+    def doubt(total, weight, **more):
+        return algorithm.doubt(Stats(np.float64(total), np.float64(weight), **more))
+
+    assert doubt(30.0, 10.0) == ""
+    assert [doubt(total, 10.0) == "" for total in (9.4, 9.5, 50.5, 50.6)] == [False, True, True, False]
+    assert [doubt(total, 1000.0) == "" for total in (998.4, 998.6, 5001.4, 5001.6)] == [False, True, True, False]
+    assert "negative" in doubt(0.0, -0.6)
+    assert algorithms.FedSPLIT(2).doubt(Stats(np.float64(0.0), np.float64(-0.5))) == ""
+    counts = np.array([4.0, 6.0])
+    plain = {"residuals": np.array([16.0, -24.0]), "counts": counts}
+    assert doubt(30.0, 10.0, **plain) == ""
+    assert "contradict" in doubt(30.0, 10.0, **plain | {"counts": counts + 1})
+    assert "contradict" in doubt(30.0, 10.0, **plain | {"counts": np.array([-1.0, 11.0])})
+    assert "Residuals" in doubt(30.0, 10.0, **plain | {"residuals": np.array([16.1, 0.0])})
+    assert [algorithm.doubt(Means(np.float64(mean))) == "" for mean in (0.9, 1.0, 5.0, 5.1)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert algorithms.FedSPLIT(2).doubt(Means(np.float64(99.0))) == ""
+
+
+def test_rows_longer_than_any_party_makes_them_are_refused():
+    algorithm, meta = algorithms.SynSD(2), Meta(4, ("a", "b"))
+    V = np.zeros((2, 4))
+    V[0, 0] = 1.001 * np.sqrt(3) * row_length(4, "scaled")
+    down = drive(algorithm, {"a": np.ones((5, 4)), "b": np.ones((5, 4))}, rounds=1).downs[0]["a"]
+    assert algorithm.accepts(replace(down, V=V), meta) == ""
+    assert "longer" in algorithm.accepts(replace(down, V=V * 1.0001), meta)
+    assert replace(algorithm, align=False).accepts(replace(down, V=V * 1.0001), meta) == ""

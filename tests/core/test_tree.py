@@ -75,6 +75,13 @@ def test_sums_go_from_left_to_right():
     assert float(tree_sum(parts[::-1])["x"]) != float(tree_sum(parts)["x"])
 
 
+def test_a_sum_changes_none_of_its_summands():
+    parts = [{"x": np.full(3, 10.0**i), "y": np.float64(i)} for i in range(3)]
+    assert tree_sum(parts)["x"].tolist() == [111.0] * 3
+    assert [part["x"][0] for part in parts] == [1.0, 10.0, 100.0]
+    assert tree_sum([{"x": np.float32([1])}, {"x": np.float64([2])}])["x"].dtype == np.float64
+
+
 def test_frozen_leaves_refuse_writing_and_the_owner_keeps_his():
     mine = np.asfortranarray(np.ones((2, 3)))
     frozen = freeze({"x": mine, "y": 3.5, "z": np.float32(1)})

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import struct
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import fedfactor
+from fedfactor.algorithms import PooledNMF
 from fedfactor.core.errors import MissingExtraError
-from fedfactor.engines.trackers import MLflow, TensorBoard
+from fedfactor.core.protocol import LocalFactors, Meta, Score
+from fedfactor.core.run import OwnersOnly, RoundRecord, Run
+from fedfactor.engines.trackers import MLflow, TensorBoard, _ended
 
 X = np.random.default_rng(0).random((30, 6))
 
@@ -107,3 +112,108 @@ def test_a_package_that_is_lacking_is_named_before_the_run(monkeypatch, make, pa
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(MissingExtraError, match=f"pip install {named} "):
         make()
+
+
+class Writer:
+    """Stands in for TensorBoard's writer, which another package brings."""
+
+    def __init__(self, place):
+        self.place, self.said, self.closed = Path(place), [], False
+        self.place.mkdir(parents=True)
+        Writer.last = self
+
+    def add_scalar(self, name, value, step):
+        self.said.append((name, value, step))
+
+    def add_text(self, name, text, step):
+        self.said.append((name, text, step))
+
+    def flush(self):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
+RECORD = RoundRecord(4, ("a", "b"), 100, 20, 0.5, {"loss": 2}, ("c",))
+META = Meta(5, ("a", "b", "c"))
+
+
+@pytest.fixture
+def finished():
+    factors = {"a": LocalFactors(np.ones((1, 2)), np.ones((2, 5)))}
+    scores = {"a": Score.of(1, 5, 4), "b": Score.of(0, 5, 4)}
+    return Run(PooledNMF(2), 3, "converged", (RECORD,) * 6, factors, scores, None)
+
+
+def test_points_of_a_round_and_of_the_end(tmp_path, monkeypatch, finished):
+    monkeypatch.setitem(sys.modules, "tensorboardX", SimpleNamespace(SummaryWriter=Writer))
+    board = TensorBoard(tmp_path)
+    board.on_end(None)  # nothing was begun
+    board.on_start(PooledNMF(2), META, 9, 3)
+    writer = Writer.last
+    assert writer.place == tmp_path / "PooledNMF"
+    name, text, step = writer.said.pop()
+    assert (name, step) == ("settings", 3)
+    assert "    algorithm = PooledNMF\n    owners = 3\n    features = 5\n    n_components = 2\n" in text
+    assert "row_clip" not in text  # what is not set is not told
+    board.on_round(RECORD)
+    assert writer.said == [
+        ("server/loss", 2.0, 5), ("traffic/bytes_up", 100.0, 5), ("traffic/bytes_down", 20.0, 5),
+        ("owners/took_part", 2.0, 5), ("owners/left_out", 1.0, 5),
+    ]  # fmt: skip
+    writer.said.clear()
+    board.on_end(finished)
+    assert writer.said == [
+        ("result/rounds", 6.0, 6), ("result/relative_error", np.sqrt(1 / 8), 6),
+        ("result/worst_owner_error", 0.5, 6), ("ended", "converged", 6),
+    ]  # fmt: skip
+    assert writer.closed
+    for place in ("PooledNMF-2", "PooledNMF-3"):
+        board.on_start(PooledNMF(2), META, 9, 0)
+        assert Writer.last.place == tmp_path / place
+        board.on_end(None)
+        assert Writer.last.said[1:] == []
+    named = TensorBoard(tmp_path, "mine")
+    named.on_start(PooledNMF(2), META, 9, 0)
+    assert Writer.last.place == tmp_path / "mine"
+
+
+def test_what_a_private_run_publishes_of_its_end(finished):
+    hidden = replace(finished, privacy={"mode": "dp"}, owners_only=OwnersOnly(finished.scores), scores={})
+    assert _ended(hidden) == {"result/rounds": 6.0}
+    assert set(_ended(replace(finished, privacy={"mode": "secure-sum"}))) == {"result/rounds", "result/relative_error"}
+
+
+def test_a_run_of_mlflow(monkeypatch, finished):
+    said, active = [], []
+
+    class Flow(SimpleNamespace):
+        def __getattr__(self, name):
+            return lambda *args, **named: said.append((name, args, named))
+
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
+    monkeypatch.setitem(sys.modules, "mlflow", Flow(active_run=lambda: active[0] if active else None))
+    flow = MLflow()
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    flow.on_end(None)
+    assert not said
+    flow.on_start(PooledNMF(2), META, 9, 0)
+    assert said[0] == ("start_run", (), {"run_name": "PooledNMF", "nested": False})
+    assert said[1][0] == "log_params"
+    assert said[1][1][0]["owners"] == 3
+    flow.on_round(RECORD)
+    assert said[2][2] == {"step": 5}
+    flow.on_end(finished)
+    assert said[3][2] == {"step": 6}
+    assert said[4] == ("set_tags", ({"fedfactor.status": "converged", "fedfactor.seed": "3"},), {})
+    assert said[5] == ("end_run", ("FINISHED",), {})
+    said.clear()
+    flow.on_end(finished)
+    assert not said
+    active.append("outer")
+    inner = MLflow("inner")
+    inner.on_start(PooledNMF(2), META, 9, 0)
+    assert said[0] == ("start_run", (), {"run_name": "inner", "nested": True})
+    inner.on_end(None)
+    assert said[-1] == ("end_run", ("FAILED",), {})

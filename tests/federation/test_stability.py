@@ -17,6 +17,7 @@ from fedfactor.core.federation import Federation
 from fedfactor.data.io import load_shard
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.engines.remote.exchange import NotEnough
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation.member import Member
 from fedfactor.federation.server import Coordinator
@@ -51,11 +52,11 @@ def expected(trial):
     return wanted
 
 
-def signed_up(trial):
+def signed_up(trial, **more):
     clerks = {}
     for name, file in trial.files.items():
         member = Member(trial.toml, trial.root / f"{name}.key", trial.folder(name))
-        clerks[name] = RemoteClient(member.sign_up(file, confirmed=True))
+        clerks[name] = RemoteClient(member.sign_up(file, confirmed=True, **more))
     return InProcessTransport(clerks)
 
 
@@ -99,6 +100,25 @@ def test_under_a_secure_sum_other_seeds_keep_everybody_in_every_sum(tmp_path):
     Server(place.folder, place.terms.agreement(), place.terms.policy(), post).run()
     found = stability(place, post, print)
     np.testing.assert_allclose(found["seed 1"], expected(trial)["seed 1"], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_with_noise_each_further_run_is_paid_by_every_party(tmp_path):
+    pytest.importorskip("dp_accounting")
+    privacy = {"protect": "dp", "epsilon": 1.0, "row_bound": 5.0, "rows": 135.0, "minimum_rows": 5}
+    changes = real.terms("PooledNMF", 2) | {"privacy": privacy, "stability": {"seeds": 1}}
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), changes)
+    assert "each is counted, and costs its ε" in words(trial.terms)
+    place, post = Coordinator(trial.toml), signed_up(trial, budget=1.2)
+    place.prepare()
+    Server(place.folder, place.terms.agreement(), place.terms.policy(), post).run()
+    with pytest.raises(NotEnough):  # the second ε is beyond what these rows may cost
+        stability(place, post, print)
+    ledger = ClientFolder(trial.folder("north")).ledger
+    assert ledger.epsilon() == pytest.approx(1.0, rel=1e-3)
+    found = stability(place, signed_up(trial, budget=3.0, raise_budget=True), print)
+    assert len(found["seed 1"]) == 3
+    assert 1.2 < ClientFolder(trial.folder("north")).ledger.epsilon() <= 2.0
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,20 @@ def test_a_component_that_a_row_does_not_see_stays(dtype):
     np.testing.assert_allclose(found, naive_solve(U, X, M, V, 4), rtol=2e-4 if dtype == np.float32 else 1e-9, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 5, 61])
+def test_rows_that_are_summed_together_may_see_anything(rows):
+    """Rows that see nearly all, half, nearly nothing and nothing at all, in groups that are not full."""
+    X, U, V = problem(rows, 37, 5, 3)
+    shares = np.array([0.95, 0.5, 0.1, 0.0, 1.0])[np.arange(rows) % 5]
+    M = np.random.default_rng(1).random(X.shape) < shares[:, None]
+    found = masked.solve_rows_masked(U, X, M, V, sweeps=3)
+    np.testing.assert_allclose(found, naive_solve(U, X, M, V, 3), atol=1e-9)
+    done = masked_pass(X, M, V, U, sweeps=3)
+    away = np.where(M, X - found @ V, 0)
+    assert done.sse == pytest.approx((away**2).sum())
+    np.testing.assert_allclose(done.D, found.T @ np.where(M, found @ V, 0), atol=1e-9)
+
+
 def test_many_components_take_another_way_to_the_same_end():
     X, M, U, V = holes(20, 120, 70, 0)
     np.testing.assert_allclose(masked.solve_rows_masked(U, X, M, V, sweeps=2), naive_solve(U, X, M, V, 2), atol=1e-8)

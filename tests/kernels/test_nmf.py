@@ -178,3 +178,17 @@ def test_the_unit_of_the_data_does_not_matter(step, real):
 
 def test_a_multiplicative_step_without_anything_to_divide_by_stays_at_zero():
     assert not nmf.multiplicative_step(np.array([[0.0, 1.0]]), np.diag([1.0, 0.0]), np.array([[2.0, 0.0]])).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_account_comes_with_the_sweeps(dtype):
+    X, U, V = problem(40, 5000, 7, 0, dtype)
+    G, A, whole = U.T @ U, U.T @ X, float((X.astype(np.float64) ** 2).sum())
+    found = []
+    for threads in (1, 2):
+        with limit_threads(threads):
+            found.append(nmf.solve_and_account(V.T, G, A.T, whole, sweeps=3))
+    new, told = found[0]
+    np.testing.assert_array_equal(new, nmf.solve_rows(V.T, G, A.T, sweeps=3))
+    assert told == pytest.approx(nmf.account(whole, A, G, new.T), abs=1e-7 * whole)
+    assert told == found[1][1]

@@ -85,14 +85,30 @@ def test_it_is_sweeps_and_products(shape, stored, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("stored", ["C", "F", "csr", "unsorted"])
 def test_threads_do_not_change_bits(stored, dtype):
-    X, _, V, U = case((3000, 90, 12), stored, dtype)
+    X, plain, V, U = case((3000, 400, 20) if stored == "csr" else (3000, 90, 12), stored, dtype)
     found = []
     for threads in (1, 2, 3):
         with limit_threads(threads):
             found.append(one_pass(X, V, U, sweeps=3))
+    assert far(found[0].A, found[0].U.T.astype(np.float64) @ plain) < 1e-6  # of csr: several ranges of columns
     for other in found[1:]:
         for part, same in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(part, same)
+
+
+@needs_numba
+def test_few_stored_cells_are_summed_at_once_or_by_columns_alike(monkeypatch):
+    X, plain, V, U = case((260, 1999, 5), "csr", np.float64)
+    expected = naive(plain, V, U, 2)
+    for most in (0, 16_000_000):
+        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", most)
+        found = []
+        for threads in (1, 2):
+            with limit_threads(threads):
+                found.append(one_pass(X, V, U, sweeps=2))
+        for mine, other, right in zip(*found, expected, strict=True):
+            np.testing.assert_array_equal(mine, other)
+            assert far(mine, right) < 1e-13
 
 
 @needs_numba
@@ -179,3 +195,14 @@ def test_mapped_rows_are_not_copied(tmp_path):
         [sys.executable, "-c", MAPPED, str(tmp_path / "rows.npy")], capture_output=True, text=True, check=True
     )
     assert int(ran.stdout) < 10_000  # kilobytes; the rows are 60,000
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(100, 20, 24), (17, 33, 33), (5, 20, 20), (40, 3, 8), (0, 4, 4)])
+def test_rows_and_columns_exchanged(shape, dtype):
+    rows, columns, stored = shape
+    wide = np.random.default_rng(0).random((rows, stored)).astype(dtype)
+    out = np.full((columns, rows), np.nan, dtype)
+    compiled.kernel("transpose", np.dtype(dtype))(wide, out, 0, wide.shape[0])
+    np.testing.assert_array_equal(out, wide[:, :columns].T)

@@ -95,3 +95,44 @@ def test_the_papers_theta_bounds_the_norm_before_the_noise():
     assert PaperNoise("laplace", 1.0, theta=9.0).spoil(np.array([3.0, 0.0, 4.0, 0.0]), half) == pytest.approx(
         [3, 0, 4, 0]
     )
+
+
+def test_one_release_needs_no_more_than_its_own_noise():
+    assert analytic_epsilon(0.0, 1e-5) == 0.0
+    assert analytic_epsilon(1e-7, 1e-5) == 0.0  # δ alone covers it
+    assert analytic_epsilon(20.0, 1e-5) > 200
+    assert Release(2.0) == Release(2.0, 1.0, None)
+
+
+def test_plain_and_sampled_releases_are_counted_together():
+    plain, sampled = Release(8.0), Release(8.0, 0.5)
+    together, *alone = (epsilon_of(releases, 1e-5) for releases in ([plain, sampled], [plain], [sampled]))
+    assert max(alone) < together < sum(alone)
+    assert epsilon_of([sampled] * 3, 1e-5) > alone[1]
+    assert epsilon_of([plain] * 4, 1e-5, "pld") == pytest.approx(epsilon_of([Release(4.0)], 1e-5, "pld"), rel=1e-9)
+    assert epsilon_of([plain] * 4, 1e-5) == pytest.approx(epsilon_of([Release(4.0)], 1e-5), rel=1e-9)
+
+
+def test_the_smallest_cost_of_pure_releases_is_told():
+    one = Release(0.0, epsilon=0.1)
+    assert epsilon_of([one], 1e-5) == 0.1
+    rho = 400 * 0.1**2 / 2
+    assert epsilon_of([one] * 400, 1e-5) == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1e5)))
+    mixed = rho + 1 / (2 * 4.0**2)
+    assert epsilon_of([one] * 400 + [Release(4.0)], 1e-5) == pytest.approx(mixed + 2 * math.sqrt(mixed * math.log(1e5)))
+    sampled = [one] * 400 + [Release(4.0, 0.5)]
+    assert epsilon_of(sampled, 1e-5) == pytest.approx(40 + epsilon_of([Release(4.0, 0.5)], 1e-5))
+    assert epsilon_of([one, Release(0.0)], 1e-5) == math.inf
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "rounds"), [(0, 1e-5, 1), (1, 0, 1), (1, 1, 1), (1, 1e-5, 0)])
+def test_budgets_that_are_none(epsilon, delta, rounds):
+    with pytest.raises(ValueError, match="A budget needs epsilon > 0"):
+        calibrate(epsilon, delta, rounds)
+
+
+def test_calibrated_noise_is_the_least():
+    z = calibrate(1.0, 1e-5, 4)
+    assert epsilon_of([Release(z)] * 4, 1e-5) <= 1.0 < epsilon_of([Release(0.999 * z)] * 4, 1e-5)
+    assert calibrate(1.0, 1e-5) == pytest.approx(z / 2, rel=1e-4)
+    assert calibrate(50.0, 1e-5) < 1

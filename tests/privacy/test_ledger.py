@@ -9,15 +9,17 @@ import shutil
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
-from fedfactor.core.chain import ChainError
-from fedfactor.core.errors import CheckpointError
+from fedfactor.core.chain import Chain, ChainError
+from fedfactor.core.errors import CheckpointError, FedfactorError
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.privacy import Clip, Gaussian, Ledger, describe
 from fedfactor.privacy.accounting import Release, epsilon_of
-from fedfactor.privacy.ledger import BudgetError, Entry
+from fedfactor.privacy.ledger import BudgetError, Entry, rows_fingerprint
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("cryptography")
@@ -247,3 +249,161 @@ def test_a_report_without_books_counts_the_rounds_of_its_run():
     privacy = fedfactor.run(FedAvgNMF(3), owners(), rounds=2, privacy=links).privacy
     assert privacy["epsilon"] == pytest.approx(epsilon_of([Release(5.0)] * 2, 1e-5))
     assert "ε = inf" not in describe(privacy)
+
+
+class TestInMemory:
+    def test_defaults_are_no_budget_for_rows(self):
+        ledger = Ledger()
+        assert (ledger.budget, ledger.delta, ledger.unit, ledger.accountant) == (math.inf, 1e-5, "row", "rdp")
+        assert (ledger.rows, ledger.entries(), ledger.epsilon()) == ("", [], 0.0)
+        given = Ledger(epsilon=2.0, delta=1e-3, unit="client", accountant="pld")
+        assert (given.budget, given.delta, given.unit, given.accountant) == (2.0, 1e-3, "client", "pld")
+
+    @pytest.mark.parametrize(
+        "options",
+        [{"epsilon": 0}, {"epsilon": -1}, {"delta": 0}, {"delta": 1}, {"unit": "cell"}, {"accountant": "x"}],
+    )
+    def test_figures_that_mean_nothing(self, options):
+        with pytest.raises(ValueError, match=r"A ledger needs|must be row, subject or client"):
+            Ledger(**options)
+
+    def test_an_entry_protects_where_noise_is_proven(self):
+        assert entry(0).protects
+        assert Entry("r", 0, 0.0, "row", epsilon=1.0).protects
+        assert not Entry("r", 0, 0.0, "row").protects
+        assert not Entry("r", 0, 2.0, "row", proven=False).protects
+        assert entry(0).key == ("run", 0, "sum")
+        assert entry(3, sampling=0.5).release == Release(20.0, 0.5, None)
+        plain = Entry("r", 0, 1.0, "row")
+        assert (plain.sampling, plain.proven, plain.simulation, plain.epsilon) == (1.0, True, False, None)
+
+    @pytest.mark.parametrize(
+        ("books", "release", "covered"),
+        [
+            ("row", "row", True), ("row", "subject", True), ("row", "client", True), ("subject", "subject", True),
+            ("subject", "row", False), ("subject", "client", False), ("client", "client", True),
+            ("client", "row", False), ("client", "subject", False),
+        ],
+    )  # fmt: skip
+    def test_whom_a_release_protects(self, books, release, covered):
+        ledger = Ledger(unit=books, accountant="pld")
+        ledger.debit(Entry("r", 0, 20.0, release))
+        assert math.isfinite(ledger.epsilon()) is covered
+
+    def test_a_release_counts_once_and_does_not_change(self):
+        ledger = Ledger(epsilon=1.0, accountant="pld")
+        ledger.debit(entry(0))
+        spent = ledger.epsilon()
+        ledger.debit(entry(0))
+        assert ledger.epsilon() == spent
+        for other in (Entry("run", 0, 10.0, "row"), Entry("run", 0, 20.0, "client")):
+            with pytest.raises(BudgetError, match="in the books with other noise than now"):
+                ledger.debit(other)
+        assert ledger.epsilon(run="other") == 0.0
+        assert ledger.epsilon(run="run") == spent
+        assert ledger.epsilon(1e-9) > spent
+        assert ledger.epsilon(accountant="rdp") > spent
+
+    def test_the_last_round_that_fits_is_paid_for(self):
+        limit = Ledger(accountant="pld")
+        for index in range(3):
+            limit.debit(entry(index))
+        ledger = Ledger(epsilon=limit.epsilon(), accountant="pld")
+        for index in range(3):
+            assert ledger.affords(entry(index))
+            ledger.debit(entry(index))
+        assert not ledger.affords(entry(3))
+        assert ledger.affords(entry(2))
+        with pytest.raises(BudgetError, match="Round 3 of PooledNMF would bring this data set to more than"):
+            ledger.debit(entry(3))
+        with pytest.raises(BudgetError, match="Round 4 of FNMF"):
+            ledger.debit(entry(4, algorithm="FNMF"))
+        ledger.raise_budget(9.0)
+        ledger.debit(entry(3))
+        assert len(ledger.entries()) == 4
+
+    def test_seeded_noise_and_real_noise_have_books_of_their_own(self):
+        ledger = Ledger(accountant="pld")
+        ledger.debit(entry(0, simulation=True))
+        assert ledger.epsilon() == math.inf
+        assert ledger.epsilon(as_if=True) < 9
+        with pytest.raises(BudgetError, match="Noise from a seed protects nobody"):
+            ledger.debit(entry(1))
+
+    def test_without_a_file_rows_and_witnesses_are_nobodys(self):
+        ledger = Ledger()
+        ledger.belong("x")
+        ledger.belong("y")
+        ledger.take_over("z")
+        ledger.bind(None, "x")
+        assert ledger.rows == ""
+
+
+class TestInAFile:
+    def test_the_smaller_of_two_budgets_holds(self, tmp_path):
+        path = tmp_path / "books"
+        filled(path, 1)
+        assert Ledger(path).budget == Ledger(path, epsilon=1.0).budget == 1.0
+        assert Ledger(path, epsilon=0.5).budget == 0.5
+        assert Ledger(path, delta=1e-3, unit="client").delta == 1e-5
+        assert Ledger(path, unit="client").unit == "row"
+        with pytest.raises(BudgetError, match=r"holds a budget of ε = 1, and ε = 1\.1 is more"):
+            Ledger(path, epsilon=1.1)
+        Ledger(path).raise_budget(3.0)
+        assert Ledger(path).budget == Ledger(path, epsilon=3.0).budget == 3.0
+        assert len(Ledger(path).entries()) == 1
+
+    def test_books_without_a_budget(self, tmp_path):
+        ledger = Ledger(tmp_path / "books")
+        ledger.debit(entry(0))
+        assert Ledger(tmp_path / "books").budget == math.inf
+        assert json.loads((tmp_path / "books").read_text().splitlines()[0])["epsilon"] == "inf"
+
+    def test_rows_that_changed_go_on_with_what_was_spent(self, tmp_path):
+        ledger = Ledger(tmp_path / "books", epsilon=1.0)
+        ledger.belong("x")
+        ledger.belong("x")
+        assert ledger.rows == "x"
+        with pytest.raises(BudgetError, match="holds the books of other rows"):
+            ledger.belong("y")
+        ledger.take_over("y")
+        ledger.belong("y")
+        assert Ledger(tmp_path / "books").rows == "y"
+        assert len((tmp_path / "books").read_text().splitlines()) == 3
+
+    def test_books_of_another_version(self, tmp_path):
+        chain = Chain(tmp_path / "books")
+        chain.append({"ledger": 3})
+        with pytest.raises(FedfactorError, match="a ledger of another version"):
+            Ledger(tmp_path / "books")
+
+    def test_lines_of_the_first_format(self, tmp_path):
+        path = tmp_path / "books"
+        lines = [json.dumps({"run": "r", "round": i, "noise_multiplier": 20.0, "unit": "row"}) for i in range(3)]
+        path.write_text("\n".join([*lines[:2], ""]) + lines[2][:20])
+        ledger = Ledger(path, epsilon=2.0)
+        assert len(ledger.entries()) == 2  # the last was torn
+        assert (ledger.rows, ledger.budget) == ("", 2.0)
+        path.write_text("\n".join([lines[0], lines[1][:20], lines[2], ""]))
+        with pytest.raises(FedfactorError, match="Line 2 of the ledger"):
+            Ledger(path).entries()
+        path.write_text("\n".join([*lines, ""]))
+        Ledger(path, epsilon=2.0).raise_budget(3.0)
+        assert len(Ledger(path).entries()) == 3
+        assert Ledger(path).budget == 3.0
+        assert (tmp_path / "books.format-1").exists()
+
+
+def test_a_fingerprint_knows_names_types_cells_and_masks():
+    X = np.arange(6.0).reshape(2, 3)
+    seen = np.ones((2, 3), bool)
+    holes = seen.copy()
+    holes[0, 0] = False
+    stored = sparse.csr_array(X)
+    federations = [
+        {"a": X}, {"b": X}, {"a": X.astype("f4")}, {"a": X + 1}, {"a": X.reshape(3, 2)}, {"a": X[:1], "b": X[1:]},
+        {"a": Shard(X, seen)}, {"a": Shard(X, holes)}, {"a": stored}, {"a": Shard(stored, "stored")},
+    ]  # fmt: skip
+    found = [rows_fingerprint(Federation(owners)) for owners in federations]
+    assert len(set(found)) == len(found)
+    assert rows_fingerprint(Federation({"a": np.asfortranarray(X)})) == found[0]

@@ -11,8 +11,11 @@ import pytest
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.protocol import Meta, Round
+from fedfactor.core.tree import public, record
 from fedfactor.privacy import Robust, SecureSum
 from fedfactor.privacy.channel import Transform
+from fedfactor.privacy.flat_upload import Parcel, flatten
 
 
 @dataclass(frozen=True)
@@ -147,3 +150,108 @@ def residual(V):
 def test_words(options):
     with pytest.raises(ValueError, match=r"rule=|trim="):
         fedfactor.run(METHOD, data(), privacy=Robust(**options))
+
+
+def parcels(*rows, sides=None):
+    settings = [Parcel(np.array(row, float), () if sides is None else (sides[i],)) for i, row in enumerate(rows)]
+    return dict(zip("abcdefgh", settings, strict=False))
+
+
+def combined(rule, given, down=None, layout=None, index=0):
+    summed = rule.open(tuple(given), Round(0, index), (1, 0), b"", None, down or {}, layout)
+    for name, parcel in given.items():
+        summed.take(name, parcel)
+    return summed
+
+
+class TestRules:
+    def test_n_times_the_median(self):
+        total = combined(Robust(align=False), parcels([1.0, 5], [2, -1], [9, 0], sides=[1.0, 2.0, 6.0])).total()
+        assert total.values.tolist() == [6.0, 0.0]
+        assert total.side == (6.0,)
+
+    def test_n_times_the_trimmed_mean(self):
+        given = parcels([0.0], [1], [2], [3], [100])
+        assert combined(Robust("trimmed-mean", 0.2, align=False), given).total().values.tolist() == [10.0]
+        assert combined(Robust("trimmed-mean", 0.0, align=False), given).total().values.tolist() == [106.0]
+        assert combined(Robust("trimmed-mean", 0.3, align=False), given).total().values.tolist() == [10.0]
+
+    def test_n_times_the_median_of_group_means(self):
+        given = parcels(*([float(i)] for i in (1, 2, 4, 8, 16, 32)))
+        rule = Robust("group-median", groups=3, align=False)
+        order = Round(0, 4).shared_rng("groups").permutation(6)
+        values = np.array([1.0, 2, 4, 8, 16, 32])[order].reshape(3, 2).mean(1)
+        assert combined(rule, given, index=4).total().values.tolist() == [6 * float(np.median(values))]
+
+    def test_bytes_and_names_are_counted(self):
+        summed = combined(Robust(align=False), parcels([1.0, 2], [1, 2], [1, 2], sides=[1.0, 1.0, 1.0]))
+        assert summed.present == ["a", "b", "c"]
+        assert summed.bytes_up == 3 * 24
+
+    @pytest.mark.parametrize(
+        ("robust", "n", "withstands"),
+        [
+            (Robust(), 3, 1), (Robust(), 4, 1), (Robust(), 5, 2), (Robust("trimmed-mean"), 8, 2),
+            (Robust("trimmed-mean"), 9, 3), (Robust("trimmed-mean", 0.49), 4, 1), (Robust("trimmed-mean", 0.0), 9, 0),
+            (Robust("group-median"), 6, 1), (Robust("group-median"), 8, 1), (Robust("group-median"), 10, 2),
+            (Robust("group-median", groups=7), 20, 3), (Robust("group-median", groups=7), 4, 1),
+        ],
+    )  # fmt: skip
+    def test_how_many_are_withstood(self, robust, n, withstands):
+        assert robust.withstands(n) == withstands
+
+    @pytest.mark.parametrize(("groups", "n", "found"), [(None, 8, 3), (None, 6, 3), (None, 1, 1), (4, 9, 4), (4, 3, 3)])
+    def test_groups(self, groups, n, found):
+        assert Robust("group-median", groups=groups).groups_of(n) == found
+
+    def test_defaults(self):
+        robust = Robust()
+        assert (robust.rule, robust.trim, robust.groups, robust.align, robust.hostile) == (
+            "median", 0.25, None, True, None,
+        )  # fmt: skip
+        assert (robust.place, robust.mode, robust.equal_weights, robust.forgiving) == (3, "robust", True, True)
+
+    @pytest.mark.parametrize("hostile", [-1, 2])
+    def test_more_than_can_be_withstood(self, hostile):
+        meta = Meta(3, tuple("abcd"))
+        Robust(hostile=0).check(None, meta, {})
+        Robust(hostile=1).check(None, meta, {})
+        with pytest.raises(IncompatibleError, match="withstands 1 hostile clients of 4"):
+            Robust(hostile=hostile).check(None, meta, {})
+
+    @pytest.mark.parametrize("trim", [-0.1, 0.5])
+    def test_shares_that_cannot_be_cut(self, trim):
+        Robust("trimmed-mean", 0.0).check(None, Meta(3, tuple("abc")), {})
+        with pytest.raises(ValueError, match=r"must lie in \[0, 0.5\)"):
+            Robust("trimmed-mean", trim).check(None, Meta(3, tuple("abc")), {})
+
+
+@record
+class Factor:
+    W: np.ndarray
+    V: np.ndarray
+    n: np.ndarray = public()
+
+
+class TestAlignment:
+    down = Factor(np.ones(3), np.eye(2, 3), np.float64(1))
+
+    def layout(self, V=(2, 3)):
+        return flatten(Factor(np.ones(3), np.ones(V), np.float64(1)), noisy=False)[1]
+
+    def test_rows_of_a_factor_are_put_in_the_order_of_the_one_sent_down(self):
+        turned = Parcel(np.array([7.0, 8, 9, 0, 5, 0, 4, 0, 0]), (1.0,))
+        summed = combined(Robust(), {"a": turned}, self.down, self.layout())
+        assert summed._parcels[0].values.tolist() == [7, 8, 9, 4, 0, 0, 0, 5, 0]
+        assert turned.values[4] == 5  # what the client sent is not written to
+
+    def test_not_where_it_is_switched_off_or_shapes_differ(self):
+        turned = Parcel(np.array([7.0, 8, 9, 0, 5, 0, 4, 0, 0]), (1.0,))
+        for rule, layout in ((Robust(align=False), self.layout()), (Robust(), self.layout((3, 2)))):
+            summed = combined(rule, {"a": turned}, self.down, layout)
+            assert summed._parcels[0].values.tolist() == turned.values.tolist()
+
+    def test_empty_rows_stay_apart_from_the_others(self):
+        zero = Parcel(np.array([7.0, 8, 9, 0, 0, 0, 4, 0, 0]), (1.0,))
+        summed = combined(Robust(), {"a": zero}, self.down, self.layout())
+        assert summed._parcels[0].values.tolist() == [7, 8, 9, 4, 0, 0, 0, 0, 0]

@@ -30,3 +30,62 @@ def test_no_row_changes_the_histogram_by_more_than_is_paid_for(monkeypatch):
     # Counted by hand: one in the number of rows, and one in a bin.
     assert max(moved) == np.sqrt(2)
     assert max(moved) <= module.SENSITIVITY * (1 + 1e-12)
+
+
+def test_lengths_that_nine_rows_in_ten_do_not_exceed():
+    edges = module._EDGES
+    assert (edges[0], edges[80], edges[-1], edges.size) == (2.0**-20, 1.0, 2.0**40, 241)
+    counts = np.zeros(edges.size)
+    counts[[100, 120, 140]] = 45, 45, 10
+    assert module._bound(counts, 0.0, 100.0) == edges[120]
+    counts[[120, 140]] = 44, 11
+    assert module._bound(counts, 0.0, 100.0) == edges[140]
+    assert module._bound(counts, 3.0, 100.0) == edges[120]  # 11 of 100 do not stand out from the noise any more
+    assert module._bound(counts, 1000.0, 100.0) == 1.0
+
+
+def test_wider_bins_where_single_ones_do_not_stand_out():
+    counts = np.zeros(module._EDGES.size)
+    counts[96:104] = 6
+    assert module._bound(counts, 2.0, 48.0) == module._EDGES[103]
+    counts[:] = 0
+    counts[-2:] = 50
+    assert module._bound(counts, 0.0, 100.0) == module._EDGES[-1]
+
+
+def test_a_survey_without_noise_to_speak_of(monkeypatch):
+    X = np.full((40, 1), 3.0)
+    X[-3:] = 0.0
+    noise = module.Gaussian(1e-6, module.SENSITIVITY, whole=False, share="local", bits=22)
+    rows, bound = module.row_survey(Federation({"a": X[:20], "b": X[20:]}), noise, None, b"run", 0)
+    assert rows == 37.0 or abs(rows - 37) < 1e-3
+    assert bound == module._EDGES[np.searchsorted(module._EDGES, 3.0)]
+
+
+def test_rows_are_one_at_least():
+    noise = module.Gaussian(1e-6, module.SENSITIVITY, whole=False, share="local", bits=22)
+    assert module.row_survey(Federation({"a": np.zeros((3, 2))}), noise, None, b"run", 0) == (1.0, 1.0)
+
+
+class Kept:
+    def __init__(self):
+        self.parcels, self.released = {}, []
+
+    def find(self, site):
+        return self.parcels.get(site.name)
+
+    def keep(self, site, parcel):
+        self.parcels[site.name] = parcel
+
+    def release(self, at, names):
+        self.released.append((at.index, names))
+
+
+def test_a_survey_that_was_sent_is_sent_again():
+    noise, box = module.Gaussian(1.0, 1.0, whole=False, share="local", bits=10), Kept()
+    vectors = {"b": np.ones(3), "a": np.ones(3)}
+    first = module.noisy_sum(vectors, noise, None, b"run", None, box)
+    again = module.noisy_sum(vectors, noise, None, b"run", None, box)
+    np.testing.assert_array_equal(first, again)
+    assert box.released == [(-1, ["a", "b"])] * 2
+    assert not np.array_equal(first, module.noisy_sum(vectors, noise, None, b"run", None))

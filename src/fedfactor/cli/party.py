@@ -175,6 +175,7 @@ def join(
     from fedfactor.federation.forgetting import forget_old
     from fedfactor.federation.logs import both
     from fedfactor.federation.member import Member, stop_on_signals
+    from fedfactor.federation.setup import words
     from fedfactor.federation.together import Seat, serve_together
 
     with polite(debug):
@@ -187,6 +188,8 @@ def join(
         seats: list[Seat] = []
         for rows, secret, own in zip(data, key, folders, strict=True):
             member = Member(file, secret, own)
+            if not seats:
+                typer.echo(words(member.terms))
             confirmed = _agrees(member, yes, fingerprint)
             seat = member.sign_up(
                 rows, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
@@ -223,13 +226,11 @@ def _to_ask(member: Member, unknown: list[str]) -> list[str]:
 
 
 def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:
-    """Show the terms and ask; return whether their words were compared with the other parties."""
+    """Show what changed and ask; return whether the words of the terms were compared with the other parties."""
     from fedfactor.federation.forgetting import has_left
-    from fedfactor.federation.setup import words
 
     if when := has_left(member.folder):
         raise DataError(f"{member.folder} left the federation for good, {when}. Join from another folder.")
-    typer.echo(words(member.terms))
     if changes := member.changes():
         typer.echo("Changed since this party signed up:")
         for change in changes:

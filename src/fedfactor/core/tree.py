@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from operator import add
 from typing import Any, TypeVar, dataclass_transform
 
@@ -99,21 +99,25 @@ def leaves(node: Tree, prefix: str = "") -> Iterator[tuple[str, Array]]:
             yield prefix, node
         return
     for name, child in children(node):
-        yield from leaves(child, f"{prefix}.{name}" if prefix else name)
+        path = f"{prefix}.{name}" if prefix else name
+        if is_numpy(child):  # nearly all are, and this is asked several times for every message
+            yield path, child
+        elif child is not None:
+            yield from leaves(child, path)
 
 
 def tree_map(fn: Callable[..., Any], first: T, *rest: T) -> T:
     """Apply ``fn`` leaf by leaf to trees of one shape; a leaf absent in any of them is absent in the result."""
     if first is None or any(other is None for other in rest):
         return None  # type: ignore[reportReturnType]
-    if is_leaf(first):
+    if is_numpy(first) or is_leaf(first):
         return fn(first, *rest)
     parts = {name: tree_map(fn, child, *(_part(other, name) for other in rest)) for name, child in children(first)}
     return _rebuild(first, parts)
 
 
 def _rebuild(node: Any, parts: dict[str, Any]) -> Any:
-    return replace(node, **parts) if is_record(node) else parts
+    return kind_of(node)(**parts) if is_record(node) else parts
 
 
 def _part(node: Tree, name: str) -> Tree:
@@ -124,9 +128,29 @@ def tree_sum(trees: Iterable[T]) -> T:
     """Add trees leaf by leaf, from left to right: the order is part of the result, to the last bit."""
     iterator = iter(trees)
     total = next(iterator)
-    for tree in iterator:
-        total = tree_map(add, total, tree)
+    for place, tree in enumerate(iterator):
+        total = tree_map(add, total, tree) if place == 0 else add_up(total, tree)  # the first sum is nobody else's
     return total
+
+
+def add_up(total: T, tree: T) -> T:
+    """Add a tree to a sum: in place where the sum may be written to, as one that was frozen before may not.
+
+    Examples
+    --------
+    >>> first = freeze({"x": np.ones(2)})
+    >>> total = add_up(first, {"x": np.ones(2)})
+    >>> add_up(total, {"x": np.ones(2)})["x"] is total["x"], first["x"]
+    (True, array([1., 1.]))
+    """
+    return tree_map(_add_up, total, tree)
+
+
+def _add_up(total: Array, leaf: Array) -> Array:
+    whole = is_numpy(total) and is_numpy(leaf)
+    if whole and total.flags.writeable and (total.shape, total.dtype) == (leaf.shape, leaf.dtype):
+        return np.add(total, leaf, out=total)
+    return total + leaf
 
 
 def freeze(node: T) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import zlib
@@ -180,12 +181,16 @@ def environment(threads: int) -> dict[str, Any]:
         "machine": platform.machine(),
         "blas_threads": threads,
     }
-    for package in packages:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "none"
-    return found
+    return found | {package: _version(package) for package in packages}
+
+
+@functools.cache
+def _version(package: str) -> str:
+    """Return the version of a package; looking it up takes a millisecond."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
 
 
 def fingerprint(algorithm: Algorithm, federation: Federation, meta: Meta, seed: int, threads: int) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def stability(place: Coordinator, post: Transport, say: Callable[[str], Any]) ->
     What was reached is kept, so that a call that was broken off goes on.
     """
     terms, known = place.terms, [version for version in versions(place.folder) if version.components]
-    if terms.stability == (0, False):
+    if not any(terms.stability):
         raise DataError(
             "The terms allow no further runs ([stability]). That is a new agreement: write seeds, and leave_out, under "
             "[stability]; the parties then join with --accept-changes."
@@ -70,9 +70,12 @@ def stability(place: Coordinator, post: Transport, say: Callable[[str], Any]) ->
         raise DataError("There is no finished run under these terms to compare with. Begin with: fedfactor start")
     if place.running:
         raise DataError("A run goes on. Wait for its end: fedfactor status")
+    seeds, leave_out = terms.stability
+    if (asked := 1 + seeds + leave_out * (len(terms.names) - 1)) > terms.limits[0]:
+        raise DataError(f"Each party would answer {asked} runs, but [limits] runs = {terms.limits[0]} was agreed on.")
     last, found = known[-1], dict[str, list[float]]()
     folder = private_folder(private_folder(place.folder / "stability") / last.run)
-    runs = variants(terms.agreement(), *terms.stability)
+    runs = variants(terms.agreement(), seeds, leave_out)
     with Lock(place.folder / "lock"):
         place.journal.write("stability", run=last.run, runs=len(runs))
         for number, (name, agreement) in enumerate(runs.items(), 1):

@@ -19,14 +19,16 @@ import numpy as np
 from fedfactor.kernels.loops import boolean as loops_boolean
 from fedfactor.kernels.loops import boolean_search as loops_search
 from fedfactor.kernels.loops import counts as loops_counts
+from fedfactor.kernels.loops import folding as loops_folding
 from fedfactor.kernels.loops import nmf as loops
 from fedfactor.kernels.loops import one_pass as loops_one_pass
 from fedfactor.kernels.loops import ratings as loops_ratings
 
-__all__ = ["aligned", "kernel", "load_numba"]
+__all__ = ["aligned", "kernel", "load_numba", "scratch"]
 
 _INT32 = np.dtype(np.int32)
 _lock = threading.Lock()
+_held = threading.local()
 _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 
 # Letters: r/w read-only/written matrix of reals with any strides, R/W the same but C-contiguous, d read-only vector of
@@ -35,10 +37,12 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 # vector of int64/int32/doubles, Z/Q written matrix of int64/doubles. T: four-way read-only C-contiguous array of reals.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
+    "ahead": ("RRsWWWnn", "fast"),
     "fold_columns": ("RRRWWn", "contract"),
     "gather": ("iidRnnW", "contract"),
-    "transpose": ("RW", "contract"),
+    "rounded": ("QWnn", "contract"),
     "scatter": ("iidRnnW", "contract"),
+    "squares": ("dnn", "fast"),
     "solve_rows_stored": ("iidRRnnnssRdW", "fast"),
     "stored_sums": ("iidRRnnWW", "fast"),
     **loops_boolean.PLANS,
@@ -46,6 +50,7 @@ _PLANS = {
     **loops_ratings.PLANS,
     **loops_counts.PLANS,
     **loops_one_pass.PLANS,
+    **loops_folding.PLANS,
 }
 
 
@@ -95,6 +100,21 @@ def aligned(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
     return raw[skip : skip + size].view(kind).reshape(shape)
 
 
+def scratch(name: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    """Return memory for a loop to work in, the same one again for every part that a thread takes: with what was left.
+
+    Examples
+    --------
+    >>> scratch("example", (2, 3), np.dtype("f4")) is scratch("example", (2, 3), np.dtype("f4"))
+    True
+    """
+    held = _held.__dict__
+    found = held.get(name)
+    if found is None or found.shape != shape or found.dtype != kind:
+        found = held[name] = aligned(shape, kind)
+    return found
+
+
 def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
     types = numba.types
     number = types.float32 if real == "f" else types.float64
@@ -124,6 +144,7 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
     loops_boolean.prepare(numba)
     loops_search.prepare(numba)
     loops_one_pass.prepare(numba)
+    loops_folding.prepare(numba)
     plan, freedom = _PLANS[name]
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
@@ -138,5 +159,5 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
 
 def _room(name: str) -> Any:
     """Return the module that a loop is written in."""
-    rooms = (loops_boolean, loops_search, loops_ratings, loops_counts, loops_one_pass)
+    rooms = (loops_boolean, loops_search, loops_ratings, loops_counts, loops_one_pass, loops_folding)
     return next((room for room in rooms if name in room.PLANS), loops)

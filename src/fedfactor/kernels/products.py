@@ -25,7 +25,7 @@ Array = Any
 
 # Below this many multiplications a product takes some microseconds, less than handing it to another thread.
 _SMALL = 200_000
-# Cells of a block of dense rows.
+# Cells of a block of dense rows, or of a sum of squares.
 _BLOCK = 1 << 19
 # Reductions in double precision convert this many entries at a time: few enough that OpenBLAS keeps a dot product on
 # one thread. Longer ones wake a second thread, which on a busy machine took up to 150 times as long.
@@ -233,7 +233,19 @@ def squared_norm(X: Array) -> float:
         import torch
 
         return float(torch.linalg.vector_norm(stored, dtype=torch.float64) ** 2)
-    return sum(float(chunk @ chunk) for chunk in _double_chunks(stored))
+    run = kernel("squares", stored.dtype)
+    if run is None or not stored.flags.forc:
+        return sum(float(chunk @ chunk) for chunk in _double_chunks(stored))
+    flat = np.asarray(stored).ravel(order="K")
+    parts = np.zeros(-(-flat.size // _BLOCK))
+
+    def part(place: int, _: int) -> None:
+        arrive(place)
+        parts[place] = run(flat, place * _BLOCK, min((place + 1) * _BLOCK, flat.size))
+
+    with read_ahead(len(parts), lambda place: [flat[place * _BLOCK : (place + 1) * _BLOCK]]) as arrive:
+        for_blocks(part, len(parts), 1)
+    return float(parts.sum())
 
 
 def total(X: Array) -> float:
@@ -269,7 +281,11 @@ def _double_chunks(stored: np.ndarray):
 
 
 def csr_parts(X: Array, real: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indptr, indices and data of a CSR matrix with one index type, as the compiled loops want them."""
+    """Return indptr, indices and data of a CSR matrix with one index type, as the compiled loops want them.
+
+    One that is stored by columns is turned first: loops do not look whether a place exists before they write to it.
+    """
+    X = X if X.format == "csr" else X.tocsr()
     indices = np.ascontiguousarray(X.indices)
     return np.asarray(X.indptr, dtype=indices.dtype), indices, np.ascontiguousarray(X.data, dtype=real)
 
@@ -329,7 +345,7 @@ def _scatter(X: Array, U: np.ndarray) -> np.ndarray:
     out = np.empty((k, X.shape[1]), X.dtype)
     transpose = kernel("transpose", X.dtype)
     assert transpose is not None  # since scatter is there
-    transpose(buffers[0], out)
+    transpose(buffers[0], out, 0, X.shape[1])
     return out
 
 

@@ -192,7 +192,8 @@ class PooledNMF(Algorithm):
     start: Literal["auto", "wide", "random", "stacked"] = setting(
         '``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. '
         '``"random"``: V is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each '
-        'owner\'s sums** (a gather). ``"auto"``: wide for the squared loss on complete rows, else random.',
+        'owner\'s sums** (a gather). ``"auto"``: wide on complete rows for the squared loss and for counts '
+        "(Kullback-Leibler, where it takes their roots), else random.",
         default="auto",
     )
     alpha_U: float = setting(
@@ -379,7 +380,8 @@ class PooledNMF(Algorithm):
         if isinstance(down, Alone):
             return state, _times(weight, pooled_start.own_components(shard.X, V))
         if isinstance(down, Wide):
-            return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
+            rows = find_loss(self.loss).rows_for_start(shard.X)
+            return state, _times(weight, pooled_start.wide_sums(rows, V, state.total))
         X, mask, loss = shard.X, shard.mask, find_loss(self.loss, masked=bool(state.masked))
         fresh = self._fresh(state, at)
         U = self._zeros(shard) if fresh else as_like(state.U, X)
@@ -433,15 +435,17 @@ class PooledNMF(Algorithm):
         beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
         pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
         bold = beta * pace.good if same and self.momentum and at.index >= kind.quiet_rounds else 0.0
-        sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
+        # One scale for V and for what is sent, so that their difference keeps its meaning.
         if pooled.lengths is None:
-            divide = kind.lengths(sent)
+            V, sent, divide = kind.ahead_in_units(V, as_like(state.V, V), bold)
         else:
+            sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
             divide = balance(sent, pooled.lengths[1], pooled.lengths[0], pay_of_U(self, V.shape[1])[:2], pay)
+            V, sent = V / divide, sent / divide
         server = replace(
             state,
-            V=V / divide,  # one scale for V and for what is sent, so that their difference keeps its meaning
-            sent=sent / divide,
+            V=V,
+            sent=sent,
             up=last,
             cohort=np.uint64(cohort(at.participants)),
             beta=as_leaf(pace.beta),
@@ -491,7 +495,7 @@ class PooledNMF(Algorithm):
 
     def _begin(self, state: Server, V: np.ndarray) -> tuple[Server, Factor]:
         """Begin with the components that the first sums gave."""
-        V = as_like(self._scaled(V), state.sent)
+        V = as_like(self._scaled(find_loss(self.loss).first_from(V)), state.sent)
         return replace(state, V=V, sent=V, up=None), Factor(V)
 
     def settle(self, state: Server, down: Factor | Wide | Alone) -> Factor:
@@ -533,7 +537,7 @@ class PooledNMF(Algorithm):
         start, Q = as_like(state.U, V) if whole else None, None if state.Q is None else as_like(state.Q, V)
         both, loss = stacked(V, Q), find_loss(self.loss, masked=bool(state.masked))
         misfit = down.misfit if isinstance(down, Factor) else None
-        pay = pay_of_U(self, shard.n_features, both.shape[0], misfit)
+        pay = pay_of_U(self, shard.n_features, None if Q is None else both.shape[0], misfit)
         pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
         U = loss.solve(start, shard.X, both, shard.mask, pay)
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
@@ -574,7 +578,7 @@ class PooledNMF(Algorithm):
         if self.start != "auto":
             return self.start
         room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
-        return "wide" if room and not meta.masked and find_loss(self.loss).squared else "random"
+        return "wide" if room and not meta.masked and find_loss(self.loss).starts_wide else "random"
 
     def _scaled(self, V: Array) -> Array:
         return V / find_loss(self.loss).lengths(V)

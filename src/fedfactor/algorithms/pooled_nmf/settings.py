@@ -69,11 +69,13 @@ def _check_row_clip(algorithm: Any, meta: Meta) -> None:
 
 
 def _check_pairs(algorithm: Any, meta: Meta) -> None:
-    squares = find_loss(algorithm.loss).squared
-    if algorithm.start in ("wide", "stacked") and (meta.masked or not squares):
+    loss = find_loss(algorithm.loss)
+    squares = loss.squared
+    able = {"wide": loss.starts_wide, "stacked": squares}.get(algorithm.start, True)
+    if algorithm.start in ("wide", "stacked") and (meta.masked or not able):
         raise IncompatibleError(
             f"start={algorithm.start!r} folds sums of squares over complete rows, but "
-            f"{'some cells are missing' if squares else 'this loss has none'}. Use start='auto'."
+            f"{'some cells are missing' if able else 'this loss has none'}. Use start='auto'."
         )
     if algorithm.n_private and not squares:
         raise IncompatibleError(

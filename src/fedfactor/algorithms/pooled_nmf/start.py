@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedfactor.core.protocol import Meta, Round, Uplink
-from fedfactor.core.tree import Array, record, telemetry
+from fedfactor.core.tree import Array, record, telemetry, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.factors import fit_rows, unit_rows
 from fedfactor.kernels.nmf.alternate import alternate
@@ -117,8 +117,7 @@ def wide_step(V: Array, up: WideSums, sweeps: int) -> Array:
 
 def fold(up: WideSums, V: Array, k: int, seed: Array) -> np.ndarray:
     """Fold wide components into k."""
-    G, A, V = (as_like(part, np.empty(0)) for part in (up.G, up.A, V))
-    return _fold(G, A, V, k, seed)
+    return _fold(to_numpy(up.G), to_numpy(up.A), to_numpy(V), k, seed)
 
 
 def fold_stack(ups: Mapping[str, Components], k: int, seed: Array) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
-from fedfactor.core.grid import GridShard
+from fedfactor.core.grid import BlockShard, GridShard
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, to_bytes
@@ -37,6 +37,9 @@ def shard_of(tree: dict[str, Any]) -> Shard:
         rows, columns = (int(start) for start in tree["starts"])
         X = X.tocsc() if hasattr(X, "tocsc") else np.asfortranarray(X)  # as grids are cut: bits may depend on it
         return GridShard(X, columns=shard_of(tree["columns"]).X, row_start=rows, column_start=columns)
+    if "block" in tree:
+        i, j, row, column, width = (int(number) for number in tree["block"])
+        return BlockShard(X, position=(i, j), starts=(row, column), width=width)
     return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, held)
 
 
@@ -77,8 +80,7 @@ class Worker:
     def job(self, order: dict[str, Any], payload: bytes) -> None:
         """Learn what to run."""
         self._algorithm = algorithm_of(order["algorithm"], order["settings"])
-        meta: dict[str, Any] = order["meta"] | {"clients": tuple(order["meta"]["clients"])}
-        self._meta = Meta(**meta)
+        self._meta = Meta(**{word: _as_tuples(value) for word, value in order["meta"].items()})
         # Held by name for as long as this process lives: a cap that nobody holds is collected, and lifted at once.
         self._cap = limit_threads(order["threads"])
         self._cap.__enter__()
@@ -126,25 +128,31 @@ class Worker:
         write_frame(self._out, json.dumps(head).encode(), b"" if tree is None else to_bytes(tree))
 
 
+def serve(source: IO[bytes], out: IO[bytes]) -> None:
+    """Carry out orders until they end; the first that fails is answered with its reason, and is the last."""
+    worker = Worker(out)
+    orders = {name: getattr(worker, name) for name in ("job", "shard", "begin", "restore", "state", "step", "end")}
+    while (frame := read_frame(source)) is not None:
+        order: dict[str, Any] = json.loads(frame[0])
+        try:
+            orders[order["do"]](order, frame[1])
+        except BrokenPipeError:
+            return  # whoever asked is gone; nothing is left to tell, and nobody to tell it to
+        except Exception as error:
+            where = traceback.format_exc(limit=-2)
+            head = {"error": f"{type(error).__name__}: {error}\n{where}", "name": order.get("name")}
+            write_frame(out, json.dumps(head).encode())
+            return
+
+
 def main() -> None:
     """Serve orders from standard input until it closes."""
     # Ctrl-C reaches every process of a terminal. Whoever gives the orders answers it, and closes this one's input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever client code prints must not enter the frames
-    worker = Worker(out)
-    orders = {name: getattr(worker, name) for name in ("job", "shard", "begin", "restore", "state", "step", "end")}
-    while (frame := read_frame(sys.stdin.buffer)) is not None:
-        order: dict[str, Any] = json.loads(frame[0])
-        try:
-            orders[order["do"]](order, frame[1])
-        except BrokenPipeError:
-            os._exit(0)  # whoever asked is gone; nothing is left to tell, and nobody to tell it to
-        except Exception as error:
-            where = traceback.format_exc(limit=-2)
-            head = {"error": f"{type(error).__name__}: {error}\n{where}", "name": order.get("name")}
-            write_frame(out, json.dumps(head).encode())
-            return
+    serve(sys.stdin.buffer, out)
+    os._exit(0)  # nothing is left to flush, and what a broken pipe still holds cannot be
 
 
 if __name__ == "__main__":

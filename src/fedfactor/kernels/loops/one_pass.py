@@ -16,26 +16,30 @@ PLANS = {
     "dense_rows": ("rTRRRWnnnnstnnQQWWWDn", "contract"),
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
-    "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWIED", "contract"),
-    "sweep_rows": ("rrRRwnnnstWW", "contract"),
+    "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
+    "transpose": ("RWnn", "contract"),
+    "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
 _BUILT = (
-    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "list_cells", "own_slope",
+    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile", "own_slope",
+    "take_seen", "add_kinds",
     "gram_large", "gram_one", "gram_two",
-    "gather_one", "gather_two", "gather_four", "scatter_one", "scatter_two", "scatter_four",
+    "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
+    "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
 )  # fmt: skip
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
-list_cells = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
-gather_one = gather_two = gather_four = scatter_one = scatter_two = scatter_four = cast("Any", None)
-TILE = ROWS = LARGE = 0
+turn_tile = take_seen = add_kinds = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
+gather_half = gather_one = gather_more = gather_two = gather_four = cast("Any", None)
+scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
+TILE = ROWS = LARGE = TOGETHER = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
 
 
 def prepare(numba) -> None:
     """Build the vector code, once, before the first loop is compiled."""
-    global TILE, ROWS, LARGE
+    global TILE, ROWS, LARGE, TOGETHER, ACROSS
     if TILE:
         return
     from fedfactor.kernels.loops import vectors
@@ -45,10 +49,11 @@ def prepare(numba) -> None:
     room.update(
         {loop.__name__: numba.njit(loop, nogil=True) for loop in (sweep_group, load_group, gather, scatter, flush)}
     )
-    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, sweep_own, dots)})
+    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, list_kinds, sweep_own, dots)})
     free = {"contract", "reassoc", "nsz"}
-    room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, gap)})
-    ROWS, TILE, LARGE = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile()
+    room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
+    ROWS, TILE, LARGE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile(), vectors.TOGETHER
+    ACROSS = vectors.width(4)
 
 
 def sweep_group(W, B, G, inverse, k, sweeps, tol):
@@ -189,95 +194,111 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
             add_gram(W, H)
 
 
-def gap(Y, F, first, rows, columns):
-    """Return the sum of squares of ``Y - F``, of which F begins at column `first` of Y."""
-    total = 0.0
-    for j in range(rows):
-        part = Y[0, 0] - Y[0, 0]
-        for c in range(columns):
-            away = Y[j, first + c] - F[j, c]
-            part += away * away
-        total += part
-    return total
-
-
-def own_grams(seen, count, m, Vt, G, across, one, cells, own, sizes):
+def own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes):
     """Fill `own` with the products of the components of V over the observed cells of each of `count` rows.
 
-    ``own[t * k + q, j]`` is that of components t and q of row j. Rows with few missing cells take those off the
-    products over all cells, G; a component of which hardly anything is left then counts as unseen.
+    ``own[t * wide + q, j]`` is that of components t and q ≤ t of row j, where a row of G, which is padded, is `wide`.
+    TOGETHER rows share the work: a column is summed once for those of them that count it. Rows with few missing cells
+    count those, and take them off the products over all cells, G.
     """
-    k, (padded, wide) = G.shape[0], (one.shape[1], one.shape[2])
+    padded, wide = G.shape
     ldv, size = Vt.shape[1], Vt.itemsize
-    v, o, at = Vt.ctypes.data, one.ctypes.data, cells.ctypes.data
-    zero = G[0, 0] - G[0, 0]
-    least = 64 * np.finfo(G.dtype).eps
-    for j in range(count):
-        known = 0
-        for c in range(m):
-            known += seen[j, c]
-        sizes[j] = known
-        away = 1 if 2 * known > m else 0
-        held = list_cells(seen.ctypes.data + j * seen.shape[1], m // 16, away, at)
-        for c in range(m // 16 * 16, m):
-            if seen[j, c] != away:
-                cells[held] = c
-                held += 1
-        here = o + j * padded * wide * size
-        t = 0
-        while t < padded:
-            many = LARGE if t + LARGE <= padded else TILE
-            last = min(t + many, k)
-            c = 0
-            while c < last:
-                place = here + (t * wide + c) * size
-                if many == LARGE:
-                    gram_large(Vt, at, held, v, ldv, t, c, place, wide)
-                elif c + across < last:
-                    gram_two(Vt, at, held, v, ldv, t, c, place, wide)
+    v, at, first, many_kinds = Vt.ctypes.data, cells.ctypes.data, kinds.ctypes.data, 1 << TOGETHER
+    base, sign = np.zeros(TOGETHER, Vt.dtype), np.ones(TOGETHER, Vt.dtype)
+    held = np.zeros(many_kinds, np.int64)
+    for j in range(0, count, TOGETHER):
+        list_kinds(seen, j, m, cells, held)
+        away = 0  # which of the rows count their missing cells
+        for b in range(TOGETHER):
+            known = 0
+            for kind in range(many_kinds):
+                known += held[kind] * (kind >> b & 1)
+            sizes[j + b] = known
+            off = 1 if 2 * known > m else 0
+            away |= off << b
+            base[b], sign[b] = off, 1 - 2 * off
+        for kind in range(many_kinds):
+            if kind == away:  # none of these rows counts these cells
+                continue
+            here = first + (kind ^ away) * padded * wide * size
+            listed, number = at + kind * m * 4, held[kind]
+            t = 0
+            while t < padded:
+                many = LARGE if t + LARGE <= padded else TILE
+                last = min(t + many, k)
+                c = 0
+                while c < last:
+                    place = here + (t * wide + c) * size
+                    if many == LARGE:
+                        gram_large(Vt, listed, number, v, ldv, t, c, place, wide)
+                    elif c + across < last:
+                        gram_two(Vt, listed, number, v, ldv, t, c, place, wide)
+                        c += across
+                    else:
+                        gram_one(Vt, listed, number, v, ldv, t, c, place, wide)
                     c += across
-                else:
-                    gram_one(Vt, at, held, v, ldv, t, c, place, wide)
-                c += across
-            t += many
-    for t in range(k):
-        for q in range(t + 1):
-            for j in range(count):
-                left = one[j, t, q]
-                if 2 * sizes[j] > m:
-                    left = G[t, q] - left
-                    if t == q and left <= least * G[t, t]:
-                        left = zero
-                own[t * k + q, j] = left
-                own[q * k + t, j] = left
+                t += many
+        add_kinds(
+            Vt, first, padded * wide, G.ctypes.data, base.ctypes.data, sign.ctypes.data,
+            one.ctypes.data + j * padded * wide * size, padded * wide, padded * wide // across,
+        )  # fmt: skip
+    o, source, lanes = own.ctypes.data, one.ctypes.data, own.shape[1]
+    for j in range(0, count, across):
+        for t in range(k):
+            for c in range(0, t + 1, across):
+                place = t * wide + c
+                turn_tile(
+                    Vt, source + (j * padded * wide + place) * size, padded * wide, o + (place * lanes + j) * size,
+                    lanes,
+                )  # fmt: skip
 
 
-def sweep_own(W, B, own, count, k, sweeps, tol, l2, ridge, sizes):
-    """Sweep over the coordinates of rows that each have a Gram matrix of their own; return the ridge that they pay."""
+def list_kinds(seen, j, m, cells, held):
+    """List the columns by which of TOGETHER rows see them: bit b of a kind is row ``j + b``."""
+    for kind in range(held.size):
+        held[kind] = 0
+    for c in range(m):
+        kind = 0
+        for b in range(TOGETHER):
+            kind |= seen[j + b, c] << b
+        cells[kind * m + held[kind]] = c
+        held[kind] += 1
+
+
+def sweep_own(W, B, own, wide, count, k, sweeps, tol, l2, ridge, sizes, m, G):
+    """Sweep over the coordinates of rows that each have a Gram matrix of their own; return the ridge that they pay.
+
+    A component of which hardly anything is left where missing cells were taken off counts as unseen.
+    """
     lanes = W.shape[1]
     zero = W[0, 0] - W[0, 0]
     slope, weight, live = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
     moved, first = np.zeros(lanes), np.zeros(lanes)
     b, w, o, s = B.ctypes.data, W.ctypes.data, own.ctypes.data, slope.ctypes.data
     inverse = np.zeros((k, lanes), W.dtype)
+    least = 64 * np.finfo(G.dtype).eps
+    for t in range(k):
+        for j in range(count):
+            if 2 * sizes[j] > m and own[t * wide + t, j] <= least * G[t, t]:
+                own[t * wide + t, j] = zero
     for j in range(count):
         mean = zero
         for t in range(k):
-            mean += own[t * k + t, j]
+            mean += own[t * wide + t, j]
         p = max(sizes[j], 1)
         weight[j] = (ridge[0] + (ridge[1] + ridge[2] / p) / p) * mean / k
     for t in range(k):
         for j in range(count):
-            if own[t * k + t, j] > zero:
-                inverse[t, j] = 1 / (own[t * k + t, j] + l2[0, t] + weight[j])
+            if own[t * wide + t, j] > zero:
+                inverse[t, j] = 1 / (own[t * wide + t, j] + l2[0, t] + weight[j])
     for sweep in range(sweeps):
         for j in range(lanes):
             moved[j] = 0
         for t in range(k):
-            own_slope(W, b, w, o, t, k, s)
+            own_slope(W, b, w, o, t, k, wide, s)
             for j in range(lanes):
                 old, less = W[t, j], inverse[t, j]
-                new = max((old * own[t * k + t, j] + slope[j]) * less, zero)
+                new = max((old * own[t * wide + t, j] + slope[j]) * less, zero)
                 slope[j] = (new - old) * live[j] if less > zero else zero
                 W[t, j] = old + slope[j]
             if tol > 0:
@@ -303,7 +324,7 @@ def sweep_own(W, B, own, count, k, sweeps, tol, l2, ridge, sizes):
 
 def masked_rows(
     X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, N, D, H, Y, seen, W, B, Wt, F,
-    own, one, ends, cells, told, kept,
+    own, one, kinds, ends, cells, told, kept,
 ):  # fmt: skip
     """Do for rows with missing cells what :func:`dense_rows` does.
 
@@ -321,27 +342,33 @@ def masked_rows(
     v, w, y, e = V.ctypes.data, W.ctypes.data, Y.ctypes.data, ends.ctypes.data
     f, wt, s, n, d = F.ctypes.data, Wt.ctypes.data, seen.ctypes.data, N.ctypes.data, D.ctypes.data
     ldy, lds, lda, ldv, ldf = Y.shape[1], seen.shape[1], N.shape[1], V.shape[1], F.shape[1]
-    grams = one.reshape(lanes, padded, one.shape[1] // padded)
+    squares = np.zeros(TILE * across, X.dtype)
+    sq = squares.ctypes.data
+    whole_cells = m // across * across
     sizes = np.zeros(lanes, np.int64)
     zero = l1 - l1
     for top in range(start, stop, group):
         count = min(group, stop - top)
         for j in range(count):
-            for c in range(m):
+            at = (top + j) * m
+            take_seen(
+                X, X.ctypes.data + at * size, M.ctypes.data + at, m // across, y + j * ldy * size, s + j * lds
+            )  # fmt: skip
+            for c in range(whole_cells, m):
                 here = M[top + j, c]
-                seen[j, c] = here
+                seen[j, c] = 1 if here != 0 else 0
                 Y[j, c] = X[top + j, c] if here != 0 else zero
-        for j in range(count, lanes):
+        for j in range(count, group):
             for c in range(m):
-                seen[j, c] = 0
+                seen[j, c], Y[j, c] = 0, zero
         load_group(U, top, count, W)
         if fit:
             dots(packed, y, ldy, count, whole, e, B, kept)
             for t in range(k):
                 for j in range(count):
                     B[t, j] -= l1
-            own_grams(seen, count, m, Vt, G, across, grams, cells, own, sizes)
-            told[1] += sweep_own(W, B, own, count, k, sweeps, tol, l2, ridge, sizes)
+            own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes)
+            told[1] += sweep_own(W, B, own, G.shape[1], count, k, sweeps, tol, l2, ridge, sizes, m, G)
             for j in range(count):
                 for t in range(k):
                     out[top + j, t] = W[t, j]
@@ -355,10 +382,11 @@ def masked_rows(
                 left = c * across
                 for i in range(0, count, TILE):
                     u, marks, here = wt + i * k * size, s + i * lds + left, f + i * ldf * size
+                    x = y + (i * ldy + left) * size
                     if many == ROWS:
-                        fitted_tile(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf)
+                        fitted_tile(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf, x, ldy, sq)
                     else:
-                        fitted_column(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf)
+                        fitted_column(V, v + left * size, ldv, k, u, k, marks, lds, here, ldf, x, ldy, sq)
                 for q in range(0, padded, TILE):
                     u, place = w + q * lanes * size, (q * lda + left) * 8
                     if many == ROWS:
@@ -367,13 +395,49 @@ def masked_rows(
                     else:
                         outer_column(V, y + left * size, ldy, count, u, lanes, n + place, lda)
                         outer_column(V, f, ldf, count, u, lanes, d + place, lda)
-                told[0] += gap(Y, F, left, count, many * across)
+                for each in range(squares.size):
+                    told[0] += squares[each]
+                    squares[each] = zero
                 c += many
             add_gram(W, H)
 
 
-def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
-    """Improve columns ``start:stop`` of `S` (k × n), which are the rows of a factor, for the products `P` (k × n)."""
+def transpose(wide, out, first, last):
+    """Write the transpose of rows ``first:last`` of `wide`, its first columns, to `out`, by tiles; the last overlap."""
+    k, m = out.shape
+    size = out.itemsize
+    step = ACROSS * 4 // size
+    if k < step or last - first < step:
+        for start in range(first, last, 32):
+            for q in range(k):
+                for j in range(start, min(start + 32, last)):
+                    out[q, j] = wide[j, q]
+        return
+    source, target = wide.ctypes.data, out.ctypes.data
+    for row in range(first, last, step):
+        j = min(row, last - step)
+        for column in range(0, k, step):
+            q = min(column, k - step)
+            turn_tile(wide, source + (j * wide.shape[1] + q) * size, wide.shape[1], target + (q * m + j) * size, m)
+
+
+def overlap(P, Q, rows):
+    """Return the sum of products of the cells of the first rows; those of a row are summed in their own precision."""
+    found = 0.0
+    for t in range(rows):
+        total = P[0, 0] - P[0, 0]
+        for j in range(P.shape[1]):
+            total += P[t, j] * Q[t, j]
+        found += total
+    return found
+
+
+def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B, H):
+    """Improve columns ``start:stop`` of `S` (k × n), which are the rows of a factor, for the products `P` (k × n).
+
+    Where H has rows, the products of the coordinates with each other are added to them, and to one more those with P
+    (less `l1`), in double precision.
+    """
     k = S.shape[0]
     lanes = W.shape[1]
     for top in range(start, stop, lanes):
@@ -386,6 +450,9 @@ def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B):
                 W[t, j] = 0
                 B[t, j] = 0
         sweep_group(W, B, G, inverse, k, sweeps, tol)
+        if H.shape[0] > 0:
+            add_gram(W, H)
+            H[k, 0] += overlap(W, B, k)
         for t in range(k):
             for j in range(count):
                 out[t, top + j] = W[t, j]
@@ -396,41 +463,55 @@ def gather(indices, data, begin, end, D, row, across):
 
     `row` has whole registers; rows of D follow each other without a gap, so what is read beyond one is of no meaning.
     """
-    wide, ldd, size = row.shape[1], D.shape[1], D.itemsize
+    ldd, size = D.shape[1], D.itemsize
     i, x, d, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, row.ctypes.data
     at = 0
-    while at < wide:
-        left = (wide - at) // across
-        if left >= 4:
+    while at < ldd:
+        left = ldd - at
+        if left > 3 * across:
             gather_four(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += 4 * across
-        elif left >= 2:
+        elif 4 * left > 5 * across:
             gather_two(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += 2 * across
-        else:
+        elif left > across:
+            gather_more(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
+            at += 2 * across
+        elif 2 * left > across:
             gather_one(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
             at += across
+        else:
+            gather_half(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
+            at += across
 
 
-def scatter(indices, data, begin, end, row, out, shift, across):
+def scatter(indices, data, begin, end, row, out, shift, stop, across):
     """Add stored cells ``begin:end`` times `row` to the rows of `out`, the first of which is column `shift`.
 
-    `row` ends in zeros, which are added to what follows a row of `out`.
+    Cells from the first on whose column number is `stop` or more are left; its place is returned. `row` ends in zeros,
+    which are added to what follows a row of `out`.
     """
-    wide, ldo, size = row.shape[1], out.shape[1], out.itemsize
+    ldo, size = out.shape[1], out.itemsize
     i, x, o, r = indices.ctypes.data, data.ctypes.data, out.ctypes.data, row.ctypes.data
-    at = 0
-    while at < wide:
-        left = (wide - at) // across
-        if left >= 4:
-            scatter_four(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
+    at, reached = 0, begin
+    while at < ldo:
+        left, u, to = ldo - at, r + at * size, o + at * size
+        if left > 3 * across:
+            reached = scatter_four(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
             at += 4 * across
-        elif left >= 2:
-            scatter_two(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
+        elif 4 * left > 5 * across:
+            reached = scatter_two(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
             at += 2 * across
-        else:
-            scatter_one(out, indices, i, x, begin, end, r + at * size, o + at * size, ldo, shift)
+        elif left > across:
+            reached = scatter_more(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            at += 2 * across
+        elif 2 * left > across:
+            reached = scatter_one(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
             at += across
+        else:
+            reached = scatter_half(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            at += across
+    return reached
 
 
 def flush(part, A, shift):
@@ -478,7 +559,7 @@ def sparse_rows(
             for j in range(count):
                 for t in range(k):
                     line[0, t] = W[t, j]
-                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, 0, across)
+                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, 0, part.shape[0], across)
             pending += indptr[top + count] - indptr[top]
             if pending > OFTEN * part.shape[0]:
                 flush(part, A, 0)
@@ -490,32 +571,22 @@ def sparse_rows(
 def sparse_columns(indptr, indices, data, U, left, right, across, A):
     """Fill columns ``left:right`` of UᵀX (A is transposed) from CSR rows whose column numbers rise."""
     n, k = U.shape
-    wide = (k + across - 1) // across * across
-    part = np.zeros((right - left + wide // k + 1, k), U.dtype)
-    line = np.zeros((1, wide), U.dtype)
+    part = np.zeros((right - left + across // k + 1, k), U.dtype)
+    line = np.zeros((1, (k + across - 1) // across * across), U.dtype)
     pending = 0
     for i in range(n):
-        low, high = indptr[i], indptr[i + 1]
+        low, end = indptr[i], indptr[i + 1]
+        high = end if left > 0 else low
         while low < high:
             middle = (low + high) // 2
             if indices[middle] < left:
                 low = middle + 1
             else:
                 high = middle
-        begin = low
-        high = indptr[i + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if indices[middle] < right:
-                low = middle + 1
-            else:
-                high = middle
-        if low > begin:
-            for t in range(k):
-                line[0, t] = U[i, t]
-            scatter(indices, data, begin, low, line, part, left, across)
-            pending += low - begin
-            if pending > OFTEN * (right - left):
-                flush(part[: right - left], A, left)
-                pending = 0
+        for t in range(k):
+            line[0, t] = U[i, t]
+        pending += scatter(indices, data, low, end, line, part, left, right, across) - low
+        if pending > OFTEN * (right - left):
+            flush(part[: right - left], A, left)
+            pending = 0
     flush(part[: right - left], A, left)

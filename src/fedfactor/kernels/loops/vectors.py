@@ -24,6 +24,9 @@ GROUP = 8
 LANES = 64
 """Rows with a Gram matrix of their own that are swept side by side: those matrices stay in cache."""
 
+TOGETHER = 4
+"""Rows with missing cells whose Gram matrices are summed together: a column counts once for all that see it."""
+
 
 @functools.cache
 def _machine() -> tuple[int, int]:
@@ -54,12 +57,13 @@ def large_tile() -> int:
 class _Code:
     """Writes vector instructions for one number type."""
 
-    def __init__(self, builder, number) -> None:
+    def __init__(self, builder, number, share: int = 1) -> None:
+        """Work on whole registers, or on a half or a quarter of one."""
         self.builder = builder
         self.scalar = ir.FloatType() if number == types.float32 else ir.DoubleType()
         self.suffix = "f32" if number == types.float32 else "f64"
         self.size = 4 if number == types.float32 else 8
-        self.width = width(self.size)
+        self.width = width(self.size) // share
         self.vector = ir.VectorType(self.scalar, self.width)
         self.zero = ir.Constant(self.vector, None)
         self.word = ir.IntType(64)
@@ -125,6 +129,14 @@ class _Code:
             self.builder.extract_element(values[i // self.width], ir.Constant(ir.IntType(32), i % self.width))
             for i in range(count)
         ]
+
+    def marks(self, address, offset):
+        """Load as many bytes as a register has numbers; tell which are not zero."""
+        bytes_ = ir.VectorType(ir.IntType(8), self.width)
+        place = self.builder.inttoptr(self.builder.add(address, offset), ir.PointerType())
+        return self.builder.icmp_unsigned(
+            "!=", self.builder.load(place, typ=bytes_, align=1), ir.Constant(bytes_, None)
+        )
 
     def cells(self, count: int, first=None):
         """Return variables that the compiler keeps in registers."""
@@ -244,9 +256,8 @@ def _fitted(columns: int):
     """Return the code of TILE rows of ``U V``, so many registers of columns, zero where no cell was seen."""
 
     def codegen(context, builder, signature, args):
-        _, V, ldv, k, U, ldu, seen, lds, out, ldo = args
+        _, V, ldv, k, U, ldu, seen, lds, out, ldo, X, ldx, squares = args
         code = _Code(builder, signature.args[0].dtype)
-        bytes_ = ir.VectorType(ir.IntType(8), code.width)
         sums = code.cells(TILE * columns)
         with cgutils.for_range(builder, k) as loop:
             start = builder.mul(loop.index, ldv)
@@ -256,28 +267,54 @@ def _fitted(columns: int):
                 for c in range(columns):
                     cell = sums[q * columns + c]
                     builder.store(code.fma(u, v[c], code.get(cell)), cell)
+        totals = [code.load(squares, code.number(q * code.width)) for q in range(TILE)]
         for q in range(TILE):
             for c in range(columns):
-                place = builder.add(builder.mul(code.number(q), lds), code.number(c * code.width))
-                marks = builder.inttoptr(builder.add(seen, place), ir.PointerType())
-                here = builder.icmp_unsigned("!=", builder.load(marks, typ=bytes_, align=1), ir.Constant(bytes_, None))
+                step = code.number(c * code.width)
+                here = code.marks(seen, builder.add(builder.mul(code.number(q), lds), step))
                 value = builder.select(here, code.get(sums[q * columns + c]), code.zero)
-                code.store(value, out, builder.add(builder.mul(code.number(q), ldo), code.number(c * code.width)))
+                code.store(value, out, builder.add(builder.mul(code.number(q), ldo), step))
+                away = builder.fsub(code.load(X, builder.add(builder.mul(code.number(q), ldx), step)), value)
+                totals[q] = code.fma(away, away, totals[q])
+        for q in range(TILE):
+            code.store(totals[q], squares, code.number(q * code.width))
         return context.get_dummy_value()
 
     return codegen
 
 
 @intrinsic
-def fitted_tile(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo):
-    """Write ``U V`` of TILE rows and a few registers of columns to `out`, zero where a byte of `seen` is zero."""
-    return types.none(like, *[types.int64] * 9), _fitted(rows_of_tile())
+def fitted_tile(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo, X, ldx, squares):
+    """Write ``U V`` of TILE rows and a few registers of columns to `out`, zero where a byte of `seen` is zero.
+
+    The squares of what X, which is zero there too, has more or less are added to TILE registers at `squares`.
+    """
+    return types.none(like, *[types.int64] * 12), _fitted(rows_of_tile())
 
 
 @intrinsic
-def fitted_column(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo):
+def fitted_column(typingctx, like, V, ldv, k, U, ldu, seen, lds, out, ldo, X, ldx, squares):
     """Do the same for one register of columns."""
-    return types.none(like, *[types.int64] * 9), _fitted(1)
+    return types.none(like, *[types.int64] * 12), _fitted(1)
+
+
+@intrinsic
+def take_seen(typingctx, like, X, marks, whole, out, seen):
+    """Copy `whole` registers of cells and as many bytes that mark them; a cell whose byte is zero becomes zero."""
+
+    def codegen(context, builder, signature, args):
+        _, X, marks, whole, out, seen = args
+        code = _Code(builder, signature.args[0].dtype)
+        bytes_ = ir.VectorType(ir.IntType(8), code.width)
+        with cgutils.for_range(builder, whole) as loop:
+            at = builder.mul(loop.index, code.number(code.width))
+            here = code.marks(marks, at)
+            code.store(builder.select(here, code.load(X, at), code.zero), out, at)
+            target = builder.inttoptr(builder.add(seen, at), ir.PointerType())
+            builder.store(builder.zext(here, bytes_), target, align=1)
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 5), codegen
 
 
 def _grams(components: int, registers: int):
@@ -344,64 +381,98 @@ def gram_two(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
 
 
 @intrinsic
-def list_cells(typingctx, seen, whole, flip, out):
-    """Write the numbers of bytes that differ from `flip`, of `whole` times sixteen, as int32; return how many.
+def add_kinds(typingctx, like, kinds, step, G, base, sign, out, ldo, count):
+    """Write the Gram matrices of TOGETHER rows, `count` registers of each, from those of the kinds of cells.
 
-    Bytes are zero or one.
+    Kind e, `step` after the one before, has the cells that the rows b with bit b in e count. Row b of the result is
+    ``base[b] G + sign[b]`` times the sum of its kinds.
     """
 
     def codegen(context, builder, signature, args):
-        seen, whole, flip, out = args
-        word, bytes_, numbers = ir.IntType(64), ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(32), 16)
-        held = cgutils.alloca_once_value(builder, ir.Constant(word, 0))
-        places = cgutils.alloca_once_value(builder, ir.Constant(numbers, list(range(16))))
-        void = ir.FunctionType(ir.VoidType(), [numbers, ir.PointerType(), ir.VectorType(ir.IntType(1), 16)])
-        store = cgutils.get_or_insert_function(builder.module, void, "llvm.masked.compressstore.v16i32")
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), 16), [0] * 16)
-        one = builder.insert_element(ir.Constant(bytes_, ir.Undefined), builder.trunc(flip, ir.IntType(8)),
-                                     ir.Constant(ir.IntType(32), 0))  # fmt: skip
-        same = builder.shuffle_vector(one, ir.Constant(bytes_, ir.Undefined), zeros)
-        with cgutils.for_range(builder, whole) as loop:
-            place = builder.inttoptr(
-                builder.add(seen, builder.mul(loop.index, ir.Constant(word, 16))), ir.PointerType()
-            )
-            marks = builder.icmp_unsigned("!=", builder.load(place, typ=bytes_, align=1), same)
-            so_far = builder.load(held, typ=word)
-            target = builder.inttoptr(builder.add(out, builder.mul(so_far, ir.Constant(word, 4))), ir.PointerType())
-            here = builder.load(places, typ=numbers)
-            builder.call(store, [here, target, marks])
-            more = builder.zext(builder.ctpop(builder.bitcast(marks, ir.IntType(16))), word)
-            builder.store(builder.add(so_far, more), held)
-            builder.store(builder.add(here, ir.Constant(numbers, [16] * 16)), places)
-        return builder.load(held, typ=word)
+        _, kinds, step, G, base, sign, out, ldo, count = args
+        code = _Code(builder, signature.args[0].dtype)
+        first = [code.splat(base, code.number(b)) for b in range(TOGETHER)]
+        signs = [code.splat(sign, code.number(b)) for b in range(TOGETHER)]
+        with cgutils.for_range(builder, count) as loop:
+            at = builder.mul(loop.index, code.number(code.width))
+            curve = code.load(G, at)
+            # Sums of all kinds that share their higher bits: halved once for each row, of which one half has its bit.
+            held = [None, *(code.load(kinds, builder.add(builder.mul(code.number(e), step), at))
+                            for e in range(1, 1 << TOGETHER))]  # fmt: skip
+            for b in range(TOGETHER):
+                odd, both = held[1::2], []
+                for even, other in zip(held[::2], odd, strict=True):
+                    both.append(other if even is None else builder.fadd(even, other))
+                total = odd[0]
+                for more in odd[1:]:
+                    total = builder.fadd(total, more)
+                value = code.fma(signs[b], total, builder.fmul(first[b], curve))
+                code.store(value, out, builder.add(builder.mul(code.number(b), ldo), at))
+                held = both
+        return context.get_dummy_value()
 
-    return types.int64(*[types.int64] * 4), codegen
+    return types.none(like, *[types.int64] * 8), codegen
 
 
 @intrinsic
-def own_slope(typingctx, like, B, W, own, t, k, out):
-    """Write ``B[t] - Σ own[t, q] W[q]`` of LANES rows that each have a Gram matrix of their own to `out`."""
+def turn_tile(typingctx, like, source, lds, out, ldo):
+    """Write as many numbers of as many rows as fill a register to `out`, rows and columns exchanged."""
 
     def codegen(context, builder, signature, args):
-        _, B, W, own, t, k, out = args
+        _, source, lds, out, ldo = args
+        code = _Code(builder, signature.args[0].dtype)
+        rows = [code.load(source, builder.mul(code.number(r), lds)) for r in range(code.width)]
+        # Halves of rows half a register apart change places, then quarters of those a quarter apart, and so on.
+        half = code.width // 2
+        while half:
+            masks = [
+                ir.Constant(
+                    ir.VectorType(ir.IntType(32), code.width),
+                    [(c if c & half == 0 else c - half + code.width) + first for c in range(code.width)],
+                )
+                for first in (0, half)
+            ]
+            for r in range(code.width):
+                if r & half == 0:
+                    pair = rows[r], rows[r + half]
+                    rows[r], rows[r + half] = (builder.shuffle_vector(*pair, mask) for mask in masks)
+            half //= 2
+        for r, row in enumerate(rows):
+            code.store(row, out, builder.mul(code.number(r), ldo))
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 4), codegen
+
+
+@intrinsic
+def own_slope(typingctx, like, B, W, own, t, k, wide, out):
+    """Write ``B[t] - Σ own[t, q] W[q]`` of LANES rows that each have a Gram matrix of their own to `out`.
+
+    Of the matrices, whose rows are `wide` apart, the lower half is read.
+    """
+
+    def codegen(context, builder, signature, args):
+        _, B, W, own, t, k, wide, out = args
         code = _Code(builder, signature.args[0].dtype)
         count = LANES // code.width
         lanes, steps = code.number(LANES), [code.number(g * code.width) for g in range(count)]
         slope = code.cells(count)
         for g in range(count):
             builder.store(code.load(B, builder.add(builder.mul(t, lanes), steps[g])), slope[g])
-        first = builder.mul(builder.mul(t, k), lanes)
         with cgutils.for_range(builder, k) as loop:
             base = builder.mul(loop.index, lanes)
+            below = builder.icmp_signed("<", loop.index, t)
+            row, column = builder.select(below, t, loop.index), builder.select(below, loop.index, t)
+            place = builder.mul(builder.add(builder.mul(row, wide), column), lanes)
             for g in range(count):
                 u = builder.fneg(code.load(W, builder.add(base, steps[g])))
-                curve = code.load(own, builder.add(builder.add(first, base), steps[g]))
+                curve = code.load(own, builder.add(place, steps[g]))
                 builder.store(code.fma(curve, u, code.get(slope[g])), slope[g])
         for g in range(count):
             code.store(code.get(slope[g]), out, steps[g])
         return context.get_dummy_value()
 
-    return types.none(like, *[types.int64] * 6), codegen
+    return types.none(like, *[types.int64] * 7), codegen
 
 
 @intrinsic
@@ -461,22 +532,32 @@ def _position(code, context, builder, indices, kind, at):
     return value if kind.bitwidth == 64 else builder.sext(value, code.word)
 
 
-def _gather(registers: int):
-    """Return the code that sums stored cells times rows of D, so many registers wide."""
-    sets = max(1, GROUP // registers)
+def _pieces(builder, number, registers: int, share: int) -> list:
+    """Return whole registers, and a half or a quarter of one after them (1: none), each with its place in a row."""
+    whole = _Code(builder, number)
+    pieces = [(whole, whole.number(c * whole.width)) for c in range(registers)]
+    if share > 1:
+        pieces.append((_Code(builder, number, share), whole.number(registers * whole.width)))
+    return pieces
+
+
+def _gather(registers: int, share: int = 1):
+    """Return the code that sums stored cells times rows of D, so many registers wide and a share of one."""
 
     def codegen(context, builder, signature, args):
         _, _, indices, data, begin, end, D, ldd, out = args
-        code = _Code(builder, signature.args[0].dtype)
-        kind = signature.args[1].dtype
-        sums = code.cells(sets * registers)
+        number, kind = signature.args[0].dtype, signature.args[1].dtype
+        pieces = _pieces(builder, number, registers, share)
+        code, many = pieces[0][0], len(pieces)
+        sets = max(1, GROUP // many)
+        sums = [piece.cells(1)[0] for _ in range(sets) for piece, _ in pieces]
 
         def cell(at, which):
-            value = code.splat(data, at)
+            value = builder.load(code.pointer(data, at), typ=code.scalar, align=code.size)
             row = builder.mul(_position(code, context, builder, indices, kind, at), ldd)
-            for c in range(registers):
-                here = sums[which * registers + c]
-                product = code.fma(value, code.load(D, builder.add(row, code.number(c * code.width))), code.get(here))
+            for c, (piece, place) in enumerate(pieces):
+                here = sums[which * many + c]
+                product = piece.fma(piece.spread(value), piece.load(D, builder.add(row, place)), piece.get(here))
                 builder.store(product, here)
 
         size = builder.sub(end, begin)
@@ -488,33 +569,38 @@ def _gather(registers: int):
         done = builder.add(begin, builder.mul(rounds, code.number(sets)))
         with cgutils.for_range(builder, builder.sub(end, done)) as loop:
             cell(builder.add(done, loop.index), 0)
-        for c in range(registers):
-            total = code.get(sums[c])
+        for c, (piece, place) in enumerate(pieces):
+            total = piece.get(sums[c])
             for which in range(1, sets):
-                total = builder.fadd(total, code.get(sums[which * registers + c]))
-            code.store(total, out, code.number(c * code.width))
+                total = builder.fadd(total, piece.get(sums[which * many + c]))
+            piece.store(total, out, place)
         return context.get_dummy_value()
 
     return codegen
 
 
-def _scatter(registers: int):
-    """Return the code that adds stored cells times a row to rows of the result, so many registers wide."""
+def _scatter(registers: int, share: int = 1):
+    """Return the code that adds stored cells times a row to rows of the result, and tells where it stopped."""
 
     def codegen(context, builder, signature, args):
-        _, _, indices, data, begin, end, row, out, ldo, shift = args
-        code = _Code(builder, signature.args[0].dtype)
-        kind = signature.args[1].dtype
-        u = [code.load(row, code.number(c * code.width)) for c in range(registers)]
+        _, _, indices, data, begin, end, row, out, ldo, shift, stop = args
+        number, kind = signature.args[0].dtype, signature.args[1].dtype
+        pieces = _pieces(builder, number, registers, share)
+        code = pieces[0][0]
+        u = [piece.load(row, place) for piece, place in pieces]
+        reached = cgutils.alloca_once_value(builder, end)
         with cgutils.for_range(builder, builder.sub(end, begin)) as loop:
             at = builder.add(begin, loop.index)
-            value = code.splat(data, at)
-            column = builder.sub(_position(code, context, builder, indices, kind, at), shift)
-            place = builder.mul(column, ldo)
-            for c in range(registers):
-                here = builder.add(place, code.number(c * code.width))
-                code.store(code.fma(value, u[c], code.load(out, here)), out, here)
-        return context.get_dummy_value()
+            column = _position(code, context, builder, indices, kind, at)
+            with builder.if_then(builder.icmp_signed(">=", column, stop), likely=False):
+                builder.store(at, reached)
+                loop.do_break()
+            value = builder.load(code.pointer(data, at), typ=code.scalar, align=code.size)
+            first = builder.mul(builder.sub(column, shift), ldo)
+            for (piece, place), factor in zip(pieces, u, strict=True):
+                here = builder.add(first, place)
+                piece.store(piece.fma(piece.spread(value), factor, piece.load(out, here)), out, here)
+        return builder.load(reached, typ=code.word)
 
     return codegen
 
@@ -532,24 +618,51 @@ def gather_two(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
 
 
 @intrinsic
+def gather_more(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+    """Do the same for one register and a quarter."""
+    return types.none(like, kinds, *[types.int64] * 7), _gather(1, 4)
+
+
+@intrinsic
 def gather_one(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
     """Do the same for one register."""
     return types.none(like, kinds, *[types.int64] * 7), _gather(1)
 
 
 @intrinsic
-def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
-    """Add stored cells ``begin:end`` times `row` to the rows of `out`, which begin at `shift`: four registers."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(4)
+def gather_half(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+    """Do the same for half a register."""
+    return types.none(like, kinds, *[types.int64] * 7), _gather(0, 2)
 
 
 @intrinsic
-def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
+def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+    """Add stored cells ``begin:end`` times `row` to the rows of `out`, which begin at `shift`: four registers.
+
+    The first cell whose column number is `stop` or more ends it; its place is told.
+    """
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(4)
+
+
+@intrinsic
+def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
     """Do the same for two registers."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(2)
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(2)
 
 
 @intrinsic
-def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift):
+def scatter_more(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+    """Do the same for one register and a quarter."""
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(1, 4)
+
+
+@intrinsic
+def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
     """Do the same for one register."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(1)
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(1)
+
+
+@intrinsic
+def scatter_half(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+    """Do the same for half a register."""
+    return types.int64(like, kinds, *[types.int64] * 9), _scatter(0, 2)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from fedfactor.kernels.compiled import kernel
-from fedfactor.kernels.factors import row_norms, unit_rows
+from fedfactor.kernels.compiled import aligned, kernel
+from fedfactor.kernels.factors import unit_rows
 from fedfactor.kernels.loops.nmf import fold_columns
 from fedfactor.kernels.nmf.steps import solve_rows
 from fedfactor.threads import for_blocks
@@ -19,8 +19,11 @@ Array = np.ndarray
 SWEEPS = 5
 """Sweeps of coordinate descent on each side in one alternation."""
 
-MARGIN = 1e-9
-"""Share of the loss below which two losses count as equal, so that rounding decides nothing."""
+FIRST_SWEEPS = 20
+"""Sweeps over a left factor that begins at zero."""
+
+MARGIN = {"d": 1e-9, "f": 1e-7}
+"""Share of the loss below which two losses count as equal, so that rounding decides nothing; by precision."""
 
 
 def fold_components(
@@ -64,71 +67,80 @@ def fold_components(
     >>> bool(np.allclose(sorted(V.round(4).tolist()), [[0, 0, 1], [0.7071, 0.7071, 0]], atol=1e-3))
     True
     """
-    G, A, wide = (np.asarray(part, np.float64) for part in (G, A, wide))
+    real = np.float32 if np.asarray(A).dtype == np.float32 else np.float64
+    G, A, wide = (np.asarray(part, real) for part in (G, A, wide))
     weight = np.sqrt(np.diag(G))[:, None]
-    stack = weight * wide
-    first = [unit_rows(rng.exponential(size=(n_components, A.shape[1]))) for _ in range(starts)]
+    first = [unit_rows(rng.exponential(size=(n_components, A.shape[1]))).astype(real) for _ in range(starts)]
     ends: dict[int, tuple[Array, Array, float]] = {}
+    stack, sums = _Problem(weight * wide), _Problem(A, G)
 
     def descend(start: int, _: int) -> None:
-        W, V = _descend(_Stack(stack), first[start], steps[0])[:2]
+        W, V = stack.descend(np.zeros((len(G), n_components), real), first[start], steps[0])[:2]
         H = np.divide(W, weight, out=np.zeros_like(W), where=weight > 0)
-        ends[start] = _descend(_Sums(G, A, H), V, steps[1])
+        ends[start] = sums.descend(H, V, steps[1])
 
     for_blocks(descend, starts, 1)
     H, V, best = ends[0]
     for start in range(1, starts):
-        if ends[start][2] < best - MARGIN * abs(best):
+        if ends[start][2] < best - MARGIN[A.dtype.char] * abs(best):
             H, V, best = ends[start]
-    return unit_rows(_descend(_Sums(G, A, H), V, steps[2])[1])
+    return unit_rows(sums.descend(H, V, steps[2])[1]).astype(np.float64)
 
 
-class _Stack:
-    """The problem ``‖S − W V‖²``."""
+class _Problem:
+    """``‖R − left V‖²``; with the Gram matrix of the data's own left factor: ``‖X − W left V‖²``, of which R is WᵀX."""
 
-    def __init__(self, S: Array) -> None:
-        self.S = S
-        self.left: Array | None = None
+    def __init__(self, R: Array, G: Array | None = None) -> None:
+        self.R, self.G = R, G
+        self._run: Any = kernel("fold_start", R.dtype)
+        if self._run is None:
+            return
+        from fedfactor.kernels.loops import vectors
 
-    def improve(self, V: Array) -> tuple[Array, Array]:
-        """Sweep over W; return what V then depends on."""
-        fresh = self.left is None
-        left = np.zeros((self.S.shape[0], V.shape[0])) if self.left is None else self.left
-        left = self.left = solve_rows(left, V @ V.T, self.S @ V.T, sweeps=20 if fresh else SWEEPS)
-        return left.T @ left, left.T @ self.S
+        self._vectors = vectors
+        # Registers are read fastest from addresses that are a multiple of their size, so columns are padded with zeros.
+        self._across = vectors.width(R.itemsize)
+        self.R = aligned((R.shape[0], -(-R.shape[1] // self._across) * self._across), R.dtype)
+        self.R[:, : R.shape[1]] = R
 
+    def descend(self, left: Array, V: Array, steps: int) -> tuple[Array, Array, float]:
+        """Alternate, extrapolating V while the loss (less a constant) falls; return the left factor, V, and the loss.
 
-class _Sums:
-    """The problem ``‖X − W H V‖²``, known by G and A."""
+        Nothing depends on how long the rows of V are: what they gain the columns of the left factor lose.
+        """
+        if self._run is None:
+            return self._step_by_step(left, V, steps)
+        real, k, (m, wide) = self.R.dtype, V.shape[0], (V.shape[1], self.R.shape[1])
+        padded, lanes = -(-k // self._vectors.TILE) * self._vectors.TILE, self._vectors.GROUP * self._across
+        left, bold, last = np.array(left, order="C"), aligned((k, wide), real), aligned((k, wide), real)
+        bold[:, :m] = last[:, :m] = V
+        flat = aligned((1, padded * (wide + 2 * self._across)), real)
+        W, B, ends = (aligned(shape, real) for shape in ((padded, lanes), (padded, lanes), (lanes, 2 * self._across)))
+        G = np.zeros((0, 0), real) if self.G is None else self.G
+        loss = self._run(
+            self.R, G, left, bold, last, aligned((padded, wide), np.dtype(np.float64)), flat, W, B, ends,
+            aligned((padded * lanes * self._across,), real), self._across, max(1, steps), SWEEPS, FIRST_SWEEPS,
+            MARGIN[real.char],
+        )  # fmt: skip
+        return left, last[:, :m], loss
 
-    def __init__(self, G: Array, A: Array, H: Array) -> None:
-        self.G, self.A = G, A
-        self.left: Array | None = H
-
-    def improve(self, V: Array) -> tuple[Array, Array]:
-        """Improve H column by column, each by two sweeps of coordinate descent; return what V then depends on."""
-        VV, AV = V @ V.T, self.A @ V.T
-        assert self.left is not None
-        columns = np.array(self.left.T, order="C")
-        images = columns @ self.G
-        run = kernel("fold_columns", self.G.dtype)
-        (fold_columns if run is None else run)(self.G, AV, VV, columns, images, 2)
-        self.left = columns.T
-        return images @ self.left, columns @ self.A
-
-
-def _descend(problem: _Stack | _Sums, V: Array, steps: int) -> tuple[Array, Array, float]:
-    """Alternate, extrapolating V while the loss (less a constant) falls; return the left factor, V, and the loss."""
-    last, bold, before, beta = V, V, np.inf, 0.5
-    loss = np.inf
-    for _ in range(max(1, steps)):
-        small, cross = problem.improve(bold)
-        V = solve_rows(bold.T, small, cross.T, sweeps=SWEEPS).T
-        loss = float(np.vdot(small, V @ V.T) - 2 * np.vdot(cross, V))
-        good = loss <= before + MARGIN * abs(loss)
-        bold = np.maximum(V + beta * (V - last), 0) if good else V
-        beta = min(1.0, 1.05 * beta) if good else beta / 1.5
-        norms = row_norms(bold)
-        last, bold, before = V / norms, bold / norms, loss
-        problem.left = problem.left * norms.T
-    return cast("Array", problem.left), last, loss
+    def _step_by_step(self, left: Array, V: Array, steps: int) -> tuple[Array, Array, float]:
+        last, bold, before, beta, loss = V, V, np.inf, 0.5, np.inf
+        for step in range(max(1, steps)):
+            VV, RV = bold @ bold.T, self.R @ bold.T
+            if self.G is None:
+                left = solve_rows(left, VV, RV, sweeps=SWEEPS if step else FIRST_SWEEPS)
+                small = left.T @ left
+            else:
+                columns = np.array(left.T, order="C")
+                images = columns @ self.G
+                fold_columns(self.G, RV, VV, columns, images, 2)
+                left, small = columns.T, images @ columns.T
+            cross = left.T @ self.R
+            V = solve_rows(bold.T, small, cross.T, sweeps=SWEEPS).T
+            loss = float(np.vdot(small, V @ V.T) - 2 * np.vdot(cross, V))
+            good = loss <= before + MARGIN[V.dtype.char] * abs(loss)
+            bold = np.maximum(V + V.dtype.type(beta) * (V - last), 0) if good else V
+            beta = min(1.0, 1.05 * beta) if good else beta / 1.5
+            last, before = V, loss
+        return left, last, loss

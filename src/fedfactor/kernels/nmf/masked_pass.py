@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedfactor.kernels.compiled import aligned, kernel
+from fedfactor.kernels.compiled import aligned, kernel, scratch
 from fedfactor.kernels.nmf.one_pass import added, chunks, packed_tiles, register_sizes
 from fedfactor.kernels.products import as_like, gram_rows
 from fedfactor.threads import for_blocks
@@ -74,8 +74,8 @@ def masked_pass(
 
     Notes
     -----
-    Time: 8 n m k operations, and k² for every missing cell (every observed one where more are missing); 2 k² for each
-    row and sweep.
+    Time: 8 n m k operations, and k² for every missing cell (every observed one where more are missing), at most k² m
+    for four rows; 2 k² for each row and sweep. Which rows stand together changes the order of sums, and nothing else.
 
     Examples
     --------
@@ -96,7 +96,8 @@ def masked_pass(
     flat = aligned((k, whole * across), real)
     turned = aligned((m + across // padded + 1, padded), real)  # the last register of a row reaches into the next
     flat[:, :m], turned[:m, :k] = V, V.T
-    G = np.ascontiguousarray(gram_rows(V), dtype=real)
+    G = aligned((padded, wide), real)
+    G[:k, :k] = gram_rows(V)
     l1, l2, *ridge = pay
     l2, ridge = np.broadcast_to(np.asarray(l2, real), (1, k)).copy(), np.array(ridge, real)
     out = np.empty((n if sweeps else 0, k), real)
@@ -115,15 +116,18 @@ def masked_pass(
         Y, F = aligned((lanes, whole * across), real), aligned((lanes, tile), real)
         seen = aligned((lanes, whole * across), np.dtype(np.uint8))
         W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        Wt, own, one = (aligned(shape, real) for shape in ((lanes, k), (k * k, lanes), (lanes, padded * wide)))
-        ends, cells = aligned((lanes, 2 * across), real), np.zeros(m + 16, np.int32)
-        kept = aligned((padded * lanes * across,), real)
+        Wt, ends = aligned((lanes, k), real), aligned((lanes, 2 * across), real)
+        own, one = scratch("own", (padded * wide, lanes), real), scratch("one", (lanes, padded * wide), real)
+        kinds = scratch("kinds", (1 << vectors.TOGETHER, padded * wide), real)
+        cells = scratch("cells", (m << vectors.TOGETHER,), np.dtype(np.int32))
+        kept = scratch("kept", (padded * lanes * across,), real)
         for a in range(bounds[chunk], bounds[chunk + 1], lanes * group):
             b = min(a + lanes * group, bounds[chunk + 1])
             rows, marks = np.ascontiguousarray(X[a:b]), np.ascontiguousarray(mask[a:b]).view(np.uint8)
             run(
                 rows, marks, flat, tiles, turned, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
-                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, ends, cells, told[chunk], kept,
+                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, kinds, ends, cells,
+                told[chunk], kept,
             )  # fmt: skip
         N[chunk], D[chunk] = total
 

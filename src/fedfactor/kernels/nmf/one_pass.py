@@ -7,6 +7,7 @@ the bits of the result do not depend on the number of threads; whoever is free t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from fedfactor.kernels import cuda
-from fedfactor.kernels.compiled import aligned, kernel
+from fedfactor.kernels.compiled import aligned, kernel, scratch
 from fedfactor.kernels.nmf.steps import inverse_diagonal, solve_rows, with_l2
 from fedfactor.kernels.once import once
 from fedfactor.kernels.products import as_like, cross, csr_parts, gram, gram_rows, row_bounds, streamed, zeros
@@ -33,8 +34,17 @@ _CHUNKS = 32
 _CACHE = 1 << 20
 """Bytes of rows that are worked on together."""
 
+_MANY = 1 << 25
+"""Stored cells that are better read once."""
+
 _SMALL = 200_000
 """Multiplications below which handing work to another thread costs more than it brings."""
+
+_KEPT = 1 << 22
+"""Numbers of sums that a thread keeps the memory of."""
+
+_LIGHT = 16_000_000
+"""Multiplications with stored cells that one thread does in the time of some copies of A."""
 
 
 class Pass(NamedTuple):
@@ -215,36 +225,38 @@ def _dense(
     group = few // vectors.rows_of_tile() * vectors.rows_of_tile()
     bounds = chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
-    A: list[Any] = [None] * (len(bounds) - 1)
+    sizes = (len(bounds) - 1, padded, (whole + 2) * across) if sums else (len(bounds) - 1, 1, 1)
+    # Memory that the kernel has to find anew costs more than the sums: what is not too much is kept.
+    A = (scratch if np.prod(sizes) <= _KEPT else _anew)("A", sizes, np.dtype(np.float64))
     order = in_turn(len(bounds) - 1, [X])
 
     def part(place: int, _: int) -> None:
         chunk = order[place]
         start, stop = bounds[chunk], bounds[chunk + 1]
         arrive(place)
-        W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        ends, kept = aligned((lanes, 2 * across), real), aligned((padded * lanes * across,), real)
-        total = aligned((padded, (whole + 2) * across), np.dtype(np.float64)) if sums else np.zeros((1, 1))
+        W, B = scratch("W", (padded, lanes), real), scratch("B", (padded, lanes), real)
+        ends, kept = aligned((lanes, 2 * across), real), scratch("kept", (padded * lanes * across,), real)
+        A[chunk] = 0
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
             run(
                 rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
-                total, H[chunk], W, B, ends, kept, group,
+                A[chunk], H[chunk], W, B, ends, kept, group,
             )  # fmt: skip
-        A[chunk] = total
 
     with read_ahead(len(order), lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]]) as arrive:
         for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = np.ascontiguousarray(added(A)[:k, across - head : across - head + m], dtype=real)
-    return Pass(out, added(list(H))[:k, :k].astype(real), total)
+    total = np.array(added(A)[:k, across - head : across - head + m], dtype=real, order="C")
+    return Pass(out, added(H)[:k, :k].astype(real), total)
 
 
 def _sparse(
     run: Any, X: Any, V: np.ndarray, U: np.ndarray, sweeps: int, tol: float, l1: float, l2: Any, *, fit: bool,
     sums: bool,
 ) -> Pass:  # fmt: skip
+    from fedfactor.kernels.loops import one_pass as loops
     from fedfactor.kernels.loops import vectors
 
     n, m = X.shape
@@ -256,14 +268,19 @@ def _sparse(
     D = once(_side_by_side_cells, V) if fit else np.zeros((0, k), real)
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
-    # Rows may be summed apart when there is enough in them to pay for a copy of A each; else columns are, unless rows
-    # are many: each range of columns looks for its place in every row.
-    apart = int(min(_CHUNKS, X.nnz // (32 * max(1, m))))
-    by_rows = sums and (apart >= 4 or X.nnz * k < _SMALL or 80 * n > m * k or not X.has_sorted_indices)
-    parts = max(1, apart) if by_rows else max(1, min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
+    apart = int(min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m))))
+    # Little work on so few cells that single precision does: summed as rows are visited, in one part, and left there.
+    # That is most of what a small owner costs beside its cells.
+    light = sums and X.nnz * k < _LIGHT and apart == 0
+    # Else columns are summed in a few ranges, each of which looks for its place in every row. Where rows have few cells
+    # for that, or are so many that they may lie in a file and are better read once, rows are summed apart, with a copy
+    # of A for each part.
+    ranges = 1 if X.nnz * k < 10 * _SMALL else 4 if X.nnz * k < 1000 * _SMALL else 16
+    by_rows = sums and (light or 4 * ranges * n > X.nnz or X.nnz > _MANY or not X.has_sorted_indices)
+    parts = max(1, apart if by_rows else min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
     bounds = row_bounds(indptr, min(parts, max(1, n)))
     H = np.zeros((len(bounds) - 1, k, k))
-    A = [np.zeros((m, k)) if by_rows else None for _ in bounds[1:]]
+    A = [np.zeros((m, k)) if by_rows and not light else None for _ in bounds[1:]]
     nothing, nowhere = np.zeros((0, k), real), np.zeros((0, k))
     how = (1 if by_rows else 2) if sums else 0
     order = in_turn(len(bounds) - 1, [data, indices])
@@ -271,13 +288,17 @@ def _sparse(
     def part(place: int, _: int) -> None:
         chunk = order[place]
         arrive(place)
-        W, B = aligned((k, lanes), real), aligned((k, lanes), real)
-        some = aligned((m + more, k), real) if by_rows else nothing
-        target = A[chunk] if by_rows else nowhere
+        W, B = scratch("W", (k, lanes), real), scratch("B", (k, lanes), real)
+        some = nothing
+        if by_rows:
+            some = (scratch if light and m * k <= _KEPT else _anew)("some", (m + more, k), real)
+            some[:] = 0
+        target = nowhere if A[chunk] is None else A[chunk]
         run(
             indptr, indices, data, D, G, inverse, U, out, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol, fit, how,
             across, target, H[chunk], W, B, some,
         )  # fmt: skip
+        A[chunk] = some if light else A[chunk]
 
     def cells(place: int) -> list[np.ndarray]:
         here = slice(indptr[bounds[order[place]]], indptr[bounds[order[place] + 1]])
@@ -287,10 +308,10 @@ def _sparse(
         for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, across)
+    total = added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, ranges, across)
     A_out = np.empty((k, m), real)
-    transpose: Any = kernel("transpose", real)
-    transpose(total.astype(real, copy=False), A_out)
+    turn: Any = kernel("transpose" if total.dtype == real else "rounded", real)
+    for_blocks(lambda a, b: turn(total, A_out, a, b), m, max(1, _SMALL // k))
     return Pass(out, added(list(H)).astype(real), A_out)
 
 
@@ -299,20 +320,20 @@ def _side_by_side_cells(V: np.ndarray) -> np.ndarray:
     k, m = V.shape
     D = aligned((m + 64 // V.itemsize // k + 1, k), V.dtype)
     kernel_of: Any = kernel("transpose", V.dtype)
-    kernel_of(np.ascontiguousarray(V), D[:m])
+    kernel_of(np.ascontiguousarray(V), D[:m], 0, k)
     return D
 
 
 def _by_columns(
-    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, U: np.ndarray, m: int, across: int
+    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, U: np.ndarray, m: int, ranges: int, across: int
 ) -> np.ndarray:
     """Return XᵀU in double precision, ranges of columns side by side: each column is summed in the order of rows."""
     run = kernel("sparse_columns", U.dtype, indices.dtype)
     assert run is not None  # since sparse_rows is there
-    A = np.zeros((m, U.shape[1]))
+    A = (scratch if m * U.shape[1] <= _KEPT else _anew)("A", (m, U.shape[1]), np.dtype(np.float64))
+    A[:] = 0
     # Ranges of about equal numbers of cells, by a sample: the cuts change no bit.
     seen = np.sort(indices[:: max(1, indices.size // 20_000)])
-    ranges = max(1, min(16, data.size * U.shape[1] // (2 * _SMALL)))
     cuts = seen[np.linspace(0, seen.size - 1, ranges + 1)[1:-1].astype(np.intp)] if seen.size else np.zeros(0, np.int64)
     edges = np.unique(np.concatenate(([0], cuts, [m]))).astype(np.int64)
     for_blocks(lambda b, _: run(indptr, indices, data, U, edges[b], edges[b + 1], across, A), len(edges) - 1, 1)
@@ -327,7 +348,7 @@ def register_sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]
 
 def _curvature(V: np.ndarray, l2: Any) -> tuple[np.ndarray, np.ndarray]:
     G = np.ascontiguousarray(with_l2(gram_rows(V), l2), dtype=V.dtype)
-    return G, inverse_diagonal(G)
+    return G, once(inverse_diagonal, G)
 
 
 def packed_tiles(V: np.ndarray, head: int, whole: int, across: int, padded: int, tile: int) -> np.ndarray:
@@ -340,10 +361,11 @@ def packed_tiles(V: np.ndarray, head: int, whole: int, across: int, padded: int,
     return packed
 
 
+@functools.lru_cache(256)
 def chunks(n: int, group: int, work: int, held: int, copy: int) -> np.ndarray:
-    """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow an eighth of X."""
+    """Cut n rows into parts of whole groups, by the problem alone: copies of A shall not outgrow a sixteenth of X."""
     groups = -(-n // group)
-    room = max(1, held // (8 * copy)) if copy else groups
+    room = max(1, held // (16 * copy)) if copy else groups
     parts = 1 if work < _SMALL else max(1, min(_CHUNKS, groups, room))
     return np.minimum(np.linspace(0, groups, parts + 1).astype(np.int64) * group, n)
 
@@ -354,7 +376,11 @@ def _pieces(X: np.ndarray, start: int, stop: int, group: int, ready: bool) -> li
     return [(a, min(a + step, stop)) for a in range(start, stop, max(1, step))]
 
 
-def added(parts: list[Any]) -> np.ndarray:
+def _anew(_: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    return aligned(shape, kind)
+
+
+def added(parts: Any) -> np.ndarray:
     """Add up in order, in place of the first."""
     total = parts[0]
     for other in parts[1:]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
+from fedfactor.algorithms.pooled_nmf.extrapolation import is_zero
 from fedfactor.algorithms.pooled_nmf.penalties import price
 from fedfactor.core.protocol import Meta
 from fedfactor.core.tree import Array
@@ -59,6 +60,8 @@ class Loss(ABC):
     """One line for users."""
     squared: ClassVar[bool] = False
     """Whether it is the squared error, which wide starts, owners' own components and clipped rows need."""
+    starts_wide: ClassVar[bool] = False
+    """Whether a run over complete rows may begin with wide rounds, which minimise squares."""
     quiet_rounds: ClassVar[int] = 0
     """Rounds at the beginning without extrapolation."""
 
@@ -79,6 +82,14 @@ class Loss(ABC):
     def first_V(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         """Draw the V that a run begins with: nearly flat, so that no component is lost before it has seen the data."""
         return rng.uniform(0.99, 1.01, shape)
+
+    def rows_for_start(self, X: Array) -> Array:
+        """Return what wide rounds take the squares of."""
+        return X
+
+    def first_from(self, V: Array) -> Array:
+        """Return the V to begin with, from the one that the wide rounds lead to."""
+        return V
 
     def check(self, X: Array, mask: Any, owner: str | None) -> None:
         """Refuse values for which the loss has no meaning."""
@@ -132,6 +143,12 @@ class Loss(ABC):
     @abstractmethod
     def lengths(self, V: Array) -> Array:
         """Return what to divide the rows of V by, where penalties do not decide it."""
+
+    def ahead_in_units(self, V: Array, V_last: Array, beta: Any) -> tuple[Array, Array, Array]:
+        """Extrapolate; return V and what was reached, both divided by the lengths of the latter, and these."""
+        sent = V if is_zero(beta) else self.ahead(V, V_last, beta)
+        lengths = self.lengths(sent)
+        return V / lengths, sent / lengths, lengths
 
 
 def told_by_gain(up: Any, V: Array, new: Array, gain: float, share: float, pay: tuple[float, float]) -> Step:

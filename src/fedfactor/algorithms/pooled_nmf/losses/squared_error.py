@@ -12,11 +12,19 @@ from fedfactor.algorithms.pooled_nmf.penalties import price
 from fedfactor.core.protocol import Meta, Uplink
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, refit_rows, row_norms, stacked
+from fedfactor.kernels.factors import (
+    extrapolate,
+    extrapolate_to_units,
+    fit_rows,
+    reconstruction,
+    refit_rows,
+    row_norms,
+    stacked,
+)
 from fedfactor.kernels.nmf.masked_pass import masked_pass, takes
 from fedfactor.kernels.nmf.missing_cells import Penalty, masked_step, masked_sums, observed_squared_norm
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
-from fedfactor.kernels.nmf.steps import account, solve_rows, squared_error
+from fedfactor.kernels.nmf.steps import account, solve_and_account, solve_rows, squared_error
 from fedfactor.kernels.products import gram, squared_norm
 
 
@@ -61,6 +69,7 @@ class Squares(Loss):
     order: ClassVar[float | None] = 2.0
     words: ClassVar[str] = "squared error"
     squared: ClassVar[bool] = True
+    starts_wide: ClassVar[bool] = True
 
     def first_V(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         """Draw V; its scale does not matter, because U starts from zero."""
@@ -89,6 +98,10 @@ class Squares(Loss):
     def lengths(self, V: Array) -> Array:
         """Return the norms of the rows."""
         return row_norms(V)
+
+    def ahead_in_units(self, V: Array, V_last: Array, beta: Any) -> tuple[Array, Array, Array]:
+        """Do all of it in one go."""
+        return extrapolate_to_units(V, V_last, beta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +137,11 @@ class SquaredError(Squares):
 
     def step(self, V: Array, up: Sums, pooled: Sums, share: float, sweeps: int, pay: tuple[float, float]) -> Step:
         """Sweep over V; the loss follows from the sums without a further message."""
-        new = solve_rows(V.T, pooled.G, pooled.A.T, sweeps=sweeps, l1=pay[0], l2=pay[1]).T
         whole = up.total if up.rest is None else up.rest
+        if whole is not None and pooled is up and not any(pay):
+            new, sse = solve_and_account(V.T, up.G, up.A.T, float(whole), sweeps=sweeps)
+            return Step(new.T, sse if up.extra is None else sse + float(up.extra), sse)
+        new = solve_rows(V.T, pooled.G, pooled.A.T, sweeps=sweeps, l1=pay[0], l2=pay[1]).T
         if whole is None:
             return Step(new, None, None)
         sse = account(float(whole), up.A, up.G, new)
