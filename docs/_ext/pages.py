@@ -15,8 +15,8 @@ from fedfactor.cli.settings import plain_words
 from fedfactor.core.settings import settings_of_class
 
 # Sizes that no setting has by chance, so that a shape in a message can be read back as letters.
-K, M = 7, 1009
-SYMBOLS = {K: "k", M: "m"}
+K, M, N = 7, 1009, 2003
+SYMBOLS = {K: "k", M: "m", N: "n"}
 
 
 def write(folder: Path) -> None:
@@ -104,7 +104,7 @@ def messages(cls: type) -> dict:
 
     fields = {field.name for field in dataclasses.fields(cls)}
     algorithm = cls(**({"n_components": K} if "n_components" in fields else {}))
-    return algorithm.messages(Meta(n_features=M, clients=("a", "b", "c")))
+    return algorithm.messages(Meta(n_features=M, clients=("a", "b", "c"), n_rows=N))
 
 
 def shape(sizes: tuple[int, ...]) -> str:

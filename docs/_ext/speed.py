@@ -26,7 +26,8 @@ def reduced(bench: dict[str, Any]) -> dict[str, Any]:
             sets[label] = {
                 "scikit-learn, s": race["sklearn_seconds"], "ours, s": race["seconds"], "ratio": race["ratio"],
                 "share of limit": one["limit"]["share"], "ten owners / one": one["ten_owners"]["ratio"],
-                "busy / quiet": beside["ratio"], "ratio, both beside a busy process": beside["against_sklearn_beside"],
+                "busy / quiet": beside["ratio"],
+                "ratio, both beside a busy process": beside.get("against_sklearn_beside"),
                 "cpu / wall on one thread": beside["one_thread_cpu_per_wall"],
             }  # fmt: skip
     return {
@@ -66,8 +67,8 @@ def table(found: dict[str, Any]) -> str:
 
 
 def _number(head: str, value: float | None) -> str:
-    if value is None:
-        return "never"
+    if value is None:  # never reached, or not measured
+        return "–"
     return f"{value:.0%}" if head == "share of limit" else f"{value:.2f}"
 
 
@@ -92,8 +93,8 @@ def draw(found: dict[str, Any]) -> None:
         cost.plot([one[name] for one in found["sets"].values()], places, mark, color=colour, label=name)
     cost.axvline(1, color=GREY, linewidth=0.6)
     cost.set(title="what ten owners cost, and\na busy neighbour", yticks=places, yticklabels=[], xlim=(0.8, None))
-    cost.invert_yaxis()
-    cost.legend(fontsize=7)
+    cost.set_ylim(race.get_ylim())
+    cost.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
     for (label, shares), colour in zip(found["missing"].items(), (DARK, WARM), strict=False):
         holes.plot([100 * float(s) for s in shares], list(shares.values()), "o-", color=colour, label=label)
     holes.set(title="a round with missing cells\nover a plain one", xlabel="cells missing, %", ylim=(0, None))

@@ -28,6 +28,7 @@ from .estimators.distributed import DSANLS as DSANLS
 from .estimators.distributed import AsynSD as AsynSD
 from .estimators.distributed import AsynSSD as AsynSSD
 from .estimators.distributed import DistributedNMF as DistributedNMF
+from .estimators.distributed import GridNMF as GridNMF
 from .estimators.distributed import SynSD as SynSD
 from .estimators.distributed import SynSSD as SynSSD
 from .estimators.evaluate import Evaluation as Evaluation

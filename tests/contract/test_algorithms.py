@@ -48,6 +48,11 @@ CONFIGS = {
         {"n_components": 2, "sketch": "srht", "iterations": 1, "leak": "ignore"},
     ],
     "DistributedNMF": [{"n_components": 3, "solver": solver} for solver in ("hals", "mu", "bpp")],
+    "GridNMF": [
+        {"n_components": 3},
+        {"n_components": 2, "solver": "mu"},
+        {"n_components": 3, "solver": "bpp", "tol": 0.1},
+    ],
     "SynSD": [{"n_components": 3, "local_steps": 2}, {"n_components": 1, "align": False, "rule": "absolute"}],
     "SynSSD": [{"n_components": 3, "sketch": sketch, "local_steps": 2, "ratio": 0.3} for sketch in ("u", "v", "uv")],
     "FedAvgNMF": [

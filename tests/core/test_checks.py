@@ -239,10 +239,13 @@ class TestParts:
             check_parts(X, mask, features)
 
     def test_sparse_layouts(self):
-        for layout in (sparse.csr_array, sparse.csc_array):
-            X = layout(np.eye(2))
-            assert check_parts(X, None, None) is X
-        assert check_parts(sparse.coo_array(np.eye(2)), None, None).format == "csr"
+        X = sparse.csr_array(np.eye(2))
+        assert check_parts(X, None, None) is X
+        for layout in (sparse.coo_array, sparse.csc_array):
+            assert check_parts(layout(np.eye(2)), None, None).format == "csr"
+        columns = sparse.csc_array(np.eye(2))
+        assert check_parts(columns, None, None, grid=True) is columns
+        assert check_parts(sparse.coo_array(np.eye(2)), None, None, grid=True).format == "csr"
 
 
 class TestMissing:

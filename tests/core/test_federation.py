@@ -356,8 +356,11 @@ class TestShards:
     def test_of_a_shard_is_itself(self):
         shard = Shard(np.ones((1, 2)))
         assert Shard.of(shard) is shard
-        turned = Shard.of(Shard(sparse.coo_array(np.eye(2)), features=("x", "y")))
-        assert turned.X.format == "csr"
+        for layout in (sparse.coo_array, sparse.csc_array):  # loops over rows would read columns as rows
+            turned = Shard.of(Shard(layout(np.eye(2)), features=("x", "y")))
+            assert turned.X.format == "csr"
+        blocks = grid_federation(sparse.csr_array(np.ones((4, 3))), 2).shard("0")
+        assert Shard.of(blocks) is blocks
         assert turned.features == ("x", "y")
 
     def test_what_the_rows_say_of_missing_cells_is_heard_unless_one_says_otherwise(self):

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from scipy import sparse
 
 import fedfactor
 from fedfactor import LocalEngine, algorithms
-from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms import GridNMF, PooledNMF
 from fedfactor.core.errors import WorkerError
+from fedfactor.data import open_blocks
 from fedfactor.engines.dask.engine import DaskEngine
 from fedfactor.testing.engines import engine_checks
 from fedfactor.testing.probe import Probe
@@ -63,6 +65,22 @@ def test_every_algorithm_of_the_library_runs_on_workers(cluster, name):
     apart, same = apart_from_local(name, DaskEngine(cluster))
     assert apart < 1e-6
     assert same
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_blocks_of_one_file_lie_on_a_grid_of_workers(cluster, tmp_path, kind):
+    np.save(tmp_path / "big.npy", X)
+    sparse.save_npz(tmp_path / "big.npz", sparse.csr_array(X))
+    opened = open_blocks(tmp_path / f"big.{kind}", (3, 2))
+    local = fedfactor.run(GridNMF(3), open_blocks(tmp_path / f"big.{kind}", (3, 2)), rounds=9, seed=1)
+    run = fedfactor.run(GridNMF(3), opened, engine=DaskEngine(cluster, "ordered"), rounds=9, seed=1)
+    assert not opened._open  # no block was read in this process
+    for name, kept in local.factors.items():
+        assert np.array_equal(kept.U, run.factors[name].U)
+        assert np.array_equal(kept.V, run.factors[name].V)
+    assert [r.bytes_up for r in run.history] == [r.bytes_up for r in local.history]
+    tree = fedfactor.run(GridNMF(3), opened, engine=DaskEngine(cluster), rounds=9, seed=1)
+    assert np.abs(tree.V - local.V).max() < 1e-9
 
 
 def test_workers_open_their_own_owners_and_this_process_none(cluster, tmp_path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.data import open_blocks, read
+from fedfactor.data.content import Reading
 
 X = sparse.random_array((23, 7), density=0.4, format="csr", rng=np.random.default_rng(0))
 NAMES = [f"g{j}" for j in range(7)]
@@ -92,6 +96,33 @@ def test_blocks_together_are_the_file(kind, parts, tmp_path):
     assert ids == list(whole.row_ids or ())
 
 
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow if kind in SLOW else ()) for kind in KINDS])
+@pytest.mark.parametrize("grid", [(2, 3), (25, 2), (1, 8)])  # the last two have empty blocks
+def test_blocks_of_a_grid_are_cut_out_of_the_file(kind, grid, tmp_path):
+    if kind in SLOW and grid != (2, 3):
+        pytest.skip("each piece is read in a process of its own")
+    path = tmp_path / f"big.{kind}"
+    KINDS[kind](path)
+    blocks, whole = open_blocks(path, grid), read(path)
+    shards = [blocks.shard(name) for name in blocks.names]
+    assert [shard.place for shard in shards] == [(i, j) for i in range(grid[0]) for j in range(grid[1])]
+    assert sum(dense(shard.X).size for shard in shards) == 23 * 7
+    for shard in shards:
+        first, last, left, right = shard.bounds
+        assert np.array_equal(dense(shard.X), dense(whole.X)[first:last, left:right])
+        assert shard.X.dtype == whole.X.dtype
+        assert not isinstance(shard.X, np.memmap)
+        assert (shard.features, shard.n_features) == (whole.features, 7)
+        assert (shard.row_ids or ()) == (whole.row_ids or ())[first:last]
+
+
+def test_blocks_of_a_grid_take_no_steps_and_no_gaps(tmp_path):
+    npy(tmp_path / "a.npy")
+    for words in ({"steps": ["log1p"]}, {"reading": Reading(missing_values=np.nan)}):
+        with pytest.raises(DataError, match="Blocks of a grid have no whole rows"):
+            open_blocks(tmp_path / "a.npy", (2, 2), **words)
+
+
 def test_a_block_of_parquet_reads_its_own_row_groups(tmp_path, monkeypatch):
     pq = pytest.importorskip("pyarrow.parquet")
     parquet(tmp_path / "big.parquet")
@@ -109,6 +140,30 @@ def test_a_sparse_block_holds_its_own_cells_alone(tmp_path):
     shard = open_blocks(tmp_path / "big.npz", 4).shard("big-2")
     assert shard.X.data.base is None or shard.X.data.base.size <= 8 * X[12:18].nnz
     assert shard.X.nnz == X[12:18].nnz
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_a_block_of_a_grid_takes_little_more_memory_than_itself(kind, tmp_path):
+    big = np.random.default_rng(0).random((4000, 5000))
+    if kind == "npy":
+        np.save(tmp_path / "big.npy", big)
+    else:
+        sparse.save_npz(tmp_path / "big.npz", sparse.csr_array(big), compressed=False)
+    code = (
+        "import resource, sys\n"
+        "from fedfactor.data import open_blocks\n"
+        "federation = open_blocks(sys.argv[1], (2, 4))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "X = federation.shard('big-1-2').X\n"
+        "held = X.nbytes if hasattr(X, 'nbytes') else X.data.nbytes + X.indices.nbytes + X.indptr.nbytes\n"
+        "print(held, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / f"big.{kind}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    held, grown = map(int, done.stdout.split())
+    assert held == pytest.approx(big.nbytes / 8 * (1 if kind == "npy" else 1.5), rel=0.01)
+    assert grown < 4.5 * held  # the rows of this line of the grid are four times the block, the file eight times
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.mtx"])

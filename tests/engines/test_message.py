@@ -71,8 +71,8 @@ def test_heads_that_are_none(change):
 
 @pytest.mark.parametrize(
     "change",
-    [{"run": ""}, {"run": "x" * 64}, {"client": "x" * TEXT_LIMIT}, {"index": 0}, {"since": -1}, {"index": (1 << 53) - 1},
-     {"scales": [1, 0.25]}, {"kind": "refusal"}],
+    [{"run": ""}, {"run": "x" * 64}, {"client": "x" * TEXT_LIMIT}, {"index": 0}, {"since": -1},
+     {"index": (1 << 53) - 1}, {"scales": [1, 0.25]}, {"kind": "refusal"}],
 )  # fmt: skip
 def test_heads_that_are(change):
     assert isinstance(Head.of(json.dumps({**asdict(HEAD), **change})), Head)

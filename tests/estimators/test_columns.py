@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor import DSANLS, AsynSD, SynSD, SynSSD
+from fedfactor import DSANLS, AsynSD, GridNMF, SynSD, SynSSD
 from fedfactor.core.errors import DataError
 
 rng = np.random.default_rng(0)
@@ -44,6 +44,17 @@ def test_a_grid_is_cut_and_put_together(collect):
     assert model.components_.shape == (3, 30)
     assert [U.shape[0] for U in model.client_factors_.values()] == [14, 13, 13]
     assert -model.score(X) < 0.1
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+def test_blocks_are_cut_and_put_together(layout):
+    model = GridNMF(3, n_clients=6, random_state=0).fit(layout(X))
+    assert model.components_.shape == (3, 30)
+    rows = {name: len(U) for name, U in model.client_factors_.items()}
+    assert rows == {"0-0": 14, "0-1": 14, "1-0": 13, "1-1": 13, "2-0": 13, "2-1": 13}
+    U = model.transform(layout(X))
+    assert np.linalg.norm(X - U @ model.components_) / np.linalg.norm(X) < 0.02
+    assert U[:14] == pytest.approx(model.client_factors_["0-1"], abs=1e-3)
 
 
 def test_a_grid_has_no_owners():

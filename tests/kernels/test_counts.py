@@ -138,3 +138,11 @@ def test_balance_costs_least():
 
     d = balance(V, np.sum(U**2, axis=0), U.sum(axis=0), pay_U, pay_V)[:, 0]
     assert all(cost(d) <= cost(d * factor) for factor in (0.99, 1.01))
+
+
+def test_rows_stored_by_columns_give_what_rows_give():
+    rng = np.random.default_rng(0)
+    U, V = rng.random((12, 3)), rng.random((3, 7))
+    S = scipy.sparse.csr_array(rng.poisson(1.0, (12, 7)) * 1.0)
+    wanted = counts.count_rows(U, S, V, sweeps=2)
+    np.testing.assert_allclose(counts.count_rows(U, scipy.sparse.csc_array(S), V, sweeps=2), wanted)

@@ -195,3 +195,14 @@ def test_mapped_rows_are_not_copied(tmp_path):
         [sys.executable, "-c", MAPPED, str(tmp_path / "rows.npy")], capture_output=True, text=True, check=True
     )
     assert int(ran.stdout) < 10_000  # kilobytes; the rows are 60,000
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(100, 20, 24), (17, 33, 33), (5, 20, 20), (40, 3, 8), (0, 4, 4)])
+def test_rows_and_columns_exchanged(shape, dtype):
+    rows, columns, stored = shape
+    wide = np.random.default_rng(0).random((rows, stored)).astype(dtype)
+    out = np.full((columns, rows), np.nan, dtype)
+    compiled.kernel("transpose", np.dtype(dtype))(wide, out, 0, wide.shape[0])
+    np.testing.assert_array_equal(out, wide[:, :columns].T)

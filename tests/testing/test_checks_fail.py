@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedfactor import LocalEngine
-from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.algorithms import FedAvgNMF, GridNMF, PooledNMF
 from fedfactor.core.tree import Array, public, record
 from fedfactor.core.wire import Leaf
 from fedfactor.testing import Flaky, Probe, algorithm_checks, check_algorithm, check_engine, engine_checks
@@ -148,6 +148,14 @@ class NeedsAll(Honest):
             return replace(state, V=state.V * scale), replace(down, V=down.V * scale)
 
 
+class CountsClients(GridNMF):
+    """Lets the server's state depend on how many clients' groups it is handed, which engines choose."""
+
+    def server_step(self, state, up, at):
+        state, down = GridNMF.server_step(self, state, up, at)
+        return replace(state, flat=np.int64(len(up))), down
+
+
 FAULTS = {
     "check_same_seed_same_bits": Unseeded(),
     "check_inputs_untouched": Writes(),
@@ -157,6 +165,7 @@ FAULTS = {
     "check_resume": Remembers(),
     "check_announced_messages": Unannounced(),
     "check_uplink": Undeclared(),
+    "check_groups_alone": CountsClients(3),
     "check_float32_stays": Widens(),
     "check_rows_stay_home": SendsU(),
     "check_factors": LosesRows(),
@@ -238,6 +247,7 @@ class Wrong:
     ("fault", "check"),
     [
         ("seed", "check_engine_equals_local"),
+        ("seed", "check_engine_groups"),
         ("participation", "check_engine_participation"),
         ("absence", "check_engine_drop_outs"),
         ("callbacks", "check_engine_callbacks"),

@@ -14,6 +14,7 @@ from .fedsplit.algorithm import FedSPLIT as FedSPLIT
 from .felb import FALB as FALB
 from .felb import FELB as FELB
 from .fnmf.algorithm import FNMF as FNMF
+from .grid_nmf import GridNMF as GridNMF
 from .one_shot_nmf import OneShotNMF as OneShotNMF
 from .pooled_bmf.algorithm import PooledBMF as PooledBMF
 from .pooled_cf import PooledCF as PooledCF

@@ -80,7 +80,7 @@ class DistributedNMF(Algorithm):
     Notes
     -----
     Up and down per node and round: k (m + k) and k m numbers, all-reduced on MPI. For a two-dimensional grid of blocks
-    see :mod:`fedfactor.experiments.dsanls.faun`.
+    see :class:`~fedfactor.algorithms.GridNMF`.
 
     References
     ----------

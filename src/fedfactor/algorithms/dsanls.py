@@ -12,7 +12,7 @@ from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
 from fedfactor.core.federation import Shard
 from fedfactor.core.grid import GridShard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import Algorithm, Layout, LocalFactors, Meta, Round, Score, Uplink
 from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
@@ -210,7 +210,7 @@ class DSANLS(Algorithm):
         above=0,
     )
 
-    layout: ClassVar[str] = "grid"
+    layout: ClassVar[Layout] = "grid"
 
     @property
     def default_rounds(self) -> int:  # type: ignore[override]

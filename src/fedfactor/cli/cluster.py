@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import typer
 
 from fedfactor.cli.console import duration, size
@@ -20,7 +19,7 @@ from fedfactor.cli.report import write_page
 from fedfactor.cli.settings import open_parts
 from fedfactor.cli.words import STATUS, resumed
 from fedfactor.core.errors import FedfactorError, MissingExtraError
-from fedfactor.core.run import Run
+from fedfactor.core.run import Run, whole_V
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.data.results import write_factors, write_private
 from fedfactor.engines.callbacks import watcher
@@ -37,7 +36,7 @@ def fit_on_ranks(
     seed: int | None,
     reading: Any,
     steps: Sequence[str],
-    parts: int | None,
+    parts: str | None,
     ranks: int | None,
     reduction: str,
     overwrite: bool,
@@ -59,7 +58,8 @@ def fit_on_ranks(
         if not quiet:
             typer.echo(resumed(place.out, saved[1]), err=True)
     engine = MPIEngine(size=world.size, reduction=reduction)  # type: ignore[arg-type]
-    federation = _everywhere(world, lambda: open_parts(files, reading, steps, parts or _blocks(world, method, files)))
+    parts, layout = parts or _blocks(world, method, files), method.layout
+    federation = _everywhere(world, lambda: open_parts(files, reading, steps, parts, layout))
     options: dict[str, Any] = {"rounds": asked["rounds"], "participation": asked["participation"]}
     watch = watcher(int(not quiet))
     options |= {"engine": engine, "seed": seed, "checkpoint": _kept(method, place), "callbacks": watch}
@@ -72,10 +72,10 @@ def fit_on_ranks(
         typer.echo(_summary(run, place.out, memory) + ("" if page is None else f"\n{'to look at':15} {page}"))
 
 
-def _blocks(world: Collectives, method: Any, files: Sequence[Path]) -> int | None:
+def _blocks(world: Collectives, method: Any, files: Sequence[Path]) -> str | None:
     """Say into how many blocks one file is cut for the ranks that work on it; None: it is not one, or they are one."""
     workers = world.size - (getattr(type(method), "asynchronous", False) and world.size > 1)
-    return workers if workers > 1 and len(files) == 1 and files[0].is_file() else None
+    return str(workers) if workers > 1 and len(files) == 1 and files[0].is_file() else None
 
 
 def _kept(method: Any, place: Place) -> Any:
@@ -130,15 +130,15 @@ def _everywhere(world: Collectives, work: Callable[[], Any]) -> Any:
 
 def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any], federation: Any) -> None:
     """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
-    from fedfactor.estimators.saved import own_arrays, owners_of  # late: scikit-learn with it
+    from fedfactor.estimators.saved import owners_of, private_parts  # late: scikit-learn with it
 
-    private = {name: own_arrays(kept) for name, kept in run.factors.items() if name}
+    private = private_parts(run)
     ids = {name: federation.shard(name).row_ids for name in private}
     _everywhere(world, lambda: write_private(place.out, private, ids))
     preprocess = federation.preprocess
     V = _components(world, run)
 
-    rows = world.hear_all({name: len(kept.U) for name, kept in run.factors.items() if name})
+    rows = world.hear_all({name: len(kept.U) * kept.first_of(1) for name, kept in run.factors.items() if name})
     counts = {name: count for part in rows for name, count in part.items()}
 
     def shared() -> None:
@@ -157,14 +157,9 @@ def _components(world: Collectives, run: Run) -> Any:
     kept = next(iter(run.factors.values()))
     if kept.columns is None:
         return kept.V
-    mine = {name: {"V": each.V, "columns": each.columns} for name, each in run.factors.items()}
+    mine = {n: {"V": each.V, "columns": each.columns} for n, each in run.factors.items() if each.first_of(0)}
     blocks = [block for data in world.to_root(to_bytes(mine)) for block in from_bytes(data).values()]
-    if not blocks:
-        return None
-    V = np.zeros((kept.V.shape[0], sum(block["columns"].size for block in blocks)), kept.V.dtype)
-    for block in blocks:
-        V[:, block["columns"]] = block["V"]
-    return V
+    return whole_V([(block["V"], block["columns"]) for block in blocks]) if blocks else None
 
 
 def _summary(run: Run, out: Path, memory: Sequence[int]) -> str:

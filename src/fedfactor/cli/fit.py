@@ -158,7 +158,7 @@ def fit(
         if ranks is not None:
             raise ValueError("--ranks belongs to --engine mpi; other engines take --workers.")
         chosen = _engine(engine, backend, workers, scheduler, reduction)
-        federation = open_parts(files, how, steps, parts)
+        federation = open_parts(files, how, steps, parts, method.layout)
         if engine is not Network.dask:  # there the workers open and check what is theirs
             _check(federation, method)
         if overwrite:
@@ -220,7 +220,7 @@ def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[f
 
     shards = [federation.shard(name) for name in federation.names]
     ratings = any(isinstance(shard.mask, str) for shard in shards)
-    few = len(shards) < 2 or min(shard.n_rows for shard in shards) < 5
+    few = len(shards) < 2 or min(shard.n_rows for shard in shards) < 5 or shards[0].place is not None
     if ratings or few or sum(shard.n_rows for shard in shards) * federation.n_features > GAIN_CELLS:
         return {}
     try:

@@ -110,10 +110,11 @@ Adding = Annotated[
     Reduction, typer.Option(help="With --engine mpi or dask: add fast, or in name order with the bits of a local run.")
 ]
 Parts = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         help="Cut one file into so many blocks of rows, each an owner, read where it is worked on; with --engine mpi "
-        "as many as there are ranks.",
+        "as many as there are ranks. For grid-nmf 2x3, or 6: the grid of so many blocks that sends least.",
+        metavar="N",
         show_default=False,
     ),
 ]

@@ -15,6 +15,7 @@ import typer
 from fedfactor.algorithms.names import algorithm_class, algorithm_names
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.core.errors import DataError
+from fedfactor.core.grid import grid_of
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.data.content import Reading
@@ -159,9 +160,11 @@ def missing(text: str | None) -> float | str | None:
         raise ValueError(f"--missing {text!r} is not known. Use nan, a number, unstored or none.") from None
 
 
-def open_parts(files: Sequence[Path], reading: Reading, steps: Sequence[str] = (), parts: int | None = None) -> Any:
+def open_parts(
+    files: Sequence[Path], reading: Reading, steps: Sequence[str] = (), parts: str | None = None, layout: str = "rows"
+) -> Any:
     """Make a federation of files that are opened when first needed, of one file's blocks of rows, or of a grid."""
-    from fedfactor.data.io import open_blocks, open_files
+    from fedfactor.data.io import open_blocks, open_files, shape_of
     from fedfactor.data.split import is_grid, open_grid
 
     if any(path.is_dir() and is_grid(path) for path in files):
@@ -177,8 +180,25 @@ def open_parts(files: Sequence[Path], reading: Reading, steps: Sequence[str] = (
         found = data_files(files)
         if len(found) > 1:
             raise DataError(f"--parts cuts one file, but there are {len(found)}. Give one, or leave --parts out.")
-        return open_blocks(found[0], parts, reading=reading, steps=steps)
+        count = parts_of(parts)
+        if isinstance(count, int) and layout == "blocks":
+            count = grid_of(count, shape_of(found[0], reading))
+        return open_blocks(found[0], count, reading=reading, steps=steps)
     return open_files(data_files(files), reading=reading, steps=steps)
+
+
+def parts_of(word: str) -> int | tuple[int, int]:
+    """Read ``--parts``: how many blocks of rows, or how many lines of a grid each way.
+
+    Examples
+    --------
+    >>> parts_of("4"), parts_of("2x3")
+    (4, (2, 3))
+    """
+    numbers = word.lower().split("x")
+    if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
+        raise ValueError(f"--parts {word!r} is no number of parts. Use 4, or 2x3 for a grid of two by three.")
+    return int(numbers[0]) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
 
 
 def data_files(paths: Iterable[Path]) -> list[Path]:

@@ -92,7 +92,8 @@ def uploads(algorithm: Algorithm, meta: Meta, privacy: Mapping[str, Any] | None 
         if use is None:
             continue
         what = re.sub(r"^Up[^:]*: ", "", _about(kind, algorithm.messages(meta)[kind]))
-        needed = "their sum alone is used" if use == "sum" else "the server uses each one by itself"
+        needed = {"sum": "their sum alone is used", "group": "sums over the lines of the grid alone are used"}
+        needed = needed.get(use, "the server uses each one by itself")
         added = ", with noise added before it left" if noise else ""
         said.append(f"Each owner sent {what.replace('``', '').rstrip('.')}{added}; {needed}.")
     return said

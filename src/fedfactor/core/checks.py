@@ -139,8 +139,8 @@ def refuse_masked(data: Any) -> None:
         )
 
 
-def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None) -> Any:
-    """Look at a shard that somebody made by hand; return its X with every cell stored once."""
+def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None, *, grid: bool = False) -> Any:
+    """Look at a shard that somebody made by hand; return X with every cell stored once, by rows unless of a grid."""
     if len(getattr(X, "shape", ())) != 2:
         raise DataError("The X of a shard must be a matrix, rows × features. Use Shard.of(rows), which makes one.")
     if features is not None and len(features) != X.shape[1]:
@@ -149,7 +149,7 @@ def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None) -> Any:
         raise DataError(f"The mask of a shard has shape {tuple(mask.shape)}, its X {tuple(X.shape)}. Mark every cell.")
     if not is_sparse(X):
         return X
-    return _summed(X if X.format in ("csr", "csc") else X.tocsr())
+    return _summed(X if X.format == "csr" or (grid and X.format == "csc") else X.tocsr())
 
 
 def _summed(X: Any) -> Any:
@@ -418,16 +418,26 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + more
 
 
-def check_tiling(bounds: Sequence[tuple[int, int, int, int] | None], n_features: int) -> None:
-    """Refuse blocks that overlap or leave a part of the matrix out; None stands for an owner of rows alone."""
+def check_tiling(
+    bounds: Sequence[tuple[int, int, int, int] | None], n_features: int, places: Sequence[tuple[int, int] | None] = ()
+) -> None:
+    """Refuse blocks that overlap or leave a part of the matrix out; None stands for an owner of rows alone.
+
+    Places on a grid, where blocks have them, must be taken once, and those in one line have the same bounds.
+    """
     if all(each is None for each in bounds):
         return
     found = [each for each in bounds if each is not None]
-    if len(found) < len(bounds):
+    on_grid = [each for each in places if each is not None]
+    if len(found) < len(bounds) or 0 < len(on_grid) < len(bounds):
         raise DataError("Some owners bring blocks of a grid and some bring rows alone. Bring one kind.")
+    if on_grid and len(set(on_grid)) < math.prod(len({place[axis] for place in on_grid}) for axis in (0, 1)):
+        raise DataError(f"The blocks at {sorted(on_grid)} of a grid leave a place out, or take one twice.")
     n_rows = max(each[1] for each in found)
-    for what, place, size in (("rows", 0, n_rows), ("columns", 2, n_features)):
-        spans = sorted((each[place], each[place + 1]) for each in found)
+    for what, axis, size in (("rows", 0, n_rows), ("columns", 1, n_features)):
+        line = [place[axis] for place in on_grid] or range(len(found))
+        once = {(i, each[2 * axis], each[2 * axis + 1]) for i, each in zip(line, found, strict=True)}
+        spans = sorted((start, stop) for _, start, stop in once)
         ends = [0, *(stop for _, stop in spans)]
         if [start for start, _ in spans] != ends[:-1] or ends[-1] != size:
             raise DataError(

@@ -78,7 +78,10 @@ class Shard:
         array([[ True, False]])
         """
         if isinstance(data, Shard):
-            X = check_parts(data.X, data.mask, data.features)
+            sketched = data.bounds is not None and data.place is None  # whose methods read columns
+            X = check_parts(data.X, data.mask, data.named, grid=sketched)
+            if data.place is not None and is_numpy(X):
+                X = np.ascontiguousarray(X)  # a block is often cut out of a wider matrix, which it must not keep
             return data if X is data.X else replace(data, X=X)
         X, features = as_matrix(data)
         X, mask = split_missing(X, getattr(data, "missing_values", None) if missing_values is None else missing_values)
@@ -95,6 +98,11 @@ class Shard:
         return int(self.X.shape[1])
 
     @property
+    def named(self) -> tuple[str, ...] | None:
+        """Names of the columns that X has."""
+        return self.features
+
+    @property
     def scored(self) -> tuple[Array, Array | str | None]:
         """The matrix and the mask of the cells that an error is about: those held out, if any, else those observed."""
         if self.holdout is None:
@@ -109,6 +117,11 @@ class Shard:
     @property
     def bounds(self) -> tuple[int, int, int, int] | None:
         """Where a block of a grid lies in the whole matrix; None for rows alone."""
+        return None
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """Row and column on a grid of blocks; None for a shard that is no such block."""
         return None
 
     def cast(self, dtype: str) -> Shard:
@@ -200,8 +213,9 @@ class Federation:
 
     @property
     def n_rows(self) -> int:
-        """Rows of all owners together."""
-        return sum(self.shard(name).n_rows for name in self.names)
+        """Rows of all owners together; those of a line of a grid are counted once."""
+        shards = [self.shard(name) for name in self.names]
+        return sum(shard.n_rows for shard in shards if shard.place is None or shard.place[1] == 0)
 
     @property
     def n_features(self) -> int:
@@ -236,7 +250,7 @@ class Federation:
         shard = self.shard(name)
         masked = shard.mask is not None
         size = (shard.n_rows, shard.n_features)
-        return Facts(name, *size, library(shard.X), shard.dtype, masked, shard.features, shard.bounds)
+        return Facts(name, *size, library(shard.X), shard.dtype, masked, shard.features, shard.bounds, shard.place)
 
     def adopt(self, first: Facts, meta: Meta, domain: Domain, halves: bool = False) -> float:
         """Bring the owners' rows to the agreed dtype and order of columns; look at every value, return the largest."""
@@ -249,7 +263,7 @@ class Federation:
                     raise DataError(f"The columns of node {name!r} are in another order than those of {first.name!r}.")
                 shard = _reorder(shard, order, first.features)
             shard = self._open[name] = _cast(shard, meta.dtype, halves)
-            largest = max(largest, check_values(name, shard.X, shard.mask, domain, shard.features, shard.row_ids))
+            largest = max(largest, check_values(name, shard.X, shard.mask, domain, shard.named, shard.row_ids))
         return largest
 
 
@@ -265,13 +279,14 @@ class Facts:
     masked: bool
     features: tuple[str, ...] | None
     bounds: tuple[int, int, int, int] | None
+    place: tuple[int, int] | None = None
 
 
 def agree(found: Sequence[Facts]) -> Meta:
     """Compare the facts of all owners, in name order, and say what is public; refuse what does not fit together."""
     first = found[0]
     for each in found:
-        if each.n_rows == 0:
+        if each.n_rows == 0 and each.place is None:
             raise DataError(f"Owner {each.name!r} has no rows. Leave it out, or give it at least one row.")
         if each.features is not None and first.features is not None:
             check_features(each.name, each.features, first.name, first.features)
@@ -286,10 +301,12 @@ def agree(found: Sequence[Facts]) -> Meta:
                 "sums cannot be added. Convert one of them."
             )
         check_features(each.name, each.features, first.name, first.features)
-    check_tiling([each.bounds for each in found], first.n_features)
+    check_tiling([each.bounds for each in found], first.n_features, [each.place for each in found])
     dtype = "float32" if all(each.dtype == "float32" or each.dtype in HALVES for each in found) else "float64"
     names, masked = tuple(each.name for each in found), any(each.masked for each in found)
-    return Meta(first.n_features, names, dtype, masked, sum(each.n_rows for each in found))
+    blocks = tuple((*each.place, *each.bounds) for each in found if each.place and each.bounds) or None
+    n_rows = max(block[3] for block in blocks) if blocks else sum(each.n_rows for each in found)
+    return Meta(first.n_features, names, dtype, masked, n_rows, blocks)
 
 
 def _reorder(shard: Shard, order: Sequence[int], features: tuple[str, ...] | None) -> Shard:

@@ -22,19 +22,26 @@ if TYPE_CHECKING:
     from fedfactor.core.federation import Shard
     from fedfactor.core.wire import Spec
 
-Uplink = Literal["sum", "gather"]
+Uplink = Literal["sum", "gather", "group"]
 Domain = Literal["nonnegative", "binary", "real"]
+Layout = Literal["rows", "grid", "blocks"]
+"""What clients hold: rows, rows and columns of one matrix, or blocks of it on a grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What every party may know before round 0."""
+    """What every party may know before round 0.
+
+    ``blocks`` says, of a matrix that lies on a grid, where each client's block is: its row and column of the grid, then
+    its first row of the matrix and the one after its last, and the same for columns.
+    """
 
     n_features: int
     clients: tuple[str, ...]
     dtype: str = "float64"
     masked: bool = False
     n_rows: int | None = None
+    blocks: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def n_clients(self) -> int:
@@ -89,6 +96,11 @@ def download_for(down: Tree, client: str) -> Tree:
     return down.items[client] if isinstance(down, Scatter) else down
 
 
+def one_of(down: Tree) -> Tree:
+    """Pick any part of a :class:`Scatter`, all of which are of one kind (None: it has none), else the broadcast."""
+    return next(iter(down.items.values()), None) if isinstance(down, Scatter) else down
+
+
 def settings_of(algorithm: Any) -> dict[str, Any]:
     """Write an algorithm's fields as plain data: a rank that came out of a NumPy array is a number like any other.
 
@@ -119,7 +131,8 @@ class LocalFactors:
     """What an owner keeps at the end: its private rows of U, and the shared V.
 
     Methods that give owners components of their own put them into ``V_private`` (p × m), and their part of the rows
-    into ``U_private`` (n × p): the rows are ``U V + U_private V_private``.
+    into ``U_private`` (n × p): the rows are ``U V + U_private V_private``. A node that has some columns of V alone says
+    which in ``columns``; one of a grid, where other nodes have the same rows, says in ``rows`` which U speaks for.
     """
 
     U: Array
@@ -127,6 +140,12 @@ class LocalFactors:
     columns: Array | None = None
     V_private: Array | None = None
     U_private: Array | None = None
+    rows: Array | None = None
+
+    def first_of(self, axis: int) -> bool:
+        """Tell whether this node is the one to write U (axis 1) or V (axis 0) for its line of a grid, or is on none."""
+        line = self.columns if axis else self.rows
+        return self.rows is None or line is None or (line.size > 0 and int(line[0]) == 0)
 
 
 @record
@@ -155,7 +174,8 @@ class Algorithm(ABC):
 
     Subclasses are frozen dataclasses, one file each, and never inherit from one another; what two share is a kernel.
     States and messages are :func:`~fedfactor.core.tree.record` classes. Each upload class declares ``uplink``:
-    ``"sum"`` when the server needs only the leaf-wise sum of all uploads, ``"gather"`` when it must see each one.
+    ``"sum"`` when the server needs only the leaf-wise sum of all uploads, ``"gather"`` when it must see each one,
+    ``"group"`` when what a client needs next is the sum over its own group (:meth:`groups`) alone.
     """
 
     __slots__ = ()
@@ -163,6 +183,7 @@ class Algorithm(ABC):
     domain: ClassVar[Domain] = "nonnegative"
     handles_missing: ClassVar[bool] = False
     handles_tensors: ClassVar[bool] = False
+    layout: ClassVar[Layout] = "rows"
     default_rounds: ClassVar[int] = 100
 
     @abstractmethod
@@ -189,7 +210,19 @@ class Algorithm(ABC):
 
     @abstractmethod
     def server_step(self, state: Tree, up: Tree, at: Round) -> tuple[Tree, Tree]:
-        """Combine the sum of uploads (or the mapping name → upload for ``gather``); return new state and download."""
+        """Combine the sum of uploads (or the mapping name → upload for ``gather``); return new state and download.
+
+        For ``group``, `up` maps each client to the sum over its group. An engine may take this step wherever a group
+        is, with the clients there: the state must come out the same whichever they are, and the download is a
+        :class:`Scatter` to them.
+        """
+
+    def groups(self, down: Tree, meta: Meta) -> Mapping[str, str]:
+        """Name the group of each client, where answers to such a download are summed by group; else nothing.
+
+        Every client must be in the sums of such a round; one in which somebody is missing is asked again.
+        """
+        return {}
 
     @abstractmethod
     def finish(self, shard: Shard, state: Tree, down: Tree) -> LocalFactors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib import import_module
@@ -102,11 +102,7 @@ class Run(_Errors):
         first = next(iter(self.factors.values()))
         if first.columns is None or len(self.factors) < len(self.scores):
             return first.V
-        # Every node kept its own columns of V: put them together.
-        V = np.zeros((first.V.shape[0], sum(kept.V.shape[1] for kept in self.factors.values())), first.V.dtype)
-        for kept in self.factors.values():
-            V[:, kept.columns] = kept.V
-        return V
+        return whole_V([(kept.V, kept.columns) for kept in self.factors.values()])
 
     @property
     def rounds(self) -> int:
@@ -221,6 +217,20 @@ class Run(_Errors):
             f"Run({type(self.algorithm).__name__}, {who}, {self.rounds} rounds, {self.status}, "
             f"{error}, {self.bytes_up / 1e6:.2f} MB up)"
         )
+
+
+def whole_V(parts: Sequence[tuple[Array, Array]]) -> Array:
+    """Put V together where every node kept its own columns of it, the same ones perhaps at several.
+
+    Examples
+    --------
+    >>> whole_V([(np.ones((1, 1)), np.array([1])), (np.zeros((1, 1)), np.array([0]))])
+    array([[0., 1.]])
+    """
+    V = np.zeros((len(parts[0][0]), 1 + max(int(columns.max(initial=-1)) for _, columns in parts)), parts[0][0].dtype)
+    for part, columns in parts:
+        V[:, columns] = part
+    return V
 
 
 def owners(count: int) -> str:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import vstack
 
 from fedfactor.core.checks import check_features, is_sparse, split_missing
 from fedfactor.core.column_sums import column_sums, needs_bins
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.grid import even_bounds
+from fedfactor.core.grid import BlockShard, Bounds, even_bounds, grid_blocks
 from fedfactor.core.tree import tree_map, tree_sum
 from fedfactor.data.content import Missing, Reading
 from fedfactor.data.formats import format_of
@@ -118,12 +119,15 @@ def read(
 
 def load(path: str | os.PathLike[str], reading: Reading | None = None) -> Table:
     """Read a file as a :class:`Reading` says."""
-    path, reading = Path(path), reading or Reading()
+    return _told(_read(Path(path), reading or Reading()))
+
+
+def _read(path: Path, reading: Reading) -> Table:
     kind, _ = format_of(path)
     try:
         if not path.is_file():
             raise DataError(f"{path} is {'a folder' if path.is_dir() else 'not there'}. Give the path of a data file.")
-        return _told(finish_table(path, kind.load().read(path, reading), reading))
+        return finish_table(path, kind.load().read(path, reading), reading)
     except (DataError, MissingExtraError):
         raise
     except PermissionError as error:
@@ -279,7 +283,11 @@ def open_files(
 
 
 def open_blocks(
-    path: str | os.PathLike[str], parts: int, *, reading: Reading | None = None, steps: Sequence[str] = ()
+    path: str | os.PathLike[str],
+    parts: int | tuple[int, int],
+    *,
+    reading: Reading | None = None,
+    steps: Sequence[str] = (),
 ) -> Federation:
     """Make a federation of one file, cut into blocks of rows: each block is an owner, and read where it is worked on.
 
@@ -288,15 +296,21 @@ def open_blocks(
     path : path
         ``.npy``, ``.npz`` with a CSR matrix, ``.h5ad`` (dense or CSR), ``.h5`` or ``.parquet``: formats in which some
         rows can be read without the others.
-    parts : int
-        How many blocks; their sizes differ by one row at most.
+    parts : int, or (int, int)
+        How many blocks of rows; their sizes differ by one row at most. Or the lines of a grid, as GridNMF takes it:
+        its blocks have some of the columns each, and may be empty.
     reading, steps
-        As in :func:`open_files`.
+        As in :func:`open_files`. Blocks of a grid have no whole rows, and so no missing cells and no steps.
 
     Returns
     -------
     Federation
-        Owners are named after the file and the number of the block.
+        Owners are named after the file and the number of the block, or its place on the grid.
+
+    Notes
+    -----
+    A block of a grid is cut out of rows that are read a part at a time, each with as many cells as the block: a node
+    holds its own block, and for a moment as much again. Of a mapped ``.npy`` nothing but the block is read.
 
     Examples
     --------
@@ -308,6 +322,20 @@ def open_blocks(
     (('big-0', 'big-1'), [[6.0, 7.0], [8.0, 9.0]])
     """
     path, reading = Path(path), reading or Reading()
+    if not isinstance(parts, int):
+        return _open_grid(path, parts, reading, steps)
+    rows = _count_rows(path, reading)
+    if not 1 <= parts <= rows:
+        raise DataError(f"{path} has {rows} rows, which cannot be cut into {parts} parts.")
+    bounds, stem = even_bounds(rows, parts), owner_name(path)
+    openers = {
+        f"{stem}-{i:0{len(str(parts - 1))}d}": partial(load_shard, path, reading=replace(reading, rows=(first, last)))
+        for i, (first, last) in enumerate(pairwise(bounds))
+    }
+    return _federation(openers, reading, steps)
+
+
+def _count_rows(path: Path, reading: Reading) -> int:
     if not path.is_file():
         raise DataError(f"{path} is not there, or is a folder. Give one data file.")
     count = getattr(format_of(path)[0].load(), "count_rows", None)
@@ -317,19 +345,59 @@ def open_blocks(
             ".npz, .h5ad, .h5 or .parquet, or one file for each owner."
         )
     try:
-        rows = count(path, reading)
+        return count(path, reading)
     except (DataError, MissingExtraError):
         raise
     except Exception as error:  # as in load: whatever a damaged file makes a library raise
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}). Copy or export it again.") from error
-    if not 1 <= parts <= rows:
-        raise DataError(f"{path} has {rows} rows, which cannot be cut into {parts} parts.")
-    bounds, stem = even_bounds(rows, parts), owner_name(path)
-    openers = {
-        f"{stem}-{i:0{len(str(parts - 1))}d}": partial(load_shard, path, reading=replace(reading, rows=(first, last)))
-        for i, (first, last) in enumerate(pairwise(bounds))
-    }
-    return _federation(openers, reading, steps)
+
+
+def shape_of(path: str | os.PathLike[str], reading: Reading | None = None) -> tuple[int, int]:
+    """Tell the rows and columns of a file that can be read in parts; one row of it is read.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/big.npy", np.ones((5, 2)))
+    ...     shape_of(f"{folder}/big.npy")
+    (5, 2)
+    """
+    path, reading = Path(path), reading or Reading()
+    rows = _count_rows(path, reading)
+    return rows, int(_read(path, replace(reading, rows=(0, min(1, rows)))).X.shape[1])
+
+
+def _open_grid(path: Path, grid: tuple[int, int], reading: Reading, steps: Sequence[str]) -> Federation:
+    if steps or reading.missing_values is not None:
+        raise DataError(
+            "Blocks of a grid have no whole rows: nothing can be done to them before the first round, and no cell may "
+            "be missing. Leave options such as --missing and --scale out."
+        )
+    shape, stem = shape_of(path, reading), owner_name(path)
+    blocks = grid_blocks(shape, grid).items()
+    return Federation({f"{stem}-{name}": partial(_load_block, path, reading, shape, grid, *at) for name, at in blocks})
+
+
+def _load_block(
+    path: Path, reading: Reading, shape: tuple[int, int], grid: tuple[int, int], place: tuple[int, int], bounds: Bounds
+) -> BlockShard:
+    first, last, left, right = bounds
+    cuts = even_bounds(last - first, grid[1])  # so many rows have as many cells as the block
+    pieces = [(first + a, first + b) for a, b in pairwise(cuts) if a < b]
+    table = _read(path, replace(reading, rows=(0, 1)))
+    X: Any = table.X[:0, left:right] if is_sparse(table.X) else np.empty((last - first, right - left), table.X.dtype)
+    found, ids = [X], list[str]()
+    for a, b in pieces:
+        table = _read(path, replace(reading, rows=(a, b)))
+        ids += table.row_ids or ()
+        if is_sparse(X):
+            found.append(table.X[:, left:right])
+        else:
+            X[a - first : b - first] = table.X[:, left:right]
+    X = vstack(found, format="csr") if is_sparse(X) else X
+    names = {"features": table.features, "row_ids": tuple(ids) or None, "id_name": table.id_name}
+    return BlockShard(X, **names, position=place, starts=(first, left), width=shape[1])
 
 
 def _federation(openers: dict[str, Any], reading: Reading, steps: Sequence[str]) -> Federation:

@@ -91,9 +91,28 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
             f"{type(algorithm).__name__} needs complete rows, but some cells are missing. Fill them, or take a method "
             "that handles missing cells, such as PooledNMF."
         )
+    if meta.blocks is not None and algorithm.layout != "blocks":
+        raise IncompatibleError(
+            f"{type(algorithm).__name__} needs whole rows, but these are blocks of a grid. Take GridNMF, or cut the "
+            "matrix into blocks of rows."
+        )
     check_settings(algorithm)
     algorithm.check(meta)
     return algorithm.messages(meta)
+
+
+def sums_by_group(algorithm: Algorithm, meta: Meta) -> bool:
+    """Tell whether some uploads are summed by group."""
+    return any(getattr(kind, "uplink", "") == "group" for kind in algorithm.messages(meta))
+
+
+def refuse_groups(algorithm: Algorithm, meta: Meta) -> None:
+    """Refuse, between parties, what is made for the nodes of one cluster."""
+    if sums_by_group(algorithm, meta):
+        raise IncompatibleError(
+            f"{type(algorithm).__name__} sums among nodes that hold blocks of the same rows, but parties hold whole "
+            "rows, and what it sends has a line for each of them. Take PooledNMF."
+        )
 
 
 def rounds_of(algorithm: Algorithm, rounds: int | None) -> int:

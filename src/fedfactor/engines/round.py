@@ -10,13 +10,13 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
 from fedfactor.core.on_card import Glance
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.tree import Tree, add_up, freeze, kind_of, leaves, nbytes, tree_sum
 from fedfactor.core.wire import Spec, check_message, checksum, receive
@@ -37,12 +37,20 @@ MOST_UNSURE = 64
 class Receiver:
     """Combines the uploads of one round as they come, in name order: a running sum, or a mapping for ``gather``.
 
+    With `groups`, client → group, there is a running sum for each group, and each client is handed that of its own.
+
     An upload that holds NaN or infinity, or that `doubt` finds impossible, is left out as if its sender had not come,
     and the sender is named in ``rejected``: here each upload is seen before it is added, so one bad client need not
     cost all others their run. An upload of another form than announced is a fault of the code, and raises.
     """
 
-    def __init__(self, expected: Mapping[type, Spec], doubt: Callable[[Tree], str] = lambda up: "") -> None:
+    def __init__(
+        self,
+        expected: Mapping[type, Spec],
+        doubt: Callable[[Tree], str] = lambda up: "",
+        groups: Mapping[str, str] | None = None,
+    ) -> None:
+        self._groups, self._by_group = dict(groups or {}), dict[str, Tree]()
         self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
         self._doubt = doubt
         self.present: list[str] = []
@@ -74,6 +82,10 @@ class Receiver:
         self.bytes_up += nbytes(up)
         if up.uplink == "gather":
             self._gathered[name] = up
+            return
+        if name in self._groups:
+            before = self._by_group.get(self._groups[name])
+            self._by_group[self._groups[name]] = up if before is None else tree_sum((before, up))
             return
         if later:
             self._unsure[name] = up
@@ -117,11 +129,25 @@ class Receiver:
         self._sum, self.present, self.rejected = total, list(present), dict(rejected)
         self.bytes_up = sum(present.values())
 
+    def put_group(self, group: str, total: Tree, present: Mapping[str, int], rejected: Mapping[str, str]) -> None:
+        """Take the sum of a group that was formed elsewhere."""
+        if present:
+            self._by_group[group] = total
+        self.present, self.rejected = sorted([*self.present, *present]), {**self.rejected, **rejected}
+        self.bytes_up += sum(present.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody is in who must be: all members of groups."""
+        return self._groups.keys() <= set(self.present)
+
     @property
     def combined(self) -> Tree:
         """What the server step takes: the sum, or the mapping."""
         if self.rejected and not self.present:
             raise ProtocolError("No upload could be used. " + " ".join(f"{n}: {w}" for n, w in self.rejected.items()))
+        if self._groups:
+            return {name: self._by_group[group] for name, group in self._groups.items()}
         return self._gathered or self._sum
 
 
@@ -160,6 +186,9 @@ class Clients(ABC):
 
     apart = False
     """Whether uploads come from another process, and have therefore gone through the channel at their client."""
+
+    served: Collection[str] | None = None
+    """The clients whose groups' sums come to this process; None: all."""
 
     def begin(self, seed: int) -> None:
         """Make every client's first state."""
@@ -426,7 +455,9 @@ class Rounds:
     def receiver(self, at: Round, down: Tree) -> Receiving:
         """Open a round for uploads."""
         if self.channel is None:
-            return Receiver(self.expected, self.algorithm.doubt)
+            groups, here = self.algorithm.groups(one_of(down), self.meta), self.clients.served
+            own = {name: group for name, group in groups.items() if here is None or name in here}
+            return Receiver(self.expected, self.algorithm.doubt, own)
         return self.channel.open(self.expected, at, down, encoded=self.clients.apart)
 
     def close(self, snapshot: Snapshot, receiver: Receiving, at: Round, began: float) -> Snapshot:
@@ -453,9 +484,9 @@ class Rounds:
 
         Where uploads lie on a card, it is asked once, at the end, for all that must be known of the round.
         """
-        if not receiver.present:
-            return snapshot.server, snapshot.down, snapshot.server
         later = isinstance(receiver, Receiver)
+        if not receiver.present or (isinstance(receiver, Receiver) and not receiver.complete):
+            return snapshot.server, snapshot.down, snapshot.server
         combined, present = freeze(receiver.combined), tuple(receiver.present)
         with limit_threads(self.server_threads):
             server, sent = self.algorithm.server_step(snapshot.server, combined, replace(at, participants=present))

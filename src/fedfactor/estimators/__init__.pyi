@@ -13,6 +13,7 @@ from .distributed import DSANLS as DSANLS
 from .distributed import AsynSD as AsynSD
 from .distributed import AsynSSD as AsynSSD
 from .distributed import DistributedNMF as DistributedNMF
+from .distributed import GridNMF as GridNMF
 from .distributed import SynSD as SynSD
 from .distributed import SynSSD as SynSSD
 from .evaluate import Evaluation as Evaluation

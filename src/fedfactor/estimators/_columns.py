@@ -8,7 +8,7 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
-from fedfactor.core.grid import grid_federation
+from fedfactor.core.grid import block_federation, grid_federation, grid_of
 from fedfactor.core.run import Run
 from fedfactor.core.settings import setting
 from fedfactor.core.tree import Array
@@ -107,11 +107,14 @@ class GridFace(FederatedTransformer):
             X = _inputs.matrix(self, X, reset=True)
             if self.missing_values is not None:
                 raise DataError("Blocks of a grid have no missing cells: missing_values must be None.")
-            nodes = min(self.n_clients, *X.shape)
-            rows = np.array_split(np.arange(X.shape[0]), nodes)
-            names = ["0"] if nodes == 1 else [f"{i:0{len(str(nodes))}d}" for i in range(nodes)]
-            federation = grid_federation(X, {name: len(part) for name, part in zip(names, rows, strict=True)})
-            labels = None if nodes == 1 else np.repeat(names, [len(part) for part in rows])
+            if algorithm.layout == "blocks":
+                federation = block_federation(X, grid_of(self.n_clients, X.shape))
+            else:
+                nodes = min(self.n_clients, *X.shape)
+                rows = np.array_split(np.arange(X.shape[0]), nodes)
+                names = ["0"] if nodes == 1 else [f"{i:0{len(str(nodes))}d}" for i in range(nodes)]
+                federation = grid_federation(X, {name: len(part) for name, part in zip(names, rows, strict=True)})
+                labels = None if nodes == 1 else np.repeat(names, [len(part) for part in rows])
         names = getattr(self, "feature_names_in_", None)
         self._keep(self._run(algorithm, federation, engine, seed), federation)
         if names is not None:

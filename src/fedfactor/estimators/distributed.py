@@ -32,6 +32,25 @@ class DistributedNMF(FederatedTransformer):
     """Plain distributed NMF over blocks of rows, the rival of :class:`DSANLS`; use :class:`PooledNMF`."""
 
 
+@face(algorithms.GridNMF)
+class GridNMF(GridFace):
+    """NMF of one matrix in blocks on a grid of ``n_clients`` nodes, of which none has all rows or all columns.
+
+    Of the grids with so many nodes the one that sends least is taken; to choose, pass a Federation of
+    ``fedfactor.core.grid.block_federation`` or ``fedfactor.data.open_blocks``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedfactor import GridNMF
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((60, 3)) @ rng.random((3, 40))
+    >>> model = GridNMF(n_components=3, n_clients=6, random_state=0).fit(X)
+    >>> model.components_.shape, len(model.client_factors_), model.relative_error_ < 0.01
+    ((3, 40), 6, True)
+    """
+
+
 @face(algorithms.SynSD)
 class SynSD(SecureFace):
     """NMF of parties that take local steps and average the common factor."""

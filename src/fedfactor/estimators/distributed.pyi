@@ -69,6 +69,31 @@ class DistributedNMF(FederatedTransformer):
         checkpoint: Any = None,
     ) -> None: ...
 
+class GridNMF(GridFace):
+    n_components: int
+    solver: Literal["hals", "mu", "bpp"]
+    local_steps: int
+    tol: float
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        solver: Literal["hals", "mu", "bpp"] = "hals",
+        local_steps: int = 1,
+        tol: float = 0.0,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        device: str | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
+    ) -> None: ...
+
 class SynSD(SecureFace):
     n_components: int
     local_steps: int

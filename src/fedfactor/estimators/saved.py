@@ -217,7 +217,9 @@ def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
 
 def owners_of(run: Run) -> dict[str, Any]:
     """Write what a record says of each owner; in a private run no owner's own error is published."""
-    rows: dict[str, dict[str, Any]] = {name: {"rows": len(kept.U)} for name, kept in run.factors.items()}
+    rows: dict[str, dict[str, Any]] = {
+        name: {"rows": len(kept.U) * kept.first_of(1)} for name, kept in run.factors.items()
+    }
     if run.privacy is not None:
         return rows
     for name, score in run.scores.items():
@@ -233,11 +235,10 @@ def owners_of(run: Run) -> dict[str, Any]:
 
 def private_parts(run: Run) -> dict[str, dict[str, Any]]:
     """Name what belongs to each owner: its rows of U, and components that only it has."""
-    return {name: own_arrays(kept) for name, kept in run.factors.items() if name != NOBODY}
+    return {name: _own(kept) for name, kept in run.factors.items() if name != NOBODY and kept.first_of(1)}
 
 
-def own_arrays(kept: LocalFactors) -> dict[str, Any]:
-    """Name what belongs to one owner."""
+def _own(kept: LocalFactors) -> dict[str, Any]:
     arrays = {"U": kept.U, "U_private": kept.U_private, "V_private": kept.V_private}
     return {name: _plain(array) for name, array in arrays.items() if array is not None}
 

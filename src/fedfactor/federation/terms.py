@@ -20,7 +20,7 @@ from fedfactor.core.protocol import Algorithm, Meta, settings_of
 from fedfactor.core.settings import renamed, settings_of_class
 from fedfactor.core.tree import type_tag
 from fedfactor.data.preprocess import DECLARED, Preprocess
-from fedfactor.engines.base import check_fit
+from fedfactor.engines.base import check_fit, refuse_groups
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
 from fedfactor.engines.remote.secure_sum import LEAST, uploads
@@ -493,6 +493,7 @@ class Terms:
         self.declared_weights()
         algorithm, meta, run = self.algorithm(), self.meta(), self.content["run"]
         check_fit(algorithm, meta)
+        refuse_groups(algorithm, meta)
         privacy = self.content["privacy"]
         if self.secure:
             self._check_secure(algorithm, meta)

@@ -10,6 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import linear_sum_assignment
 
+from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.nmf.missing_cells import (
     Penalty,
     masked_sums,
@@ -18,16 +19,19 @@ from fedfactor.kernels.nmf.missing_cells import (
     solve_rows_masked,
 )
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
-from fedfactor.kernels.nmf.steps import squared_error
+from fedfactor.kernels.nmf.steps import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, squared_norm, zeros
+from fedfactor.threads import for_blocks
 
 __all__ = [
     "balance",
     "extrapolate",
+    "extrapolate_to_units",
     "fit_rows",
     "match_common",
     "odd_factor",
     "reconstruction",
+    "refit_from",
     "refit_rows",
     "rescale",
     "row_norms",
@@ -264,6 +268,27 @@ def extrapolate(V: Array, V_old: Array, beta: float) -> Array:
     return array_namespace(V).clip(V + beta * (V - V_old), 0, None)
 
 
+def extrapolate_to_units(V: Array, V_old: Array, beta: Any) -> tuple[Array, Array, Array]:
+    """Return V, and what :func:`extrapolate` makes of it, divided by the lengths of the rows of the latter, and those.
+
+    Examples
+    --------
+    >>> extrapolate_to_units(np.array([[2.0]]), np.array([[1.0]]), 0.5)
+    (array([[0.8]]), array([[1.]]), array([[2.5]]))
+    """
+    alike = isinstance(V, np.ndarray) and isinstance(V_old, np.ndarray) and V.dtype == V_old.dtype
+    run = kernel("ahead", V.dtype) if alike else None
+    if run is None:
+        sent = extrapolate(V, V_old, beta)
+        lengths = row_norms(sent)
+        return V / lengths, sent / lengths, lengths
+    unit, sent, lengths = np.empty_like(V, order="C"), np.empty_like(V, order="C"), np.empty((V.shape[0], 1), V.dtype)
+    V, V_old = np.ascontiguousarray(V), np.ascontiguousarray(V_old)
+    block = max(1, (1 << 17) // max(1, V.shape[1]))
+    for_blocks(lambda a, b: run(V, V_old, beta, unit, sent, lengths, a, b), V.shape[0], block)
+    return unit, sent, lengths
+
+
 def fit_rows(
     U: Array,
     X: Array,
@@ -304,9 +329,23 @@ def refit_rows(
     if U is None:
         U = zeros((X.shape[0], V.shape[0]), X)
         return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_REFIT_TOL, penalty=penalty)
-    single = array_namespace(U).finfo(U.dtype).bits <= 32
-    tol = _REFIT_TOL_SINGLE if single else _REFIT_TOL
-    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=tol, penalty=penalty)
+    return fit_rows(U, X, V, mask, sweeps=_REFIT_SWEEPS, tol=_refit_tol(U), penalty=penalty)
+
+
+def refit_from(U: Array, G: Array, B: Array) -> Array:
+    """Solve U for a final V as :func:`refit_rows` does, from ``G = V Vᵀ`` and ``B = X Vᵀ`` alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> refit_from(np.zeros((1, 1)), np.array([[2.0]]), np.array([[4.0]]))
+    array([[2.]])
+    """
+    return solve_rows(U, G, B, sweeps=_REFIT_SWEEPS, tol=_refit_tol(U))
+
+
+def _refit_tol(U: Array) -> float:
+    return _REFIT_TOL_SINGLE if array_namespace(U).finfo(U.dtype).bits <= 32 else _REFIT_TOL
 
 
 def reconstruction(X: Array, U: Array, V: Array, mask: Array | str | None = None) -> tuple[float, int, float]:

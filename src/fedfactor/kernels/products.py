@@ -281,7 +281,11 @@ def _double_chunks(stored: np.ndarray):
 
 
 def csr_parts(X: Array, real: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indptr, indices and data of a CSR matrix with one index type, as the compiled loops want them."""
+    """Return indptr, indices and data of a CSR matrix with one index type, as the compiled loops want them.
+
+    One that is stored by columns is turned first: loops do not look whether a place exists before they write to it.
+    """
+    X = X if X.format == "csr" else X.tocsr()
     indices = np.ascontiguousarray(X.indices)
     return np.asarray(X.indptr, dtype=indices.dtype), indices, np.ascontiguousarray(X.data, dtype=real)
 
@@ -341,7 +345,7 @@ def _scatter(X: Array, U: np.ndarray) -> np.ndarray:
     out = np.empty((k, X.shape[1]), X.dtype)
     transpose = kernel("transpose", X.dtype)
     assert transpose is not None  # since scatter is there
-    transpose(buffers[0], out)
+    transpose(buffers[0], out, 0, X.shape[1])
     return out
 
 

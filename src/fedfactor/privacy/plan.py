@@ -372,6 +372,11 @@ def check_links(links: Sequence[Transform], algorithm: Algorithm, meta: Meta) ->
     uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
     gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
     combining = [link for link in links if link.combines_only()]
+    if any(kind.uplink == "group" for kind in uploads):
+        raise IncompatibleError(
+            f"{type(algorithm).__name__} sums among nodes that hold blocks of the same rows, and no channel protects "
+            "such sums. Leave privacy out, or take a method whose uploads are summed, such as PooledNMF."
+        )
     if gathered and combining:
         link = type(combining[0]).__name__
         raise IncompatibleError(

@@ -18,6 +18,7 @@ CHECKS: tuple[Callable[..., None], ...] = (
     bits.check_resume,
     messages.check_announced_messages,
     messages.check_uplink,
+    messages.check_groups_alone,
     messages.check_float32_stays,
     messages.check_rows_stay_home,
     messages.check_factors,

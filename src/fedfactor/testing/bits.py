@@ -63,7 +63,9 @@ def check_pure_functions(algorithm: Algorithm, data: Data = None) -> None:
                     trace.clients[index + 1][name], freeze(again[0])
                 )
                 assert not found, f"client_step of {name!r}, called again on {kind} data: {found}"
-            server, _ = algorithm.server_step(trace.server[index], combine(ups, trace.meta), at)
+            server, _ = algorithm.server_step(
+                trace.server[index], combine(algorithm, ups, next(iter(trace.downs[index].values())), trace.meta), at
+            )
             found = differences(trace.server[index + 1], freeze(server))
             assert not found, f"server_step, called again on {kind} data: {found}"
         for name, kept in trace.factors.items():

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.grid import GridShard, grid_federation
+from fedfactor.core.grid import BlockShard, GridShard, block_federation, grid_federation, grid_of
 from fedfactor.core.protocol import Algorithm, Domain, Meta
 
 N_FEATURES = 13
@@ -76,17 +76,22 @@ def federation_for(algorithm: Algorithm, owners: Mapping[str, Any], missing_valu
     >>> federation_for(DSANLS(2), small_data()).shard("east").bounds
     (0, 37, 0, 5)
     """
-    if getattr(algorithm, "layout", "rows") != "grid":
+    layout, names = algorithm.layout, sorted(owners)
+    if layout == "rows":
         return Federation(owners, missing_values=missing_values)
-    names = sorted(owners)
     stack = sparse.vstack if any(sparse.issparse(X) for X in owners.values()) else np.vstack
-    return grid_federation(stack([owners[name] for name in names]), {name: owners[name].shape[0] for name in names})
+    X = stack([owners[name] for name in names])
+    if layout == "blocks":
+        return block_federation(X, grid_of(len(names), X.shape), names)
+    return grid_federation(X, {name: owners[name].shape[0] for name in names})
 
 
 def empty_shard(algorithm: Algorithm, meta: Meta) -> Shard:
     """Make the shard of an owner who has nothing."""
-    rows = np.zeros((0, meta.n_features), dtype=meta.dtype)
-    if getattr(algorithm, "layout", "rows") != "grid":
+    rows, layout = np.zeros((0, meta.n_features), dtype=meta.dtype), algorithm.layout
+    if layout == "blocks":
+        return BlockShard(rows, position=(meta.n_clients, 0), starts=(meta.n_rows or 0, 0), width=meta.n_features)
+    if layout == "rows":
         return Shard(rows)
     return GridShard(rows, columns=np.zeros((meta.n_rows or 0, 0), dtype=meta.dtype))
 

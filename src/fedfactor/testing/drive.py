@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, download_for
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, download_for, one_of
 from fedfactor.core.settings import check_settings
 from fedfactor.core.tree import Tree, freeze, leaves, tree_sum
 from fedfactor.testing.data import federation_for
@@ -90,7 +90,7 @@ def drive(
             here = replace(at, client=name)
             state, up = algorithm.client_step(shards[name], keep(states[name]), keep(got[name]), here)
             states[name], ups[name] = freeze(state), freeze(up)
-        server, down = algorithm.server_step(keep(server), combine(ups, meta), at)
+        server, down = algorithm.server_step(keep(server), combine(algorithm, ups, down, meta), at)
         server, down = freeze(server), freeze_down(down)
         trace.server.append(server)
         trace.clients.append(dict(states))
@@ -105,11 +105,14 @@ def drive(
     return trace
 
 
-def combine(ups: Mapping[str, Tree], meta: Meta) -> Tree:
-    """Add the uploads in the order given, or hand them out by name."""
+def combine(algorithm: Algorithm, ups: Mapping[str, Tree], down: Tree, meta: Meta) -> Tree:
+    """Add the answers to a download in the order given, all of them or by group, or hand them out by name."""
     first = next(iter(ups.values()))
     if getattr(type(first), "uplink", None) == "gather":
         return {name: ups[name] for name in meta.clients}
+    groups = algorithm.groups(one_of(down), meta)
+    if groups:
+        return {n: freeze(tree_sum(up for m, up in ups.items() if groups[m] == groups[n])) for n in meta.clients}
     return freeze(tree_sum(ups.values()))
 
 

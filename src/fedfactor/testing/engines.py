@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.algorithms import FedAvgNMF, GridNMF, PooledNMF
+from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
+from fedfactor.core.grid import block_federation
 from fedfactor.core.protocol import Algorithm, Round
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.engines.base import Callback, Engine
@@ -104,6 +107,20 @@ def check_engine_rejects(make_engine: MakeEngine, tolerance: float = 0.0) -> Non
         _assert_near(run, reference, tolerance, "bad uploads")
 
 
+def check_engine_groups(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
+    """Sums by group, of blocks on a grid, give what the reference gives; an engine without them refuses."""
+    X = np.vstack(list(small_data().values()))
+    for kind, matrix in {"dense": X, "sparse": sparse.csr_array(X), "float32": X.astype(np.float32)}.items():
+        try:
+            run = make_engine().run(GridNMF(3), block_federation(matrix, (2, 3)), rounds=6, seed=6)
+        except IncompatibleError:
+            return
+        reference = LocalEngine().run(GridNMF(3), block_federation(matrix, (2, 3)), rounds=6, seed=6)
+        _assert_near(run, reference, max(tolerance, 1e-4 * (tolerance > 0 and kind == "float32")), f"a {kind} grid")
+        came = {record.participants for record in run.history}
+        assert came == {reference.history[0].participants}, f"{came} are in sums by group"
+
+
 def check_engine_channel(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
     """Links act at the clients and are undone at the server as in the reference; the report says the same of them."""
     plain, _ = _both(make_engine, Probe(gathers=False))
@@ -131,6 +148,7 @@ CHECKS: tuple[Callable[[MakeEngine, float], None], ...] = (
     check_engine_converged,
     check_engine_error,
     check_engine_rejects,
+    check_engine_groups,
     check_engine_channel,
 )
 

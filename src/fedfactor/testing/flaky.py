@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score
+from fedfactor.core.protocol import Algorithm, Domain, Layout, LocalFactors, Meta, Round, Score
 from fedfactor.core.tree import Array, Tree
 from fedfactor.core.wire import Spec
 
@@ -47,9 +48,9 @@ class Flaky(Algorithm):
         return self.inner.handles_missing
 
     @property
-    def layout(self) -> str:
+    def layout(self) -> Layout:  # type: ignore[override]
         """Whether owners hold rows, or blocks of a grid."""
-        return getattr(self.inner, "layout", "rows")
+        return self.inner.layout
 
     def check(self, meta: Meta) -> None:
         """Refuse what the algorithm refuses."""
@@ -77,6 +78,10 @@ class Flaky(Algorithm):
     def server_step(self, state: Tree, up: Tree, at: Round) -> tuple[Tree, Tree]:
         """Combine what came."""
         return self.inner.server_step(state, up, at)
+
+    def groups(self, down: Tree, meta: Meta) -> Mapping[str, str]:
+        """Add up as the algorithm does."""
+        return self.inner.groups(down, meta)
 
     def settle(self, state: Tree, down: Tree) -> Tree:
         """Settle as the algorithm does."""

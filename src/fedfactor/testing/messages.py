@@ -9,11 +9,11 @@ import numpy as np
 
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.protocol import Algorithm
-from fedfactor.core.tree import leaves
+from fedfactor.core.protocol import Algorithm, Round
+from fedfactor.core.tree import freeze, leaves
 from fedfactor.core.wire import check_message, receive, to_bytes
 from fedfactor.testing.data import small_data, variants
-from fedfactor.testing.drive import Trace, drive
+from fedfactor.testing.drive import Trace, combine, differences, drive
 
 Data = Mapping[str, Any] | None
 
@@ -50,8 +50,34 @@ def check_uplink(algorithm: Algorithm, data: Data = None) -> None:
             assert len(types) == 1, f"round {index} on {kind} data mixes uploads: {sorted(t.__name__ for t in types)}"
             sent = types.pop()
             word = getattr(sent, "uplink", None)
-            assert word in ("sum", "gather"), f"{sent.__name__} declares uplink={word!r}; it must be 'sum' or 'gather'"
+            words = ("sum", "gather", "group")
+            assert word in words, f"{sent.__name__} declares uplink={word!r}; it must be one of {', '.join(words)}"
+            down = next(iter(trace.downs[index].values()))
+            grouped = set(algorithm.groups(down, trace.meta)) == set(trace.meta.clients)
+            assert grouped == (word == "group"), (
+                f"{sent.__name__} declares uplink={word!r}, but groups() says otherwise"
+            )
             assert sent in announced, f"{sent.__name__} is sent but not announced by messages()"
+
+
+def check_groups_alone(algorithm: Algorithm, data: Data = None) -> None:
+    """Where uploads are summed by group, the server's step with one client alone gives that client what all give it.
+
+    Engines take the step wherever a group is: the state must not depend on which one.
+    """
+    if type(algorithm).groups is Algorithm.groups:
+        return
+    owners = small_data(algorithm.domain) if data is None else data
+    trace = drive(algorithm, owners)
+    for index, ups in enumerate(trace.ups):
+        if next(iter(ups.values())).uplink != "group":
+            continue
+        for name, got in trace.downs[index + 1].items():
+            total = combine(algorithm, ups, trace.downs[index][name], trace.meta)[name]
+            at = Round(5, index, participants=trace.meta.clients)
+            server, down = algorithm.server_step(trace.server[index], {name: total}, at)
+            found = differences(trace.server[index + 1], freeze(server)) or differences(got, freeze(down.items[name]))
+            assert not found, f"the step of {name!r} alone in round {index}: {found}"
 
 
 def check_float32_stays(algorithm: Algorithm, data: Data = None) -> None:
@@ -66,12 +92,17 @@ def check_float32_stays(algorithm: Algorithm, data: Data = None) -> None:
 
 
 def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
-    """No upload has a dimension that counts the owner's rows, and none carries a row of X."""
+    """No upload has a dimension that counts the owner's rows, and none carries a row of X.
+
+    What is summed by group is not asked: such nodes work on the same rows of one matrix.
+    """
     owners = small_data(algorithm.domain)  # its row counts are primes that no rank or width here shares
     for kind, kept in variants(algorithm, owners).items():
         trace = drive(algorithm, kept)
         for index, ups in enumerate(trace.ups):
             for name, up in ups.items():
+                if type(up).uplink == "group":
+                    continue
                 shard = trace.shards[name]
                 X = shard.X.toarray() if is_sparse(shard.X) else shard.X
                 known = {row.tobytes() for row in X if row.any()} if algorithm.domain != "binary" else set()

@@ -42,7 +42,8 @@ def check_empty_shard(algorithm: Algorithm, data: Data = None) -> None:
     state, up = algorithm.client_step(shard, state, down, at)
     check_message(freeze(up), algorithm.messages(trace.meta))
     if type(up).uplink == "sum":
-        _, sent = algorithm.server_step(trace.server[0], tree_sum([combine(trace.ups[0], trace.meta), up]), at)
+        total = combine(algorithm, trace.ups[0], down, trace.meta)
+        _, sent = algorithm.server_step(trace.server[0], tree_sum([total, up]), at)
         received = download_for(freeze_down(sent), trace.meta.clients[0])
         check_message(received, algorithm.messages(trace.meta))
     kept = algorithm.finish(shard, state, down)

@@ -435,15 +435,17 @@ class PooledNMF(Algorithm):
         beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
         pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
         bold = beta * pace.good if same and self.momentum and at.index >= kind.quiet_rounds else 0.0
-        sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
+        # One scale for V and for what is sent, so that their difference keeps its meaning.
         if pooled.lengths is None:
-            divide = kind.lengths(sent)
+            V, sent, divide = kind.ahead_in_units(V, as_like(state.V, V), bold)
         else:
+            sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
             divide = balance(sent, pooled.lengths[1], pooled.lengths[0], pay_of_U(self, V.shape[1])[:2], pay)
+            V, sent = V / divide, sent / divide
         server = replace(
             state,
-            V=V / divide,  # one scale for V and for what is sent, so that their difference keeps its meaning
-            sent=sent / divide,
+            V=V,
+            sent=sent,
             up=last,
             cohort=np.uint64(cohort(at.participants)),
             beta=as_leaf(pace.beta),
@@ -535,7 +537,7 @@ class PooledNMF(Algorithm):
         start, Q = as_like(state.U, V) if whole else None, None if state.Q is None else as_like(state.Q, V)
         both, loss = stacked(V, Q), find_loss(self.loss, masked=bool(state.masked))
         misfit = down.misfit if isinstance(down, Factor) else None
-        pay = pay_of_U(self, shard.n_features, both.shape[0], misfit)
+        pay = pay_of_U(self, shard.n_features, None if Q is None else both.shape[0], misfit)
         pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
         U = loss.solve(start, shard.X, both, shard.mask, pay)
         return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])

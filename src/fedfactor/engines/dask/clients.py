@@ -13,7 +13,7 @@ from fedfactor.core.checks import check_scale
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.federation import Facts, Federation, agree
 from fedfactor.core.grid import even_bounds
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
 from fedfactor.core.tree import Tree
 from fedfactor.engines.dask import worker
 from fedfactor.engines.round import Clients, Receiver, Receiving
@@ -123,17 +123,28 @@ class DaskClients(Clients):
                     receiver.add(name, worker.landed(up))
             return
         assert isinstance(receiver, Receiver)  # what goes through a channel is seen one by one
-        (part,) = self._results([self._chain(ups) if self.ordered else self._tree(ups)])
-        receiver.replace_by(worker.landed(part.total), part.present, part.rejected)
+        groups, add = self.algorithm.groups(one_of(down), self.meta), self._chain if self.ordered else self._tree
+        if not groups:
+            (part,) = self._results([add(ups, None)])
+            receiver.replace_by(worker.landed(part.total), part.present, part.rejected)
+            return
+        members: dict[str, list[str]] = {}
+        for name in at.participants:
+            members.setdefault(groups[name], []).append(name)
+        # A sum passes the workers of its group alone.
+        inside = {g: {w: up for w, up in ups.items() if set(self.own[w]) & set(own)} for g, own in members.items()}
+        parts = self._results([add(inside[group], own) for group, own in members.items()])
+        for group, part in zip(members, parts, strict=True):
+            receiver.put_group(group, worker.landed(part.total), part.present, part.rejected)
 
-    def _chain(self, ups: Mapping[str, Any]) -> Any:
+    def _chain(self, ups: Mapping[str, Any], names: Sequence[str] | None) -> Any:
         total = None
         for where, mine in ups.items():
-            total = self._submit(worker.add, where, total, mine)
+            total = self._submit(worker.add, where, total, mine, names)
         return total
 
-    def _tree(self, ups: Mapping[str, Any]) -> Any:
-        parts = {where: self._submit(worker.add, where, None, mine) for where, mine in ups.items()}
+    def _tree(self, ups: Mapping[str, Any], names: Sequence[str] | None) -> Any:
+        parts = {where: self._submit(worker.add, where, None, mine, names) for where, mine in ups.items()}
         places = list(parts)
         while len(places) > 1:
             for a, b in zip(places[::2], places[1::2], strict=False):

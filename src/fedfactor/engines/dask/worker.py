@@ -6,7 +6,7 @@ made again, and a client's state must be none of these. Every task is therefore 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -127,14 +127,15 @@ def step(key: str, down: Tree, at: Round) -> dict[str, Tree]:
     return ups if sender is None else {name: sender.sent(name, up, at, down) for name, up in ups.items()}
 
 
-def add(key: str, before: Part | None, ups: Mapping[str, Tree]) -> Part:
-    """Add uploads to a sum, one after the other, as the reference does."""
+def add(key: str, before: Part | None, ups: Mapping[str, Tree], names: Collection[str] | None = None) -> Part:
+    """Add uploads, of these clients alone if they are named, to a sum, one after the other, as the reference does."""
     algorithm, meta = _clients(key).algorithm, _clients(key).meta
     receiver = Receiver(algorithm.messages(meta), algorithm.doubt)
     before = before or Part()
     receiver.replace_by(landed(before.total), before.present, before.rejected)
     for name, up in ups.items():
-        receiver.add(name, up)
+        if names is None or name in names:
+            receiver.add(name, up)
     sizes = {name: nbytes(ups[name]) if name in ups else before.present[name] for name in receiver.present}
     return Part(receiver.combined if sizes else None, sizes, receiver.rejected)
 

@@ -24,7 +24,7 @@ import numpy as np
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.grid import GridShard
+from fedfactor.core.grid import BlockShard, GridShard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for, settings_of
 from fedfactor.core.tree import Tree, type_tag
 from fedfactor.core.wire import from_bytes, to_bytes
@@ -40,6 +40,8 @@ def shard_tree(shard: Shard) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     if isinstance(shard, GridShard):
         tree |= {"columns": shard_tree(Shard(shard.columns)), "starts": np.array([shard.row_start, shard.column_start])}
+    if isinstance(shard, BlockShard):
+        tree["block"] = np.array([*shard.position, *shard.starts, shard.width])
     if is_sparse(X):
         X = X.tocsr()
         tree |= {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": np.asarray(X.shape)}

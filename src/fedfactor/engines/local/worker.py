@@ -18,7 +18,7 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
-from fedfactor.core.grid import GridShard
+from fedfactor.core.grid import BlockShard, GridShard
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, to_bytes
@@ -37,6 +37,9 @@ def shard_of(tree: dict[str, Any]) -> Shard:
         rows, columns = (int(start) for start in tree["starts"])
         X = X.tocsc() if hasattr(X, "tocsc") else np.asfortranarray(X)  # as grids are cut: bits may depend on it
         return GridShard(X, columns=shard_of(tree["columns"]).X, row_start=rows, column_start=columns)
+    if "block" in tree:
+        i, j, row, column, width = (int(number) for number in tree["block"])
+        return BlockShard(X, position=(i, j), starts=(row, column), width=width)
     return Shard(X, "stored" if "stored" in tree else tree.get("mask"), None, held)
 
 
@@ -77,8 +80,7 @@ class Worker:
     def job(self, order: dict[str, Any], payload: bytes) -> None:
         """Learn what to run."""
         self._algorithm = algorithm_of(order["algorithm"], order["settings"])
-        meta: dict[str, Any] = order["meta"] | {"clients": tuple(order["meta"]["clients"])}
-        self._meta = Meta(**meta)
+        self._meta = Meta(**{word: _as_tuples(value) for word, value in order["meta"].items()})
         # Held by name for as long as this process lives: a cap that nobody holds is collected, and lifted at once.
         self._cap = limit_threads(order["threads"])
         self._cap.__enter__()

@@ -72,6 +72,15 @@ class Collectives:
         here.Free()
         return count, place
 
+    def part(self, ranks: Sequence[int]) -> Collectives:
+        """Make a communicator of some ranks, this one among them; each of them must call this, and nobody else."""
+        members = self.comm.Get_group().Incl(list(ranks))
+        comm = self.comm.Create_group(members)
+        found = Collectives(self.MPI, comm)
+        comm.Free()
+        members.Free()
+        return found
+
     def add_up(self, buffer: np.ndarray) -> np.ndarray:
         """Add buffers of all ranks, in whatever order MPI finds fast."""
         total = np.empty_like(buffer)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfactor.core.errors import FedfactorError, IncompatibleError
 from fedfactor.core.federation import Facts, Federation, agree
+from fedfactor.core.grid import even_bounds
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.run import Run
-from fedfactor.engines.base import AnyCallback, Participation, check_fit, judge_small, rounds_of
+from fedfactor.engines.base import AnyCallback, Participation, check_fit, judge_small, rounds_of, sums_by_group
 from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.mpi.checkpoints import RankCheckpoints, mark_of
@@ -146,6 +147,7 @@ class MPIEngine:
                     callbacks=told, kept=ranked, mark=mark, server_threads=allowed if exact else threads,
                 )  # fmt: skip
                 run = loop.finish(loop.run(), threads, mine.feature_names)
+                clients.close()
             return run
         except BaseException as error:
             if group.size > 1 and clients is not None:
@@ -176,6 +178,12 @@ class MPIEngine:
                 "The MPI engine has no secure sum: its sums are formed by MPI itself, which every rank must trust. Use "
                 "the local engine to simulate one, or a real federation."
             )
+        if sums_by_group(algorithm, meta) and not (whole and self.trusted):
+            raise IncompatibleError(
+                f"{type(algorithm).__name__} sums by groups of ranks, which know nothing of each other's: every client "
+                "must come to every round, and ranks must trust each other. Leave out participation, drop_outs and "
+                "trusted=False."
+            )
         return RankClients(
             group, algorithm, mine, meta, rooted=gathers or not self.trusted,
             summed=whole and not gathers and self.trusted and self.reduction == "allreduce",
@@ -201,7 +209,7 @@ class MPIEngine:
             return [] if mine is None else [asdict(mine.facts(name)) for name in mine.names]
 
         found = [
-            Facts(**{**each, "features": _tuple(each["features"]), "bounds": _tuple(each["bounds"])})
+            Facts(**{**each, **{word: _tuple(each[word]) for word in ("features", "bounds", "place")}})
             for rank in group.hear_all(_together(group, facts))
             for each in rank
         ]
@@ -226,12 +234,8 @@ class MPIEngine:
                 f"The job has {workers} ranks{extra} but only {len(names)} owners: a rank would have nothing to do. "
                 f"Use at most {len(names) + first} ranks, or split the data into more parts."
             )
-        place = group.rank - first
-        if place < 0:
-            return ()
-        whole, more = divmod(len(names), workers)
-        start = place * whole + min(place, more)
-        return names[start : start + whole + (place < more)]
+        place, bounds = group.rank - first, even_bounds(len(names), workers)
+        return names[bounds[place] : bounds[place + 1]] if place >= 0 else ()
 
 
 def _together(group: Collectives, work: Callable[[], Any]) -> Any:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfactor.core.errors import ClientUnavailable
+from fedfactor.core.errors import ClientUnavailable, ProtocolError
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score
-from fedfactor.core.tree import Tree, freeze, nbytes, tree_map
+from fedfactor.core.grid import even_bounds
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.tree import Tree, freeze, kind_of, nbytes, tree_map
 from fedfactor.core.wire import receive, to_bytes
+from fedfactor.engines.base import downloads, sums_by_group
 from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.mpi.collectives import Collectives, frames, pack_kinds, unframe, unpack_kinds
 from fedfactor.engines.round import Receiver, Receiving, Told, receive_bytes
@@ -85,6 +87,11 @@ class RankClients(OwnClients):
         self.rooted, self.summed, self.drop_outs, self.followed = rooted, summed, drop_outs, followed
         self.holds_server, self.apart = not rooted or group.rank == 0, channel is not None
         self.channel, self.now = channel, 0
+        self.grouped = sums_by_group(algorithm, meta)
+        self.served = self.names if self.grouped else None
+        self._teams, self._sizes = dict[tuple[str, ...], Collectives](), dict[type, tuple[int, int]]()
+        bounds = even_bounds(meta.n_clients, group.size)
+        self.dealt = [meta.clients[first:last] for first, last in pairwise(bounds)]
 
     # ------------------------------------------------------------------ up
     def exchange(self, down: Tree, at: Round, receiver: Receiving) -> None:
@@ -92,14 +99,62 @@ class RankClients(OwnClients):
         self.now = at.index
         sent = ((name, self._sent(name, up, at, down)) for name, up in self.steps(down, at))
         ups = {name: up for name, up in sent if up is not None}
+        if not self.grouped:
+            self._bring(ups, receiver, self.group, self.meta.clients)
+            return
+        assert isinstance(receiver, Receiver)  # no channel carries sums by group
+        groups = self.algorithm.groups(one_of(down), self.meta)
+        # Every rank goes through its groups in the same order, so that none waits for one who waits for it.
+        for label in sorted({groups[name] for name in self.names}):
+            names = tuple(name for name in self.meta.clients if groups[name] == label)
+            part = Receiver(self.expected, self.algorithm.doubt)
+            self._bring({name: up for name, up in ups.items() if name in names}, part, self._team(names), names)
+            if part.rejected:
+                raise ProtocolError(f"A sum lacks {', '.join(part.rejected)}, who sent NaN or infinity.")
+            receiver.put_group(label, part.combined, {name: nbytes(ups[name]) for name in names if name in ups}, {})
+        receiver.present = list(self.meta.clients)  # whoever is missing has ended the job
+
+    def _bring(self, ups: Mapping[str, Tree], receiver: Receiving, team: Collectives, names: Sequence[str]) -> None:
+        """Bring what clients of some ranks send to where the server is."""
+        if self.grouped and team.size == 1:
+            for name, up in ups.items():
+                receiver.add(name, up)
+            return
         if self.summed:
             assert isinstance(receiver, Receiver)  # what goes through a channel is not summed by MPI
-            self._reduce(ups, receiver)
+            self._reduce(ups, receiver, team, names)
             return
         data = frames((name, to_bytes(up)) for name, up in ups.items())
-        arrived = self.group.to_root(data) if self.rooted else self.group.all_bytes(data)
+        arrived = team.to_root(data) if self.rooted else team.all_bytes(data)
         for name, part in sorted(pair for rank in map(unframe, arrived) for pair in rank):
             receive_bytes(receiver, name, part, self.uploads)
+
+    def _team(self, names: tuple[str, ...]) -> Collectives:
+        """Return the ranks that hold these clients, as a communicator of their own."""
+        if names not in self._teams:
+            ranks = [rank for rank, own in enumerate(self.dealt) if set(own) & set(names)]
+            self._teams[names] = self.group.part(ranks)
+        return self._teams[names]
+
+    def traffic(self, down: Tree, at: Round, receiver: Receiving) -> tuple[int, int]:
+        """Count the bytes that went up and down; of groups, those of other ranks are asked for once a kind."""
+        if not self.grouped:
+            return super().traffic(down, at, receiver)
+        kind = kind_of(one_of(down))
+        if kind not in self._sizes:
+            told: list[list[int]] = self.group.hear_all([receiver.bytes_up, downloads(down, self.names)])
+            self._sizes[kind] = sum(up for up, _ in told), sum(got for _, got in told)
+        return self._sizes[kind]
+
+    def close(self) -> None:
+        """Give back the communicators of groups; every rank must come here, so only a run that ended well does."""
+        for names in sorted(self._teams):
+            self._teams.pop(names).comm.Free()
+
+    def about(self) -> dict[str, Any]:
+        """Tell what this rank sent to all, and to its groups."""
+        found = super().about()
+        return {**found, "rank_sent_bytes": self.group.sent + sum(team.sent for team in self._teams.values())}
 
     def _sent(self, name: str, up: Tree, at: Round, down: Tree) -> Tree:
         """Say what travels of one upload; a client that stays away is an error unless that was allowed."""
@@ -107,8 +162,8 @@ class RankClients(OwnClients):
             raise ClientUnavailable(f"{name!r} stayed away; say MPIEngine(drop_outs=True) where that may happen.")
         return up if up is None or self.channel is None else self.channel.sender.sent(name, up, at, down)
 
-    def _reduce(self, ups: dict[str, Tree], receiver: Receiver) -> None:
-        """Add this rank's uploads, then all ranks' sums, in one collective for each dtype.
+    def _reduce(self, ups: Mapping[str, Tree], receiver: Receiver, team: Collectives, names: Sequence[str]) -> None:
+        """Add this rank's uploads, then those ranks' sums, in one collective for each dtype.
 
         A number for each client travels along: whether its upload is in the sum or was left out. So all ranks know the
         same of a bad upload, without a message more.
@@ -119,9 +174,9 @@ class RankClients(OwnClients):
         total = receiver.combined if receiver.present else tree_map(np.zeros_like, like)
         flags = {**dict.fromkeys(receiver.rejected, REJECTED), **dict.fromkeys(receiver.present, PRESENT)}
         buffers = pack_kinds(total)
-        first, names = next(iter(buffers)), self.meta.clients
+        first = next(iter(buffers))
         buffers[first] = np.append(buffers[first], np.array([flags.get(n, 0) for n in names], buffers[first].dtype))
-        found = {kind: self.group.add_up(buffer) for kind, buffer in buffers.items()}
+        found = {kind: team.add_up(buffer) for kind, buffer in buffers.items()}
         found[first], told = np.split(found[first], [-len(names)])
         size = nbytes(like)  # of sums, all uploads are of one size
         present = {n: size for n, flag in zip(names, told, strict=True) if flag == PRESENT}
@@ -146,13 +201,7 @@ class RankClients(OwnClients):
         """Write a broadcast, or for each rank the parts of its own clients."""
         if not isinstance(down, Scatter):
             return frames([("", to_bytes(down))])
-        whole, more = divmod(self.meta.n_clients, self.group.size)
-        starts = [rank * whole + min(rank, more) for rank in range(self.group.size + 1)]
-        parts: list[bytes] = []
-        for first, last in pairwise(starts):
-            own = [name for name in self.meta.clients[first:last] if name in down.items]
-            parts.append(frames((name, to_bytes(down.items[name])) for name in own))
-        return parts
+        return [frames((name, to_bytes(down.items[name])) for name in own if name in down.items) for own in self.dealt]
 
     def decide(self, ended: str) -> str:
         """Let rank 0 decide, so that no rounding lets ranks part ways; silent where nothing could end the run."""

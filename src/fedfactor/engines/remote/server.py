@@ -21,6 +21,7 @@ from fedfactor.core.protocol import Scatter, Score, download_for, settings_of
 from fedfactor.core.run import RoundRecord
 from fedfactor.core.tree import Tree, tree_sum, type_tag
 from fedfactor.core.wire import Leaf, Spec, from_bytes, to_bytes
+from fedfactor.engines.base import refuse_groups
 from fedfactor.engines.checkpoint import Checkpoint, environment
 from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.clients import RemoteClients
@@ -123,6 +124,7 @@ class Server:
         self.algorithm, self.meta = agreement.make(), agreement.meta
         if agreement.start:
             self.algorithm = self.algorithm.starting_at(from_bytes((self.folder / START).read_bytes())["V"])
+        refuse_groups(self.algorithm, self.meta)
         self.run_id = self._name()
         self.tally = Tally()
         self.exchange = Exchange(

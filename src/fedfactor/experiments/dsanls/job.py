@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fedfactor.algorithms import DSANLS, DistributedNMF, SynSSD
+from fedfactor.algorithms import DSANLS, DistributedNMF, GridNMF, SynSSD
 from fedfactor.core.federation import Federation
-from fedfactor.core.grid import grid_federation
-from fedfactor.core.protocol import Round
+from fedfactor.core.grid import block_federation, even_bounds, grid_federation, grid_of
 from fedfactor.engines.mpi.engine import MPIEngine, load_mpi
 from fedfactor.engines.run import run
 from fedfactor.experiments.dsanls import secure
 from fedfactor.experiments.dsanls.datasets import load
-from fedfactor.experiments.dsanls.faun import block_of, grid_nmf, grid_of
-from fedfactor.threads import limit_threads
 
 __all__ = ["measure"]
 
@@ -29,27 +27,27 @@ def measure(cell: dict[str, Any]) -> dict[str, Any]:
     if "parties" in cell:
         return _parties(MPI.COMM_WORLD, cell)
     comm, X = MPI.COMM_WORLD, load(cell["data"], cell["full"])
-    k, T, name = cell["k"], cell["iterations"], cell["method"]
-    with limit_threads(1):
-        if name.startswith("grid "):
-            return _on_grid(comm, X, name.split()[1], k, T, cell["marks"])
-    engine = MPIEngine(size=comm.Get_size())
-    if name.startswith("DSANLS"):
-        _, kind, solver = name.split()
-        method: Any = DSANLS(k, kind, cell["ratio"], solver, iterations=T, leak="ignore")  # type: ignore[arg-type]
-        federation = grid_federation(X, comm.Get_size())
-        per_iteration = 2
+    k, T, (name, *words) = cell["k"], cell["iterations"], cell["method"].split()
+    ranks = comm.Get_size()
+    engine = MPIEngine(size=ranks)
+    # The rounds that end an iteration: one has a first round before it, the other brings the error a round later.
+    if name == "DSANLS":
+        method: Any = DSANLS(k, words[0], cell["ratio"], words[1], iterations=T, leak="ignore")  # type: ignore[arg-type]
+        federation, rounds, ends = grid_federation(X, ranks), 2 * T + 1, slice(1, 2 * T, 2)
+    elif name == "grid":
+        method, federation = GridNMF(k, words[0]), block_federation(X, grid_of(ranks, X.shape))  # type: ignore[arg-type]
+        rounds, ends = 2 * T + 1, slice(2, None, 2)
     else:
-        method, per_iteration = DistributedNMF(k, name.split()[1]), 1  # type: ignore[arg-type]
-        federation = Federation({str(i): part for i, part in enumerate(_rows(X, comm.Get_size()))})
-    run(method, federation, engine=engine, rounds=1 + per_iteration, seed=cell["seed"])  # compile, off the clock
+        method, federation = DistributedNMF(k, words[0]), Federation(_rows(X, ranks))  # type: ignore[arg-type]
+        rounds, ends = T, slice(None)
+    run(method, federation, engine=engine, rounds=3, seed=cell["seed"])  # compile, off the clock
     comm.Barrier()
-    found = run(method, federation, engine=engine, rounds=None if per_iteration == 2 else T, seed=cell["seed"])
+    found = run(method, federation, engine=engine, rounds=rounds, seed=cell["seed"])
     seconds = np.cumsum([record.seconds for record in found.history]).tolist()
     errors = [record.metrics.get("relative_error") for record in found.history]
     return {
-        "seconds": seconds[1::2][:T] if per_iteration == 2 else seconds,
-        "errors": None if per_iteration == 2 else errors,
+        "seconds": seconds[ends],
+        "errors": None if name == "DSANLS" else errors[ends],
         "final": found.relative_error,
         "sent": found.environment["rank_sent_bytes"],
     }
@@ -78,24 +76,7 @@ def _parties(comm: Any, cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(X: Any, parts: int) -> list[Any]:
-    return [X[block_of(X.shape, (parts, 1), rank)[0]] for rank in range(parts)]
-
-
-def _on_grid(comm: Any, X: Any, solver: str, k: int, T: int, marks: list[int]) -> dict[str, Any]:
-    grid = grid_of(comm.Get_size(), X.shape)
-    rows, columns = block_of(X.shape, grid, comm.Get_rank())
-    block = X[rows][:, columns]
-    mean = float(X.sum()) / (X.shape[0] * X.shape[1])
-    at = Round(0, 0)
-    U = (4 * mean / k * at.shared_rng("U").random((X.shape[0], k))).astype(X.dtype)[rows]
-    V = np.ascontiguousarray(at.shared_rng("V").random((k, X.shape[1])).astype(X.dtype)[:, columns])
-    grid_nmf(comm, block, U, V, grid, solver=solver, iterations=2)  # compile, off the clock
-    began = time.perf_counter()
-    _, _, curve = grid_nmf(comm, block, U, V, grid, solver=solver, iterations=T, measure=tuple(marks))
-    seconds = time.perf_counter() - began
-    final = curve.errors[-1] if curve.errors else None
-    about = {"marks": curve.iterations, "errors": curve.errors, "seconds": curve.seconds, "final": final}
-    return {**about, "sent": curve.sent, "grid": grid, "wall": seconds}
+    return [X[first:last] for first, last in pairwise(even_bounds(X.shape[0], parts))]
 
 
 if __name__ == "__main__":

@@ -44,13 +44,14 @@ def scatter(indptr, indices, data, U, start, stop, out):
                 row[q] += value * source[q]
 
 
-def transpose(wide, out):
-    """Write the transpose of the first columns of `wide` to `out`, a few rows at a time so that both stay in cache."""
-    k, m = out.shape
-    for start in range(0, m, 32):
-        stop = min(start + 32, m)
-        for q in range(k):
-            for j in range(start, stop):
+def rounded(wide, out, first, last):
+    """Write the transpose of rows ``first:last`` of `wide`, sums in double precision, to `out`.
+
+    A few rows at a time, so that both stay in cache.
+    """
+    for start in range(first, last, 32):
+        for q in range(out.shape[0]):
+            for j in range(start, min(start + 32, last)):
                 out[q, j] = wide[j, q]
 
 
@@ -61,6 +62,23 @@ def squares(values, start, stop):
         value = np.float64(values[i])
         total += value * value
     return total
+
+
+def ahead(V, last, beta, unit, sent, lengths, first, stop):
+    """Write ``[V + β (V − last)]₊`` to `sent` and V to `unit`, rows of both divided by the lengths of the former."""
+    m = V.shape[1]
+    zero = beta - beta
+    for t in range(first, stop):
+        total = 0.0
+        for j in range(m):
+            value = max(V[t, j] + beta * (V[t, j] - last[t, j]), zero)
+            sent[t, j] = value
+            total += np.float64(value) * np.float64(value)
+        lengths[t, 0] = np.sqrt(total) if total > 0 else 1.0
+        length = lengths[t, 0]
+        for j in range(m):
+            sent[t, j] /= length
+            unit[t, j] = V[t, j] / length
 
 
 def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, l1, l2, ridge, out):

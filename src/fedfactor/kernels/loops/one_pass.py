@@ -17,6 +17,7 @@ PLANS = {
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
+    "transpose": ("RWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
@@ -31,14 +32,14 @@ dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column 
 turn_tile = take_seen = add_kinds = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
 gather_half = gather_one = gather_more = gather_two = gather_four = cast("Any", None)
 scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
-TILE = ROWS = LARGE = TOGETHER = 0
+TILE = ROWS = LARGE = TOGETHER = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
 
 
 def prepare(numba) -> None:
     """Build the vector code, once, before the first loop is compiled."""
-    global TILE, ROWS, LARGE, TOGETHER
+    global TILE, ROWS, LARGE, TOGETHER, ACROSS
     if TILE:
         return
     from fedfactor.kernels.loops import vectors
@@ -52,6 +53,7 @@ def prepare(numba) -> None:
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
     ROWS, TILE, LARGE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile(), vectors.TOGETHER
+    ACROSS = vectors.width(4)
 
 
 def sweep_group(W, B, G, inverse, k, sweeps, tol):
@@ -400,6 +402,25 @@ def masked_rows(
             add_gram(W, H)
 
 
+def transpose(wide, out, first, last):
+    """Write the transpose of rows ``first:last`` of `wide`, its first columns, to `out`, by tiles; the last overlap."""
+    k, m = out.shape
+    size = out.itemsize
+    step = ACROSS * 4 // size
+    if k < step or last - first < step:
+        for start in range(first, last, 32):
+            for q in range(k):
+                for j in range(start, min(start + 32, last)):
+                    out[q, j] = wide[j, q]
+        return
+    source, target = wide.ctypes.data, out.ctypes.data
+    for row in range(first, last, step):
+        j = min(row, last - step)
+        for column in range(0, k, step):
+            q = min(column, k - step)
+            turn_tile(wide, source + (j * wide.shape[1] + q) * size, wide.shape[1], target + (q * m + j) * size, m)
+
+
 def overlap(P, Q, rows):
     """Return the sum of products of the cells of the first rows; those of a row are summed in their own precision."""
     found = 0.0
@@ -554,7 +575,8 @@ def sparse_columns(indptr, indices, data, U, left, right, across, A):
     line = np.zeros((1, (k + across - 1) // across * across), U.dtype)
     pending = 0
     for i in range(n):
-        low, high, end = indptr[i], indptr[i + 1], indptr[i + 1]
+        low, end = indptr[i], indptr[i + 1]
+        high = end if left > 0 else low
         while low < high:
             middle = (low + high) // 2
             if indices[middle] < left:

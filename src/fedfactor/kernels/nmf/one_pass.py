@@ -289,7 +289,10 @@ def _sparse(
         chunk = order[place]
         arrive(place)
         W, B = scratch("W", (k, lanes), real), scratch("B", (k, lanes), real)
-        some = aligned((m + more, k), real) if by_rows else nothing
+        some = nothing
+        if by_rows:
+            some = (scratch if light and m * k <= _KEPT else _anew)("some", (m + more, k), real)
+            some[:] = 0
         target = nowhere if A[chunk] is None else A[chunk]
         run(
             indptr, indices, data, D, G, inverse, U, out, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol, fit, how,
@@ -307,8 +310,8 @@ def _sparse(
         return Pass(out, None, None)
     total = added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, ranges, across)
     A_out = np.empty((k, m), real)
-    transpose: Any = kernel("transpose", real)
-    transpose(total.astype(real, copy=False), A_out)
+    turn: Any = kernel("transpose" if total.dtype == real else "rounded", real)
+    for_blocks(lambda a, b: turn(total, A_out, a, b), m, max(1, _SMALL // k))
     return Pass(out, added(list(H)).astype(real), A_out)
 
 
@@ -317,7 +320,7 @@ def _side_by_side_cells(V: np.ndarray) -> np.ndarray:
     k, m = V.shape
     D = aligned((m + 64 // V.itemsize // k + 1, k), V.dtype)
     kernel_of: Any = kernel("transpose", V.dtype)
-    kernel_of(np.ascontiguousarray(V), D[:m])
+    kernel_of(np.ascontiguousarray(V), D[:m], 0, k)
     return D
 
 
