@@ -149,11 +149,11 @@ def settings(name: str) -> list[str]:
     kind = getattr(algorithms, name)
     about = {word: getattr(kind, word, None) for word in ABOUT}
     said = [f"{word} = {value}" for word, value in about.items() if isinstance(value, str | int)]
-    first = kind(**CONFIGS.get(name, [{"n_components": 3}])[0])
+    first, meta = kind(**CONFIGS.get(name, [{"n_components": 3}])[0]), Meta(7, ("a", "b"), n_rows=9)
     return [
         *(each.heading for each in settings_of_class(kind)),
         *said,
-        *announced(first, Meta(7, ("a", "b"), n_rows=9)),
+        *announced(first, meta),
     ]
 
 

@@ -9,7 +9,16 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
-from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter, Score, download_for, settings_of
+from fedfactor.core.protocol import (
+    Algorithm,
+    LocalFactors,
+    Meta,
+    Round,
+    Scatter,
+    Score,
+    download_for,
+    settings_of,
+)
 from fedfactor.core.tree import record
 from fedfactor.testing.data import small_data
 
@@ -55,6 +64,7 @@ def test_downloads_are_picked_by_name():
 def test_score_of_nothing():
     assert Score.of(0, 0, 0).relative_error == 0
     assert Score.of(1, 2, 4).relative_error == 0.5
+    assert Score.of(1e-6, 2, 4e-6).relative_error == 0.5  # whatever the units
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +148,23 @@ def test_settings_are_plain_data():
     assert plain(np.ones(2)).startswith("sha256:")
     assert plain(np.ones(2)) != plain(np.zeros(2))
     assert plain(None) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "writes_V", "writes_U"),
+    [
+        (None, None, True, True),
+        (None, [2], True, True),
+        ([0], [0], True, True),
+        ([0, 1], [3], True, False),
+        ([1], [0, 1], False, True),
+        ([], [0], False, True),
+        ([0], None, True, True),
+    ],
+)
+def test_one_node_of_each_line_of_a_grid_writes_its_factor(rows, columns, writes_V, writes_U):
+    given = {
+        name: None if part is None else np.array(part, int) for name, part in (("rows", rows), ("columns", columns))
+    }
+    kept = LocalFactors(np.ones((1, 1)), np.ones((1, 1)), **given)
+    assert (kept.first_of(0), kept.first_of(1)) == (writes_V, writes_U)

@@ -78,7 +78,8 @@ class Shard:
         array([[ True, False]])
         """
         if isinstance(data, Shard):
-            X = check_parts(data.X, data.mask, data.named, grid=data.bounds is not None)
+            sketched = data.bounds is not None and data.place is None  # whose methods read columns
+            X = check_parts(data.X, data.mask, data.named, grid=sketched)
             if data.place is not None and is_numpy(X):
                 X = np.ascontiguousarray(X)  # a block is often cut out of a wider matrix, which it must not keep
             return data if X is data.X else replace(data, X=X)
