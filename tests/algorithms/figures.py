@@ -147,9 +147,14 @@ def announced(algorithm: Algorithm, meta: Meta) -> list[str]:
 def settings(name: str) -> list[str]:
     """Tell names, types, bounds and defaults of all settings, and what else a class says of itself."""
     kind = getattr(algorithms, name)
-    about = {word: getattr(kind, word, None) for word in ABOUT}
+    first, meta = kind(**CONFIGS.get(name, [{"n_components": 3}])[0]), Meta(7, ("a", "b"), n_rows=9)
+    about = {word: getattr(first, word, None) for word in ABOUT}
     said = [f"{word} = {value}" for word, value in about.items() if isinstance(value, str | int)]
-    return [*(each.heading for each in settings_of_class(kind)), *said]
+    return [
+        *(each.heading for each in settings_of_class(kind)),
+        *said,
+        *announced(first, meta),
+    ]
 
 
 def _short(value: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedfactor import algorithms
 from fedfactor.algorithms import (
     DSANLS,
     FNMF,
@@ -18,6 +19,7 @@ from fedfactor.algorithms import (
     Popularity,
     SynSD,
 )
+from fedfactor.algorithms.pooled_ease import _falls
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.protocol import Meta
 from fedfactor.kernels.clipping import CURVE_WEIGHT, ROW_CAP, ROW_CLIP, summation_error
@@ -144,3 +146,38 @@ def test_what_one_row_can_change():
     assert PooledBMF(2, solver="proximal", **CLIP).sensitivity(META) == ("row", ROW_CLIP + rounding)
     newton = PooledNMF(2, noisy_step="newton", row_noise=1.0, **CLIP).sensitivity(META)
     assert newton == ("row", pytest.approx(math.hypot(ROW_CLIP, CURVE_WEIGHT * ROW_CAP**2) + 2 * rounding))
+
+
+SMALL = {"align": False, "rule": "absolute", "init": "small"}
+PUBLISHED = {
+    "DSANLS": {"sketch": "gaussian", "ratio": 0.1, "rule": "absolute", "schedule_start": 0.0, "growth": 1.0,
+               "init": "unit"},
+    "SynSD": {"schedule_start": 100.0, "growth": 10.0, **SMALL},
+    "SynSSD": {"sketch": "uv", "ratio": 0.1, "schedule_start": 1.0, "growth": 0.1, **SMALL},
+    "AsynSD": {"schedule_start": 100.0, "growth": 10.0, "server": "harmonic", "omega": 1.0, **SMALL},
+    "AsynSSD": {"ratio": 0.1, "schedule_start": 1.0, "growth": 0.1, "server": "harmonic", "omega": 1.0, **SMALL},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_settings_of_published_code(name):
+    kind = getattr(algorithms, name)
+    assert kind.published(4) == kind(4, **PUBLISHED[name])
+
+
+def test_settings_of_papers_give_way_to_those_that_are_named():
+    assert FNMF.paper(3) == FNMF(3, local_solver="printed", row_norm="free", pull_from=0)
+    assert FNMF.paper(3, pull_from=2).pull_from == 2
+    assert algorithms.FELB.paper(3, kappa=0.5).kappa == 0.5
+    assert FedSPLIT.as_printed(3, unrated="mean").unrated == "mean"
+    assert algorithms.FedDMF.paper(hidden=5).hidden == 5
+    assert algorithms.FedDMF.paper().n_components == 32
+
+
+def test_depths_of_item_pairs_fall_along_their_order():
+    """The first d items are paired with each other, and later ones with ever fewer of them."""
+    for depth, m, fine in (
+        ([2, 2, 1, 0], 4, True), ([2, 2, 1], 4, False), ([2, 1, 1, 0], 4, False), ([1, 2, 1, 0], 4, False),
+        ([0, 0], 2, True), ([1, 0], 2, True), ([3, 3], 2, False), ([2, 2], 2, True), ([1, -1], 2, False), ([], 0, True),
+    ):  # fmt: skip
+        assert _falls(np.array(depth, np.int64), m) == fine

@@ -18,13 +18,16 @@ from fedfactor.algorithms import (
     DistributedNMF,
     FedMF,
     FedProxNMF,
+    FedSPLIT,
     PooledBMF,
     PooledCF,
     PooledCNMF,
     PooledEASE,
     PooledNMF,
 )
+from fedfactor.algorithms.dsanls import ForU, ForV, SketchOfU, SketchOfV
 from fedfactor.algorithms.pooled_bmf.search import DONE
+from fedfactor.core.protocol import Meta, Round
 
 
 def still(flat):
@@ -135,3 +138,29 @@ def test_what_else_is_told():
     assert DSANLS(2).report(SimpleNamespace(error=np.float64(np.inf))) == {}
     assert AsynSD(2).report(sums(4.0, 16.0)) == {"senders_error": 0.5}
     assert AsynSD(2).report(sums(0.0, 0.0)) == {}
+
+
+def test_rounds_follow_from_settings_where_the_protocol_has_an_end():
+    assert DSANLS(2, iterations=7).default_rounds == 15
+    assert FedSPLIT(2).default_rounds == 2
+    assert FedSPLIT(2, joint="sum", joint_rounds=7).default_rounds == 8
+
+
+def test_the_server_of_dsanls_hands_sums_back():
+    method, B = DSANLS(1, iterations=2), np.ones((1, 3))
+    state, _ = method.init_server(Meta(6, ("a", "b"), n_rows=9), Round(0, 0))
+    both, one = (Round(0, 4, participants=names) for names in (("a", "b"), ("a",)))
+
+    def asked(state, up, at=both):
+        return method.server_step(state, up, at)
+
+    later, down = asked(state, SketchOfV(B, np.float64(4.0), np.float64(16.0)))
+    assert isinstance(down, ForU)
+    assert (float(later.error), int(down.drawn), int(down.t)) == (0.5, 4, 0)
+    assert asked(later, SketchOfU(B), one) == (later, down)  # somebody was missing: once more
+    later, down = asked(later, SketchOfU(B, np.float64(-1e-9), np.float64(16.0)))
+    assert isinstance(down, ForV)
+    assert (float(later.error), int(down.t), int(later.t), int(down.ends)) == (0.0, 0, 1, 0)
+    later, down = asked(later, SketchOfU(B, np.float64(0.0), np.float64(0.0)))
+    assert np.isnan(later.error)
+    assert (int(down.t), int(down.ends)) == (1, 1)

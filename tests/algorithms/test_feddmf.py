@@ -13,7 +13,7 @@ import fedfactor
 from fedfactor import LocalEngine
 from fedfactor.algorithms import FedDMF
 from fedfactor.algorithms.feddmf import messages as said
-from fedfactor.algorithms.feddmf.steps import common_part
+from fedfactor.algorithms.feddmf.steps import common_part, server_step
 from fedfactor.core.errors import MissingExtraError
 from fedfactor.core.federation import Federation
 from fedfactor.core.items import ItemShard, held_columns
@@ -274,3 +274,69 @@ def test_the_papers_settings():
 def test_naming_the_algorithm_does_not_wake_torch():
     code = "import sys; from fedfactor.algorithms import FedDMF; FedDMF(); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+class TestServer:
+    """What the server makes of an epoch, from sums written by hand."""
+
+    method = FedDMF(1, epochs=5, patience=2)
+
+    def after(self, state, sse=None, n=None, count=(2.0, 1.0), index=7, method=None):
+        Q = np.array([[4.0], [6.0]])
+        up = said.Vectors(Q, np.array(count), sse=None if sse is None else np.float64(sse),
+                          n=None if n is None else np.float64(n))  # fmt: skip
+        return server_step(method or self.method, state, up, Round(0, index, participants=("a", "b")))
+
+    def state(self, **changes):
+        none = np.int64(0)
+        plain = said.Server(
+            items=np.arange(2), total=np.full((2, 1), 9.0), count=np.full(2, 3.0), epoch=none, best=np.float64(np.inf),
+            waited=none, loss=np.float64(np.nan),
+        )  # fmt: skip
+        return replace(plain, **changes)
+
+    def test_items_that_two_hold_are_common(self):
+        up = said.Holdings(np.array([0.0, 1.0, 2.0, 3.0]))
+        state, down = server_step(self.method, self.state(), up, Round(0, 0))
+        assert state.items.tolist() == down.items.tolist() == [2, 3]
+        assert down.total.shape == (2, 1)
+        assert not down.total.any()
+        assert not down.count.any()
+        assert (int(down.seen_in), bool(down.keep)) == (-1, False)
+
+    def test_vectors_of_items_whose_holders_are_away_still_stand(self):
+        state, down = self.after(self.state(), count=(2.0, 0.0))
+        assert state.total.ravel().tolist() == [4.0, 9.0]
+        assert state.count.tolist() == [2.0, 3.0]
+        assert int(down.seen_in) == 7
+
+    def test_without_a_loss_the_last_epoch_is_the_best(self):
+        for sse, n in ((None, None), (0.0, 0.0)):
+            state, down = self.after(self.state(), sse, n)
+            assert np.isnan(state.loss)
+            assert np.isinf(state.best)
+            assert (int(state.epoch), int(state.waited), bool(down.keep)) == (1, 0, True)
+
+    def test_epochs_that_are_no_better_use_up_the_patience(self):
+        state, down = self.after(self.state(), 6.0, 3.0)
+        assert (float(state.loss), float(state.best), bool(down.keep)) == (2.0, 2.0, True)
+        state, down = self.after(state, 6.0, 3.0)
+        assert (int(state.waited), float(state.best), bool(down.keep)) == (1, 2.0, False)
+        assert isinstance(down, said.Anchor)
+        better, _ = self.after(state, 5.0, 3.0)
+        assert (int(better.waited), float(better.best)) == (0, 5 / 3)
+        state, down = self.after(state, 9.0, 3.0)
+        assert isinstance(down, said.Publish)
+        assert not down.keep
+        assert isinstance(self.after(state, 9.0, 3.0, method=replace(self.method, patience=0))[1], said.Anchor)
+
+    def test_after_the_last_epoch_all_publish(self):
+        assert isinstance(self.after(self.state(epoch=np.int64(3)))[1], said.Anchor)
+        state, down = self.after(self.state(epoch=np.int64(4)))
+        assert isinstance(down, said.Publish)
+        assert bool(down.keep)
+        up = said.Published(np.ones((3, 1)), np.ones(3))
+        assert bool(server_step(self.method, state, up, Round(0, 8))[0].over)
+        refined = server_step(replace(self.method, refine=2), state, up, Round(0, 8))[0]
+        assert not refined.over
+        assert bool(server_step(self.method, refined, said.Done(np.int64(2)), Round(0, 9))[0].over)

@@ -280,3 +280,24 @@ def test_a_loss_by_cells_and_weights_is_the_one_written_out(layout):
     np.testing.assert_allclose(own_V, V, rtol=1e-12)
     np.testing.assert_allclose(own_gain, gain, rtol=1e-9)
     assert Counts().error(matrix, U, V, how)[1:] == pytest.approx(counts.count_error(matrix, U, V, how)[1:], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("beta", "plain", "squares"),
+    [
+        (-1.0, 1 / 3, 1 / 4), (0.5, 0.9, 1 / 2.5), (0.95, 1 / 1.05, 1 / 2.05), (1.5, 1.0, 1 / 1.5),
+        (2.5, 1 / 1.5, 1 / 1.5), (3.0, 0.5, 0.5),
+    ],
+)  # fmt: skip
+def test_powers_of_steps_by_the_order_of_the_divergence(beta, plain, squares):
+    loss = find_loss(beta)
+    assert loss.power(False) == pytest.approx(plain)
+    assert loss.power(True) == pytest.approx(squares)
+    assert loss.positive == (beta < 0)
+
+
+def test_numbers_of_losses_with_a_name_are_those_losses():
+    assert [find_loss(number).name for number in (0, 1, 2)] == ["itakura-saito", "kullback-leibler", "frobenius"]
+    for odd in (True, np.nan, np.inf):
+        with pytest.raises(ValueError, match="loss="):
+            find_loss(odd)

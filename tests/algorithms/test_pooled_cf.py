@@ -12,6 +12,7 @@ from scipy import sparse
 import fedfactor
 from fedfactor import DataError, Federation
 from fedfactor.algorithms import PooledCF
+from fedfactor.algorithms.pooled_cf import Levels
 from fedfactor.core.protocol import LocalFactors, Meta, Round
 from fedfactor.kernels.ratings.least_squares import half_size
 from tests.algorithms.test_fedsplit import errors, federation, planted
@@ -249,3 +250,52 @@ def test_the_error_kept_aside_must_stand_still_for_rounds_on_end():
         flat.append(int(state.flat))
         assert float(state.error) == pytest.approx(error)
     assert flat == [0, 0, 1, 2, 0, 1, 0, 1, 2]
+
+
+def test_items_are_solved_from_sums_and_rare_ones_have_a_bias_alone():
+    """With one component, of an item [[a, b], [b, n]] for factor and bias; numbers below zero count as none."""
+    method = PooledCF(1, ridge=0.5, ridge_floor=2.0, bias_ridge=3.0)
+    state, _ = method.init_server(Meta(3, ("a",), n_rows=9), Round(0, 0))
+    state = replace(state, columns=np.array([1]), strength=np.float64(2.0))
+    up = SimpleNamespace(items=np.array([[5.0, 1.0, 4.0, 7.0, 6.0]]), others=np.array([[2.0, 10.0], [-5.0, 6.0]]))
+    V, item = method._items(state, up)
+    found = np.linalg.solve([[5 + 2 * (0.5 * 4 + 2), 1], [1, 4 + 3]], [7, 6])
+    np.testing.assert_allclose(V, [[found[0]]])
+    np.testing.assert_allclose(item, [10 / (2 + 3), found[1], 6 / (0 + 3)])
+
+
+def test_the_first_levels_of_items_are_damped():
+    method = PooledCF(1, min_ratings=2)
+    state, _ = method.init_server(Meta(3, ("a",), n_rows=9), Round(0, 0))
+    up = Levels(np.float64(30), np.float64(130), np.array([5.0, 2.0, 1.0]), np.array([20.0, 8.0, 2.0]))
+    levelled = method._levelled(state, up)
+    mu, scale = 30 / 8, np.sqrt(130 / 8 - (30 / 8) ** 2)
+    assert (float(levelled.mu), float(levelled.scale)) == (mu, pytest.approx(scale))
+    assert levelled.columns.tolist() == [0, 1]
+    assert levelled.V.shape == (1, 2)
+    counts = np.array([5, 2, 1])
+    np.testing.assert_allclose(levelled.item, (up.levels - counts * mu) / scale / (counts + 5))
+    alike = method._levelled(state, replace(up, square=np.float64(30**2 / 8)))
+    assert float(alike.scale) == 1.0
+    nothing = replace(up, counts=np.zeros(3), levels=np.zeros(3), total=np.float64(0), square=np.float64(0))
+    assert float(method._levelled(state, nothing).mu) == 0.0
+
+
+def test_another_strength_must_pay_wait_and_keep_its_direction():
+    method = PooledCF(1, tol=0.01)
+    state, _ = method.init_server(Meta(3, ("a",), n_rows=9), Round(0, 0))
+    state = replace(state, steps=np.int64(2))
+
+    def after(errors, share=1.0, method=method, **changes):
+        return float(method._strength(replace(state, **changes), np.array(errors), share).strength)
+
+    assert after([1.0, 0.99, 1.0]) == 0.5
+    assert after([1.0, 1.0, 0.99]) == 2.0
+    assert after([1.0, 0.9951, 1.0]) == 1.0  # less than half a per cent
+    assert after([1.0, 0.99, 1.0], share=0.5) == 1.0  # somebody is away
+    assert after([1.0, 0.99, 1.0], method=replace(method, tol=0.0)) == 1.0
+    assert after([1.0, 0.99, 1.0], moved=np.int64(1)) == 1.0  # the items have not answered yet
+    assert after([1.0, 0.99, 1.0], turn=np.float64(1)) == 1.0  # never back
+    assert after([1.0, 0.99, 1.0], turn=np.float64(-1), strength=np.float64(0.5)) == 0.25
+    moved = method._strength(state, np.array([1.0, 0.9, 1.0]), 1.0)
+    assert (int(moved.moved), float(moved.turn)) == (2, -1.0)

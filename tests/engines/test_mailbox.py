@@ -122,6 +122,7 @@ def test_who_hangs_up_is_gone_and_who_works_gives_signs_of_life(monkeypatch):
         gone.set()
         assert (await waiting)[0] is None
         assert talk.box.present() == {}
+        assert 0 <= time.time() - talk.box.gone()["north"] < 60  # when it was last heard is not forgotten
         status, ticket, body = await talk.party(NORTH, **{BEAT: "1"})
         assert (status, ticket, body) == (200, "", b"")  # not held
         assert set(talk.box.present()) == {"north"}

@@ -23,6 +23,7 @@ from fedfactor.core.tree import (
     Tree,
     children,
     is_leaf,
+    is_numpy,
     is_record,
     kind_of,
     known_type,
@@ -223,7 +224,7 @@ def check_message(message: Tree, expected: Mapping[type, Spec], *, ask_card: boo
     for path, leaf in held:
         if getattr(leaf, "is_cuda", False):
             continue
-        if "float" in found[path][0] and not math.isfinite(float(leaf.sum())) and not _all_finite(leaf):
+        if "float" in found[path][0] and not _seems_finite(leaf) and not _all_finite(leaf):
             raise NotFiniteError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
 
 
@@ -246,8 +247,16 @@ def checksum(message: Tree) -> Any:
     return sums[0] if len(sums) == 1 else sum(sums[1:], sums[0])
 
 
+def _seems_finite(leaf: Any) -> bool:
+    """Tell whether the squares of all numbers have a finite sum: a cheap test, which may overflow."""
+    if is_numpy(leaf) and leaf.ndim and leaf.flags.c_contiguous:
+        flat = leaf.reshape(-1)
+        return math.isfinite(float(flat.dot(flat)))
+    return math.isfinite(float(leaf.sum()))
+
+
 def _all_finite(leaf: Any) -> bool:
-    # The sum above is a cheap test that may overflow; this one is exact and seldom needed.
+    # The test above may overflow; this one is exact and seldom needed.
     return bool(np.isfinite(to_numpy(leaf)).all())
 
 

@@ -258,8 +258,9 @@ class Coordinator:
 
         try:
             mailbox = MailboxTransport(self.here, self.folder)
-            there = {name: (True, moment(since)) for name, since in mailbox.since().items()}
+            known = {name: (here, moment(at)) for name, (here, at) in mailbox.since().items()}
             mailbox.close()
+            there = {name: told for name, told in known.items() if told[0]}
             if set(self.terms.names) <= {*there, *self.removed()}:
                 found = {}
             else:
@@ -267,13 +268,12 @@ class Coordinator:
         except Exception:  # busy, or on its way down: the next look will tell
             return
         nodes = {n: found.get(public_pem(p["key"]).strip()) for n, p in self.terms.content["parties"].items()}
-        before, now = self._seen(), moment(time.time())
-        seen: dict[str, tuple[bool, str]] = {}
+        before, seen = self._seen(), dict[str, tuple[bool, str]]()
         for name, node in nodes.items():
             online, since = there.get(name) or node or (False, "")
-            was, last = before.get(name, (False, ""))
-            # The mailbox forgets who went: when that was is what the last look remembers.
-            seen[name] = (online, since if online else now if was else last or since)
+            # Of who is not there the mailbox knows the last word; of an earlier serving's, this file.
+            last = known.get(name, (False, ""))[1] or before.get(name, (False, ""))[1]
+            seen[name] = (online, since if online else last or since)
         seen = {name: told for name, told in seen.items() if name not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 

@@ -10,6 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import linear_sum_assignment
 
+from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.nmf.missing_cells import (
     Penalty,
     masked_sums,
@@ -20,10 +21,12 @@ from fedfactor.kernels.nmf.missing_cells import (
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
 from fedfactor.kernels.nmf.steps import solve_rows, squared_error
 from fedfactor.kernels.products import as_like, squared_norm, zeros
+from fedfactor.threads import for_blocks
 
 __all__ = [
     "balance",
     "extrapolate",
+    "extrapolate_to_units",
     "fit_rows",
     "match_common",
     "odd_factor",
@@ -263,6 +266,27 @@ def extrapolate(V: Array, V_old: Array, beta: float) -> Array:
     array([[2.5]])
     """
     return array_namespace(V).clip(V + beta * (V - V_old), 0, None)
+
+
+def extrapolate_to_units(V: Array, V_old: Array, beta: Any) -> tuple[Array, Array, Array]:
+    """Return V, and what :func:`extrapolate` makes of it, divided by the lengths of the rows of the latter, and those.
+
+    Examples
+    --------
+    >>> extrapolate_to_units(np.array([[2.0]]), np.array([[1.0]]), 0.5)
+    (array([[0.8]]), array([[1.]]), array([[2.5]]))
+    """
+    alike = isinstance(V, np.ndarray) and isinstance(V_old, np.ndarray) and V.dtype == V_old.dtype
+    run = kernel("ahead", V.dtype) if alike else None
+    if run is None:
+        sent = extrapolate(V, V_old, beta)
+        lengths = row_norms(sent)
+        return V / lengths, sent / lengths, lengths
+    unit, sent, lengths = np.empty_like(V, order="C"), np.empty_like(V, order="C"), np.empty((V.shape[0], 1), V.dtype)
+    V, V_old = np.ascontiguousarray(V), np.ascontiguousarray(V_old)
+    block = max(1, (1 << 17) // max(1, V.shape[1]))
+    for_blocks(lambda a, b: run(V, V_old, beta, unit, sent, lengths, a, b), V.shape[0], block)
+    return unit, sent, lengths
 
 
 def fit_rows(

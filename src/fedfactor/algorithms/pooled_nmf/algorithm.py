@@ -435,15 +435,17 @@ class PooledNMF(Algorithm):
         beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
         pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
         bold = beta * pace.good if same and self.momentum and at.index >= kind.quiet_rounds else 0.0
-        sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
+        # One scale for V and for what is sent, so that their difference keeps its meaning.
         if pooled.lengths is None:
-            divide = kind.lengths(sent)
+            V, sent, divide = kind.ahead_in_units(V, as_like(state.V, V), bold)
         else:
+            sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
             divide = balance(sent, pooled.lengths[1], pooled.lengths[0], pay_of_U(self, V.shape[1])[:2], pay)
+            V, sent = V / divide, sent / divide
         server = replace(
             state,
-            V=V / divide,  # one scale for V and for what is sent, so that their difference keeps its meaning
-            sent=sent / divide,
+            V=V,
+            sent=sent,
             up=last,
             cohort=np.uint64(cohort(at.participants)),
             beta=as_leaf(pace.beta),

@@ -60,6 +60,7 @@ class _Box:
     session: str = ""
     since: float = 0.0
     seen: float = float("-inf")
+    last: float = 0.0
     held: int = 0
     question: bytes = b""
     ticket: str = ""
@@ -96,6 +97,10 @@ class Mailbox:
         boxes = sorted(self._boxes.items())
         return {name: (box.session, box.since) for name, box in boxes if name in known and box.alive}
 
+    def gone(self) -> dict[str, float]:
+        """Name the parties that were there and are not, with the moment they were last heard."""
+        return {name: box.last for name, box in sorted(self._boxes.items()) if box.last and not box.alive}
+
     # ------------------------------------------------------------------------------------------------------ a party
     async def party(self, key: bytes, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Take a party's answer, and give it the next question when there is one."""
@@ -107,7 +112,7 @@ class Mailbox:
                 return
             # A process that was not there before: what was asked of the last one is asked again by the run.
             box.session, box.since, box.question, box.ticket = session, time.time(), b"", ""
-        box.seen = time.monotonic()
+        box.seen, box.last = time.monotonic(), time.time()
         if BEAT.encode() in head:
             await answer(send)
             return
@@ -124,7 +129,7 @@ class Mailbox:
             there = await self._held(box, have, receive)
         finally:
             box.held -= 1
-        box.seen = time.monotonic() if there else float("-inf")
+        box.seen, box.last = time.monotonic() if there else float("-inf"), time.time()
         if there and box.session == session and box.ticket not in ("", have):
             await answer(send, box.question, {TICKET: box.ticket})
         elif there:
@@ -163,7 +168,7 @@ class Mailbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._came.wait(), float(about["wait"]))
         taken = self._take() if "wait" in about else []
-        await answer(send, pack(taken, {"present": self.present()}))
+        await answer(send, pack(taken, {"present": self.present(), "gone": self.gone()}))
 
     def _put(self, letters: Iterable[tuple[str, bytes]], most: int) -> None:
         self._most = max(self._most, most)

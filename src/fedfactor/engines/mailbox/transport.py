@@ -42,6 +42,7 @@ class MailboxTransport:
         self._client = httpx.Client(verify=context, timeout=60.0, headers=head, trust_env=False)
         self._url = f"https://{address}{RUN}"
         self._present: dict[str, tuple[str, float]] = {}
+        self._gone: dict[str, float] = {}
         self._looked = float("-inf")
 
     def _post(self, letters: Iterable[tuple[str, bytes]], about: Mapping[str, Any]) -> list[tuple[str, bytes]]:
@@ -59,12 +60,14 @@ class MailboxTransport:
         found, said = unpack(response.content)
         self._looked = time.monotonic()
         self._present = {name: (str(session), float(since)) for name, (session, since) in said["present"].items()}
+        self._gone = dict(said["gone"])
         return found
 
-    def since(self) -> dict[str, float]:
-        """Name the parties that are there, with the moment they came."""
+    def since(self) -> dict[str, tuple[bool, float]]:
+        """Name the parties that are there, with the moment they came, and those that were, with their last word's."""
         self._post([], {})
-        return {name: since for name, (_, since) in self._present.items()}
+        here = {name: (True, since) for name, (_, since) in self._present.items()}
+        return {**{name: (False, last) for name, last in self._gone.items()}, **here}
 
     def present(self) -> Mapping[str, str]:
         """Name the parties that are there, with the names of their processes; looked up once a second."""

@@ -64,6 +64,23 @@ def squares(values, start, stop):
     return total
 
 
+def ahead(V, last, beta, unit, sent, lengths, first, stop):
+    """Write ``[V + β (V − last)]₊`` to `sent` and V to `unit`, rows of both divided by the lengths of the former."""
+    m = V.shape[1]
+    zero = beta - beta
+    for t in range(first, stop):
+        total = 0.0
+        for j in range(m):
+            value = max(V[t, j] + beta * (V[t, j] - last[t, j]), zero)
+            sent[t, j] = value
+            total += np.float64(value) * np.float64(value)
+        lengths[t, 0] = np.sqrt(total) if total > 0 else 1.0
+        length = lengths[t, 0]
+        for j in range(m):
+            sent[t, j] /= length
+            unit[t, j] = V[t, j] / length
+
+
 def solve_rows_stored(indptr, indices, data, U, Vt, start, stop, sweeps, tol, l1, l2, ridge, out):
     """Coordinate descent on the stored cells of each row, on their residual; `l2` is 1 × k, `ridge` three shares."""
     k = U.shape[1]

@@ -289,7 +289,10 @@ def _sparse(
         chunk = order[place]
         arrive(place)
         W, B = scratch("W", (k, lanes), real), scratch("B", (k, lanes), real)
-        some = aligned((m + more, k), real) if by_rows else nothing
+        some = nothing
+        if by_rows:
+            some = (scratch if light and m * k <= _KEPT else _anew)("some", (m + more, k), real)
+            some[:] = 0
         target = nowhere if A[chunk] is None else A[chunk]
         run(
             indptr, indices, data, D, G, inverse, U, out, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol, fit, how,

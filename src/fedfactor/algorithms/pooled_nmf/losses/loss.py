@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
+from fedfactor.algorithms.pooled_nmf.extrapolation import is_zero
 from fedfactor.algorithms.pooled_nmf.penalties import price
 from fedfactor.core.protocol import Meta
 from fedfactor.core.tree import Array
@@ -142,6 +143,12 @@ class Loss(ABC):
     @abstractmethod
     def lengths(self, V: Array) -> Array:
         """Return what to divide the rows of V by, where penalties do not decide it."""
+
+    def ahead_in_units(self, V: Array, V_last: Array, beta: Any) -> tuple[Array, Array, Array]:
+        """Extrapolate; return V and what was reached, both divided by the lengths of the latter, and these."""
+        sent = V if is_zero(beta) else self.ahead(V, V_last, beta)
+        lengths = self.lengths(sent)
+        return V / lengths, sent / lengths, lengths
 
 
 def told_by_gain(up: Any, V: Array, new: Array, gain: float, share: float, pay: tuple[float, float]) -> Step:

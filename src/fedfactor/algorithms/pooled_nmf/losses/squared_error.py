@@ -12,7 +12,15 @@ from fedfactor.algorithms.pooled_nmf.penalties import price
 from fedfactor.core.protocol import Meta, Uplink
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import extrapolate, fit_rows, reconstruction, refit_rows, row_norms, stacked
+from fedfactor.kernels.factors import (
+    extrapolate,
+    extrapolate_to_units,
+    fit_rows,
+    reconstruction,
+    refit_rows,
+    row_norms,
+    stacked,
+)
 from fedfactor.kernels.nmf.masked_pass import masked_pass, takes
 from fedfactor.kernels.nmf.missing_cells import Penalty, masked_step, masked_sums, observed_squared_norm
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
@@ -90,6 +98,10 @@ class Squares(Loss):
     def lengths(self, V: Array) -> Array:
         """Return the norms of the rows."""
         return row_norms(V)
+
+    def ahead_in_units(self, V: Array, V_last: Array, beta: Any) -> tuple[Array, Array, Array]:
+        """Do all of it in one go."""
+        return extrapolate_to_units(V, V_last, beta)
 
 
 @dataclass(frozen=True, slots=True)
