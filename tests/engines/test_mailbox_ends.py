@@ -103,7 +103,7 @@ def party(tmp_path, offline):
     keys.make_key(tmp_path / "key", "north")
 
     def make(handler):
-        offline(handler)
+        make.asked = offline(handler)
         remote = Remote()
         return remote, Node(remote, "host:1", "authority", tmp_path / "key", tmp_path)
 
@@ -134,6 +134,12 @@ class TestNode:
         again = Node(remote, "host:1", "authority", tmp_path / "key", tmp_path)
         assert again._after == heads[0][SESSION]
         assert again._url == "https://host:1/v1/fleet/fedfactor-box"
+
+    def test_an_answer_is_waited_for_longer_than_the_server_holds_a_request(self, party):
+        party(lambda request: httpx.Response(200))
+        (options,) = party.asked
+        assert options["verify"] == {"cadata": "authority"}
+        assert (options["timeout"].read, options["timeout"].connect) == (boxes.HOLD + 15.0, 30.0)
 
     def test_who_is_turned_away_is_told(self, party, tmp_path):
         _, end = party(lambda request: httpx.Response(412, json={"detail": "no such key"}))
@@ -371,3 +377,5 @@ class TestProof:
         assert refusal([head[0], (head[1][0], b"no time"), head[2]], known) == UNKNOWN
         assert refusal([head[0], (head[1][0], b"2020-01-01T00:00:00+00:00"), head[2]], known) == UNKNOWN
         assert refusal(head, set()) == UNKNOWN
+        for place in (0, 2):  # a key, or a signature, with more in it than belongs there
+            assert refusal([(n, v + b"!" if i == place else v) for i, (n, v) in enumerate(head)], known) == UNKNOWN

@@ -17,8 +17,10 @@ from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, to_bytes
 from fedfactor.engines import round as module
 from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.mpi import engine as mpi
+from fedfactor.engines.mpi.checkpoints import RankCheckpoints
 from fedfactor.engines.mpi.collectives import frames, launched, missing, pack_kinds, unframe, unpack_kinds
 from fedfactor.engines.round import Clients, Receiver, Rounds, Told, receive_bytes
 from fedfactor.testing.data import small_data
@@ -348,6 +350,45 @@ class TestRanks:
             None,
         )
         assert (made.apart, made.channels) == (True, True)
+
+
+class Group:
+    """Two ranks, of which the other says what it is told to."""
+
+    rank, size = 0, 2
+
+    def __init__(self, other):
+        self.other, self.comm = other, self
+
+    def Barrier(self):
+        return None
+
+    def tell_all(self, value):
+        return value
+
+    def hear_all(self, value):
+        return [value, self.other if isinstance(value, list) else ""]
+
+
+class TestRankCheckpoints:
+    def test_the_newest_that_every_rank_has_is_read(self, tmp_path):
+        folder = tmp_path / "a" / "b"
+        loop = rounds(many=1)
+        first = loop.begin()
+        kept = RankCheckpoints(Checkpoint(folder), Group([0]))
+        assert kept.load({}) is None
+        kept.save(first)
+        newer = folder / "round-3.rank-0.safetensors"
+        newer.write_bytes(replace(first, next_round=3).to_bytes())
+        (folder / "round-7.rank-1.safetensors").write_bytes(b"another rank's")
+        assert kept.load({}).next_round == 0
+        assert kept.last == 0
+        assert RankCheckpoints(Checkpoint(folder), Group([0, 3])).load({}).next_round == 3
+        kept.save(replace(first, next_round=4))
+        assert sorted(path.name for path in folder.glob("*.rank-0.*")) == ["round-4.rank-0.safetensors"]
+        assert (folder / "round-7.rank-1.safetensors").exists()
+        with pytest.raises(CheckpointError, match="its seed was None, now 5"):
+            RankCheckpoints(Checkpoint(folder), Group([4])).load({"seed": 5})
 
 
 def test_methods_whose_uploads_are_seen_gather_them():

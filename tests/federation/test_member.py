@@ -222,6 +222,16 @@ def test_who_leaves_is_removed_at_once_or_by_a_new_agreement(trial, tmp_path):
     assert run(app, ["federation", "remove", str(other.toml), "east"]).exit_code == 2
 
 
+@pytest.mark.slow
+def test_nobody_is_removed_from_a_secure_sum_of_three(tmp_path):
+    other = Trial(tmp_path, *real.case("PooledNMF secure", tmp_path))
+    before = other.toml.read_bytes()
+    gone = run(app, ["federation", "remove", str(other.toml), other.terms.names[0]])
+    assert gone.exit_code == 2
+    assert "a secure sum needs 3. Add another party first" in " ".join(gone.output.split())
+    assert other.toml.read_bytes() == before
+
+
 def test_a_connection_that_nobody_wrote_about_for_long_is_none():
     now = time.time()
     assert Connection(True, now, now - 500).words("a:1").startswith("connected to a:1 since")

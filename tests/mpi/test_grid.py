@@ -39,10 +39,12 @@ def test_each_rank_reads_its_block_of_one_file(kind, tmp_path):
     np.save(tmp_path / "big.npy", X.toarray())
     sparse.save_npz(tmp_path / "big.npz", X)
     words = ["fit", tmp_path / f"big.{kind}", "-a", "grid-nmf", "-k", 3, "--rounds", 7, "--seed", 1]
-    done = mpiexec(6, "-m", "fedfactor", *words, "--engine", "mpi", "--reduction", "ordered", "-o", tmp_path / "ranks")
+    done = mpiexec(
+        6, "-m", "fedfactor", *words, "--engine", "mpi", "--reduction", "ordered", "-o", tmp_path / "ranks", timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert "6, 6 owners" in done.stdout
-    local = mpiexec(1, "-m", "fedfactor", *words, "--parts", "3x2", "-o", tmp_path / "local")
+    local = mpiexec(1, "-m", "fedfactor", *words, "--parts", "3x2", "-o", tmp_path / "local", timeout=300)
     assert local.returncode == 0, local.stderr
     kept = sorted(path.name for path in (tmp_path / "ranks" / "private").glob("*.safetensors"))
     assert kept == ["big-0-0.safetensors", "big-1-0.safetensors", "big-2-0.safetensors"]  # each row once

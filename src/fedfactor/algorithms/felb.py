@@ -123,10 +123,14 @@ class ProximalAveraging(Algorithm):
         default="fitted",
     )
     row_max: Literal["one", "free"] = setting(
-        "Before V is sent the largest cell of each row becomes 1, U takes the factor, and the pull on V is weighed by "
-        "the size of U; or rows are sent as they are. Many components that each explain a little of dense data "
-        "otherwise stay below ½, and all fall to zero.",
+        "Before V is sent the largest cell of each row becomes 1, and U takes the factor; or rows are sent as they "
+        "are. Many components that each explain a little of dense data otherwise stay below ½, and all fall to zero.",
         default="one",
+    )
+    weigh_pull: bool = setting(
+        "Weigh the pull on V by the size of U. With a hundred components or more in sparse data U starts small, and "
+        "the pull alone would make V Boolean before it has learnt anything.",
+        default=False,
     )
     weights: Literal["equal", "rows"] = setting(
         "Average owners all alike, or by their number of rows.", default="equal"
@@ -184,9 +188,7 @@ class ProximalAveraging(Algorithm):
         for s in range(self.local_steps):
             known = total if s == self.local_steps - 1 else None  # the error is told once a round
             pull = self.pull(self._time(at.index, s))
-            U, U_prev, V, V_prev, error = relaxed_steps(
-                X, U, U_prev, V, V_prev, pull, known, by_size=self.row_max == "one"
-            )
+            U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known, by_size=self.weigh_pull)
         if self.row_max == "one":
             U, U_prev, V = to_maximum_one(U, U_prev, V)
         weight = float(shard.n_rows if self.weights == "rows" else shard.n_rows > 0)

@@ -51,7 +51,7 @@ def init(
     colluding: Colluding = None,
     step: Annotated[
         list[str] | None,
-        typer.Option(help="A step of [preprocess], such as log1p or 'scale declared'; may be repeated, in order."),
+        typer.Option(help="A step of preprocessing, such as log1p or 'scale declared'; may be repeated, in order."),
     ] = None,
     stability: Annotated[
         int,
@@ -86,6 +86,8 @@ def init(
     typer.echo(f"Next: every party makes a key (fedfactor keygen) and a list of columns (fedfactor features); then\n"
                f"  fedfactor federation add {file} NAME.key.pub ...\n"
                f"  fedfactor federation agree {file} NAME.features.json ...")  # fmt: skip
+    if "scale declared" in (step or ()):
+        typer.echo(f"  fedfactor federation units {file} UNITS.csv (the ranges by which columns are scaled)")
 
 
 def add(
@@ -140,7 +142,8 @@ def remove(
         terms = dismiss(file, name)
         place.journal.write("removed", party=name, how="new terms", terms=terms.fingerprint)
     typer.echo(f"{name} is no longer in {file}. The run was made with everybody, so this is a new agreement:\n"
-               f"  send {file} to {', '.join(terms.names)}, who compare the words and join with --accept-changes;\n"
+               f"  send {file} to {', '.join(terms.names)}, who compare the words, end their fedfactor join\n"
+               "  and join again with --accept-changes;\n"
                f"  fedfactor serve {file} (again), then fedfactor start {file} --again")  # fmt: skip
 
 

@@ -287,8 +287,7 @@ def forget(
         odd = [part for part in parts if part not in forgetting.PARTS]
         if odd:
             raise DataError(f"--only {odd[0]!r} is not known. It can be {', '.join(forgetting.PARTS)}.")
-        kept = "" if keep_results or "factors" not in parts else " (--keep-results keeps those)"
-        typer.echo(f"To be deleted in {folder}: {'; '.join(forgetting.WORDS[part] for part in parts)}{kept}.")
+        typer.echo(f"To be deleted in {folder}: {'; '.join(forgetting.WORDS[part] for part in parts)}.")
         if not yes and not typer.confirm("They cannot be brought back. Delete them?"):
             raise typer.Exit(1)
         gone = forgetting.forget(folder, parts)

@@ -26,6 +26,7 @@ class FELB(AsPrinted):
     init: Literal["independent", "shared"]
     start: Literal["fitted", "uniform"]
     row_max: Literal["one", "free"]
+    weigh_pull: bool
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
@@ -47,6 +48,7 @@ class FELB(AsPrinted):
         init: Literal["independent", "shared"] = "shared",
         start: Literal["fitted", "uniform"] = "fitted",
         row_max: Literal["one", "free"] = "one",
+        weigh_pull: bool = False,
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,
@@ -83,6 +85,7 @@ class FALB(AsPrinted):
     init: Literal["independent", "shared"]
     start: Literal["fitted", "uniform"]
     row_max: Literal["one", "free"]
+    weigh_pull: bool
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
@@ -106,6 +109,7 @@ class FALB(AsPrinted):
         init: Literal["independent", "shared"] = "shared",
         start: Literal["fitted", "uniform"] = "fitted",
         row_max: Literal["one", "free"] = "one",
+        weigh_pull: bool = False,
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,

@@ -39,7 +39,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 WORDS = {
     "rows": "the copy of your rows",
-    "factors": "your factors, which are the results of all your runs",
+    "factors": "your factors, which are the results of all your runs (--keep-results keeps them)",
     "sent": "the bytes that you sent",
 }
 """The same, for people."""

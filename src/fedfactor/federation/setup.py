@@ -18,6 +18,7 @@ from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, read_json, write_atomic
 from fedfactor.core.text import printable
+from fedfactor.engines.remote.secure_sum import LEAST
 from fedfactor.federation import certificates, document, keys, units, vouching
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.fingerprint import key_words, terms_words
@@ -114,7 +115,13 @@ def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Ter
 
 def dismiss(file: Path, name: str) -> Terms:
     """Write a party out of the file, which makes it another agreement."""
-    content = copy.deepcopy(dict(Terms.read(file).content))
+    terms = Terms.read(file)
+    if terms.secure and len(terms.names) <= LEAST:
+        raise DataError(
+            f"Without {name!r} there would be {len(terms.names) - 1} parties, and a secure sum needs {LEAST}. Add "
+            "another party first (fedfactor federation add), or found a new federation."
+        )
+    content = copy.deepcopy(dict(terms.content))
     del content["parties"][name]
     content["policy"]["minimum"] = min(content["policy"]["minimum"], len(content["parties"]))
     return document.save(file, content)

@@ -255,7 +255,7 @@ class RemoteClient:
             part = part_of(mine.name, mine.meta.clients, identity, registry, asked, summed, kept.up, kept.bond)
             self._part = (asked.session, part)
         if self._part is None or self._part[0] != asked.session:
-            raise Refused("this party is not in that secure sum: it was restarted. Begin the sum again")
+            raise Refused("this party was restarted in the midst of that secure sum, which the server begins anew")
         return self._part[1].answer(down)
 
     def _survey(self, down: Tree) -> Tree:
