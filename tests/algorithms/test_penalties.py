@@ -92,5 +92,5 @@ def test_the_share_that_is_left_never_rises():
     def after(sse, total):
         return float(misfit_after(np.float64(0.5), SimpleNamespace(sse=sse, total=total)))
 
-    assert [after(*pair) for pair in ((1.0, 4.0), (3.0, 4.0))] == [0.25, 0.5]
+    assert [after(*pair) for pair in ((1.0, 4.0), (3.0, 4.0), (0.125, 0.5))] == [0.25, 0.5, 0.25]
     assert [after(*pair) for pair in ((None, 4.0), (1.0, None), (1.0, 0.0), (1.0, np.nan))] == [0.5] * 4
