@@ -126,7 +126,9 @@ def figures(algorithm: Algorithm, kind: str) -> dict[str, Any]:
         "rounds": [run.status, run.rounds, run.bytes_up, run.bytes_down],
     }
     if getattr(algorithm, "layout", "rows") == "rows":
-        found["new rows"] = _boiled(algorithm.fold_in(owners["west"][:7], run.factors["west"]))
+        west = federation.shard("west")
+        mask = west.mask if west.mask is None or isinstance(west.mask, str) else west.mask[:7]
+        found["new rows"] = _boiled(algorithm.fold_in(west.X[:7], run.factors["west"], mask))
     if kind == "dense":
         found["announced"] = announced(algorithm, federation.prepare(algorithm.domain))
     told: dict[str, list[float]] = {}
