@@ -100,6 +100,10 @@ def test_who_left_does_not_join_by_mistake(trial):
     assert "left the federation for good" in said.output
     with pytest.raises(DataError, match="no party's folder"):
         leave(trial.root)
+    assert run(app, ["federation", "forget", str(store.folder), "--yes"]).exit_code == 0
+    said = run(app, ["status", str(store.folder)])
+    assert said.exit_code == 2
+    assert "of a party that left at 2" in " ".join(said.output.split())
 
 
 def test_first_and_last_day_and_how_long_things_are_kept_are_agreed_and_kept_to(trial):

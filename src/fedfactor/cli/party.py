@@ -66,7 +66,7 @@ def keygen(
         path = make_key(out or Path(f"{name}.key"), name)
         said = key_words(name, read_public(f"{path}.pub"))
     typer.echo(f"{path} is your private key: keep it. Send {path}.pub to the coordinator.")
-    typer.echo(f"In words, for a party that is to vouch for you: {said}")
+    typer.echo(f"In words, for the coordinator and for who vouches for you: {said}")
 
 
 def vouch(

@@ -21,6 +21,7 @@ from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import write_factors
 from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
+from fedfactor.federation.forgetting import has_left
 from fedfactor.federation.member import ROW_IDS
 from fedfactor.federation.reach import Connection, moment
 from fedfactor.federation.server import Coordinator
@@ -36,6 +37,9 @@ def folder_of(place: str | os.PathLike[str]) -> Path:
     if path.is_dir() and not (path / "agreement.json").exists() and (path / "server" / "agreement.json").exists():
         folder = path / "server"
     if not any((place / "agreement.json").exists() for place in (folder, folder / "result")):
+        when = has_left(folder)
+        if when:
+            raise DataError(f"{place} is the folder of a party that left at {when} and deleted what it had.")
         raise DataError(
             f"{place} leads to no party's folder. Give the folder that fedfactor join made, or the coordinator's "
             "federation.toml after fedfactor serve."
