@@ -92,7 +92,7 @@ def test_blocks_give_what_all_rows_give(X, room, form):
     here = fedfactor.run(PooledNMF(4), owners, rounds=8, seed=0)
     assert isinstance(there.V, np.ndarray)
     assert isinstance(there.factors["a"].U, np.ndarray)
-    assert np.allclose(there.V, here.V, atol=1e-4)
+    assert np.allclose(there.V, here.V, atol=1e-3)  # the start is folded in single precision here, in double there
     assert there.relative_error == pytest.approx(here.relative_error, rel=1e-3)
     told, known = (run.history[-1].metrics["relative_error"] for run in (there, here))
     assert told == pytest.approx(known, rel=1e-3)

@@ -219,7 +219,7 @@ def run_end(tmp_path, offline):
 
 
 def reply(letters=(), **present):
-    return httpx.Response(200, content=pack(letters, {"present": present}))
+    return httpx.Response(200, content=pack(letters, {"present": present, "gone": {"b": 2.0}}))
 
 
 class TestTransport:
@@ -231,7 +231,7 @@ class TestTransport:
             return reply(a=["s", 3.0])
 
         carrier, asked = run_end(server)
-        assert carrier.since() == {"a": 3.0}
+        assert carrier.since() == {"a": (True, 3.0), "b": (False, 2.0)}
         assert seen == [("https://host:1/v1/fedfactor-run", "secret", ([], {}))]
         assert asked[0]["trust_env"] is False
         assert asked[0]["timeout"] == 60.0

@@ -125,7 +125,7 @@ class GridNMF(Algorithm):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 40))
     >>> run = fedfactor.run(GridNMF(3), block_federation(X, (2, 3)), seed=0)
-    >>> run.V.shape, run.factors["1-2"].V.shape, run.relative_error < 0.01
+    >>> run.V.shape, run.factors["1-2"].V.shape, run.relative_error < 0.03
     ((3, 40), (3, 13), True)
     """
 

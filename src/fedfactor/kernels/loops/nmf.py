@@ -65,15 +65,19 @@ def squares(values, start, stop):
 
 
 def ahead(V, last, beta, unit, sent, lengths, first, stop):
-    """Write ``[V + β (V − last)]₊`` to `sent` and V to `unit`, rows of both divided by the lengths of the former."""
+    """Write ``[V + β (V − last)]₊`` to `sent` and V to `unit`, rows of both divided by the lengths of the former.
+
+    Sums have a loop of their own: one that also writes is compiled twice, for arrays that lie close and for others, and
+    the two round differently.
+    """
     m = V.shape[1]
     zero = beta - beta
     for t in range(first, stop):
+        for j in range(m):
+            sent[t, j] = max(V[t, j] + beta * (V[t, j] - last[t, j]), zero)
         total = 0.0
         for j in range(m):
-            value = max(V[t, j] + beta * (V[t, j] - last[t, j]), zero)
-            sent[t, j] = value
-            total += np.float64(value) * np.float64(value)
+            total += np.float64(sent[t, j]) * np.float64(sent[t, j])
         lengths[t, 0] = np.sqrt(total) if total > 0 else 1.0
         length = lengths[t, 0]
         for j in range(m):
