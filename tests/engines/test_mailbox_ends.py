@@ -295,7 +295,7 @@ class TestTransport:
             raise httpx.ReadTimeout("busy")
 
         carrier, _ = run_end(server)
-        assert carrier.since() == {"a": 1.0}
+        assert carrier.since()["a"] == (True, 1.0)
         assert slept == [0.1, 0.5]
         tries[:] = [1] * 3
         with pytest.raises(ProtocolError, match=r"does not answer\. Start fedfactor serve again"):
