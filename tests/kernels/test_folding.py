@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -54,21 +52,3 @@ def test_single_precision_ends_where_double_does():
         for kind in (np.float64, np.float32)
     )  # fmt: skip
     np.testing.assert_allclose(single, double, atol=1e-3)
-
-
-@needs_numba
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bits_of_what_is_sent_do_not_depend_on_where_arrays_lie(dtype):
-    run = compiled.kernel("ahead", np.dtype(dtype))
-    rng = np.random.default_rng(0)
-    V, last = rng.random((2, 3, 13)).astype(dtype)
-
-    def sent(gap, order):
-        room = np.zeros(4 * (V.size + gap) + 3, dtype)
-        at = {name: room[i * (V.size + gap) :][: V.size].reshape(V.shape) for i, name in enumerate(order)}
-        at["V"][...], at["last"][...] = V, last
-        run(at["V"], at["last"], dtype(0.7), at["unit"], at["sent"], room[-3:].reshape(3, 1), 0, 3)
-        return at["unit"].tobytes() + at["sent"].tobytes()
-
-    orders = itertools.permutations(("V", "last", "unit", "sent"))
-    assert len({sent(gap, order) for order in orders for gap in (0, 1, 7, 64)}) == 1
