@@ -10,11 +10,8 @@ from fedfactor.core.errors import FedfactorError
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation.member import Member
 
-Seat = tuple[Member, ClientFolder, Callable[[str], Any]]
-"""A party that has signed up, its folder, and who is told what happens to it."""
 
-
-def serve_together(seats: Sequence[Seat], stop: threading.Event) -> None:
+def serve_together(seats: Sequence[tuple[Member, ClientFolder, Callable[[str], Any]]], stop: threading.Event) -> None:
     """Serve all of these parties' messages until stopped, each in a thread; raises at the end when one was turned away.
 
     Parameters
