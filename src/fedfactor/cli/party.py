@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -176,7 +176,7 @@ def join(
     from fedfactor.federation.logs import both
     from fedfactor.federation.member import Member, stop_on_signals
     from fedfactor.federation.setup import words
-    from fedfactor.federation.together import Seat, serve_together
+    from fedfactor.federation.together import serve_together
 
     with polite(debug):
         folders = folder or [None] * len(key)
@@ -185,7 +185,7 @@ def join(
         if len(key) > 1 and (supernode or page is not None or ledger is not None):
             raise DataError("--supernode, --page and --ledger are for one party. Leave them out, or join each alone.")
         logs_as_json(json_logs)
-        seats: list[Seat] = []
+        seats: list[Any] = []
         for rows, secret, own in zip(data, key, folders, strict=True):
             member = Member(file, secret, own)
             if not seats:
