@@ -15,6 +15,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import LocalFactors, Score
 from fedfactor.core.run import RoundRecord, Run
+from fedfactor.data.owner_tables import OwnerTables
 from fedfactor.data.ratings import Ratings
 from fedfactor.data.record import missing_of, read_record
 from fedfactor.data.results import (
@@ -26,7 +27,6 @@ from fedfactor.data.results import (
     write_factors,
 )
 from fedfactor.estimators._base import FederatedTransformer
-from fedfactor.estimators._model_file import read_model, write_model
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
 from fedfactor.privacy.published import seal
 
@@ -144,7 +144,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     Examples
     --------
     >>> import tempfile, numpy as np, fedfactor
-    >>> from fedfactor.estimators.saved import load_run
+    >>> from fedfactor.saved.folder import load_run
     >>> X = np.random.default_rng(0).random((30, 6))
     >>> model = fedfactor.PooledNMF(2, rounds=5, tol=0, random_state=0).fit({"a": X[:10], "b": X[10:]})
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -270,7 +270,7 @@ def recommender_of(run: Run, federation: Federation) -> FederatedRecommender | N
 def write_models(model: FederatedRecommender, out: Path) -> None:
     """Write every owner's users and ratings beside its factors, readable by the writer alone."""
     for name in model.tables_:
-        write_model(model, name, out / "private" / model_file(name))
+        model.save(out / "private" / model_file(name), client=name)
 
 
 def model_file(owner: str) -> str:
@@ -285,16 +285,15 @@ def _recommender(out: Path, kind: Any, run: Run) -> Any:
             f"{out} holds item factors, but no owner's users and ratings: nobody can be recommended anything from it. "
             "Give the folder that fedfactor fit wrote from a table of ratings."
         )
-    models = [read_model(kind, path) for path in files]
+    models = [kind.load(path) for path in files]
     first = models[0]
     factors: dict[str, Any] = {}
     for each in models:
         factors |= each.run_.factors
-        first.tables_ |= each.tables_
+        first.tables_ = OwnerTables(first.tables_ | each.tables_)
         first.users_ |= each.users_
         first.client_factors_ |= each.client_factors_
     first.run_ = replace(run, factors=factors)
-    first._homes = None
     return first
 
 
