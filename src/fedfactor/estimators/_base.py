@@ -214,7 +214,7 @@ class FederatedTransformer(
                     "groups says who owns each row of one matrix, but this X comes with its owners. Leave groups out."
                 )
             if not further:
-                vars(self).pop("feature_names_in_", None)  # of an earlier fit
+                self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
             return None, owned.federation_of(X, self.missing_values)
         X = _inputs.matrix(self, X, reset=not further)
         labels = owned.owner_labels(X.shape[0], groups, self.n_clients, seed)

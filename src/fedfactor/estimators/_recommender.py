@@ -273,7 +273,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         name, run = next(name for name, each in self.tables_.items() if each is table), self.run_
         OwnerModel(
             type(self).__name__, name, self.get_params(deep=False), self.scale_, self.n_iter_, run.seed, run.status,
-            run.factors[name], table.users, table.items, self.support_, table.seen,
+            run.factors[name], table.users, table.items, np.asarray(self.support_), table.seen,
         ).write(Path(path))  # fmt: skip
 
     @classmethod

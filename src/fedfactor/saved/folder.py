@@ -15,6 +15,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import LocalFactors, Score
 from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.tree import to_numpy
 from fedfactor.data.owner_tables import OwnerTables
 from fedfactor.data.ratings import Ratings
 from fedfactor.data.record import missing_of, read_record
@@ -86,7 +87,7 @@ def save(estimator: Any, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     features = None if names is None else [str(name) for name in names]
     turned = getattr(estimator, "split", "rows") == "columns"  # then owners have columns, and U is what they share
     private = {} if turned else private_parts(run)
-    write_factors(out, _plain(estimator.components_), features=features, private=private, run=record)
+    write_factors(out, to_numpy(estimator.components_), features=features, private=private, run=record)
     if isinstance(estimator, FederatedRecommender):
         write_models(estimator, out)
     return out
@@ -240,7 +241,7 @@ def private_parts(run: Run) -> dict[str, dict[str, Any]]:
 
 def _own(kept: LocalFactors) -> dict[str, Any]:
     arrays = {"U": kept.U, "U_private": kept.U_private, "V_private": kept.V_private}
-    return {name: _plain(array) for name, array in arrays.items() if array is not None}
+    return {name: to_numpy(array) for name, array in arrays.items() if array is not None}
 
 
 def recommender_of(run: Run, federation: Federation) -> FederatedRecommender | None:
@@ -328,7 +329,3 @@ def _ids(names: Any, count: int) -> np.ndarray:
         return np.arange(count)
     whole = all(name.isdecimal() and len(name) < 19 and (name == "0" or name[0] != "0") for name in names)
     return np.array([int(name) for name in names]) if whole else np.array(names, dtype=str)
-
-
-def _plain(array: Any) -> np.ndarray:
-    return array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
