@@ -259,6 +259,18 @@ def test_all_that_is_sent_is_logged_before_it_leaves(tmp_path):
         assert (tmp_path / name / "sent.jsonl").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_line_that_a_full_disk_tore_is_not_read_and_not_glued_to_the_next(tmp_path):
+    store = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2).clerks["north"].store
+    head = Head("step", "run", 0, "north", "terms")
+    assert store.sent() == []
+    store.log(head, b"first")
+    with (store.folder / "sent.jsonl").open("ab") as file:
+        file.write(b'{"time": "20')
+    assert len(store.sent()) == 1
+    store.log(head, b"second")
+    assert [line["bytes"] for line in store.sent()] == [5, 6]
+
+
 @pytest.mark.slow
 def test_float16_halves_the_bytes_and_changes_little(tmp_path):
     exact = Office(tmp_path / "exact", algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=10)

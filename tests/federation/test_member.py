@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
+from fedfactor.engines.mailbox.boxes import OTHER_TERMS
 from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.children import ChildError
@@ -197,6 +198,11 @@ def test_a_certificate_is_looked_at_before_parties_do(trial):
         ("[Errno -2] Name or service not known", "is not known here", "DNS"),
         ("timed out", "nothing answers", "firewalls"),
         ("Your clock is 9 s ahead of the server's", "clock is 9 s ahead", "NTP"),
+        (
+            f"{OTHER_TERMS}: 1234",
+            "the agreement changed: the server serves other terms (fingerprint 1234)",
+            "that file and --accept-changes",
+        ),
     ],
 )
 def test_why_a_server_cannot_be_reached(error, problem, remedy):

@@ -44,7 +44,7 @@ def test_other_features_are_refused(tmp_path):
     file = write(tmp_path / "north.csv", X, ["a", "b", "c", "z"])
     with pytest.raises(DataError, match="does not fit the agreed features: 1 agreed columns are not in this file"):
         prepare_rows(file, terms(["a", "b", "c", "d"]), "north")
-    with pytest.raises(DataError, match="are not among those agreed, the first is 'z'"):
+    with pytest.raises(DataError, match="are not among those agreed: 'z'"):
         prepare_rows(file, terms(["a", "b", "c"]), "north")
 
 

@@ -210,6 +210,7 @@ def certify(file: Toml, folder: Server = None, debug: Debug = False) -> None:
     with polite(debug):
         place = Coordinator(file, folder)
         made = certificates.make_server_certificate(place.folder, [place.terms.address[0]])
+        place.journal.write("certificate renewed", until=f"{certificates.expires(made):%Y-%m-%d}")
     typer.echo(f"{made} is good until {certificates.expires(made):%Y-%m-%d}. Start fedfactor serve again.")
 
 

@@ -17,7 +17,8 @@ from scipy import sparse
 from fedfactor.core.checks import as_real
 from fedfactor.core.errors import DataError
 from fedfactor.core.ids import looks_like_ids, names_ids
-from fedfactor.data.content import NO_ID, Content, Missing, Reading, listed
+from fedfactor.core.text import listed
+from fedfactor.data.content import NO_ID, Content, Missing, Reading
 from fedfactor.data.formats.delimited import numbers_of
 from fedfactor.data.long import Roles, latest, pivot, roles_of, times_of
 

@@ -312,7 +312,8 @@ class Member:
         except ModuleNotFoundError as error:
             raise MissingExtraError.named(error.name or "httpx", "flower", "A federation across machines") from None
         server = self.terms.content["server"]
-        node = Node(RemoteClient(store), server["address"], server["certificate"], self.key, self.folder.resolve())
+        node = Node(RemoteClient(store), server["address"], server["certificate"], self.key, self.folder.resolve(),
+                    self.terms.fingerprint)  # fmt: skip
         try:
             node.serve(alive)
         except (TurnedAway, ForeignServer) as error:
@@ -358,7 +359,8 @@ class Member:
         ]  # fmt: skip
         self._before = self.log.stat().st_size if self.log.exists() else 0
         home = private_folder(folder / "flower")
-        extra = {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll), "FEDFACTOR_NODE_FILE": str(folder / "node")}
+        extra = {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll), "FEDFACTOR_NODE_FILE": str(folder / "node"),
+                 "FEDFACTOR_NODE_TERMS": self.terms.fingerprint}  # fmt: skip
         self.node = children.start(command, self.log, extra)
 
     def _await(self, port: int, end: float) -> None:

@@ -22,10 +22,12 @@ from fedfactor.engines.checkpoint import environment
 from fedfactor.federation import certificates, children
 from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.member import Member
+from fedfactor.federation.outcome import server_results
 from fedfactor.federation.reach import SOON, clock_words, explain, probe
 from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import Terms
+from fedfactor.federation.watch import away_words
 
 LEAST_DISK, LEAST_MEMORY = 1 << 30, 1 << 29
 """Bytes below which a machine is said to be short of room: of the disk, and of memory."""
@@ -82,10 +84,21 @@ def check_coordinator(place: Coordinator) -> list[Line]:
     lines += _address(terms.address[0])
     lines += _served(place)
     try:
-        lines.append(Line("journal", "ok", f"{len(place.journal.lines())} deeds, unbroken"))
+        lines.append(_journal(place))
     except FedfactorError as error:
         lines.append(Line("journal", "wrong", str(error), "restore it from a copy"))
     return [*lines, *_machine(place.folder)]
+
+
+def _journal(place: Coordinator) -> Line:
+    """Compare the journal with the results that lie here: each finished run has its line."""
+    deeds = place.journal.lines()
+    told = {deed["run"] for deed in deeds if deed["deed"] == "run finished"}
+    untold = [run for run in server_results(place.folder) if run not in told]
+    if untold:
+        return Line("journal", "note", f"{len(deeds)} deeds, unbroken; but it does not say that run {untold[0]} "
+                    "finished, whose result is here", "somebody put it there, or an older version made it")  # fmt: skip
+    return Line("journal", "ok", f"{len(deeds)} deeds, unbroken; {len(told)} finished runs, as the results say")
 
 
 def _terms(terms: Terms) -> Line:
@@ -190,7 +203,7 @@ def _served(place: Coordinator) -> list[Line]:
     else:
         lines.append(Line("port", "ok", f"{host}:{port} answers"))
     there = place.presence()
-    away = [name for name, (online, _) in there.items() if not online]
+    away = [f"{name} ({away_words(since)})" for name, (online, since) in there.items() if not online]
     if away:
         lines.append(Line("parties", "note", f"not connected: {', '.join(away)}", "fedfactor federation check there"))
     else:

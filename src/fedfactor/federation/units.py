@@ -17,6 +17,7 @@ import numpy as np
 
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
+from fedfactor.core.text import listed
 
 LOW, HIGH = 0.05, 0.95
 """Quantiles of a party's cells that must lie in the declared range."""
@@ -52,14 +53,15 @@ def read_units(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 def check_entries(units: Mapping[str, Any], features: Sequence[str]) -> str:
     """Say what is wrong with declared ranges; nothing when they are right."""
+    odd = [name for name in units if features and name not in features]
+    if odd:
+        return f"[units] {listed(map(repr, odd), 12)} {'are' if len(odd) > 1 else 'is'} not among the agreed columns"
     for name, entry in units.items():
         if not isinstance(entry, Mapping) or set(entry) - set(FIELDS):
             return f"[units] {name!r} must be a range such as {{ low = 5.0, high = 20.0, unit = 'g/dl' }}"
         bounds = [entry.get("low", -math.inf), entry.get("high", math.inf)]
         if not all(type(bound) in (int, float) for bound in bounds) or not bounds[0] < bounds[1]:
             return f"[units] {name!r} needs numbers, low below high"
-        if features and name not in features:
-            return f"[units] {name!r} is not one of the agreed columns"
     return ""
 
 
