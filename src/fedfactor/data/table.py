@@ -353,6 +353,7 @@ def _complain(where: object, place: str, column: str, value: float) -> None:
         )
     raise DataError(
         f"{where} lacks a value in {place}, column {column} (the first such cell), and nothing says "
-        "that NaN marks missing cells. Say so with --missing nan, in a federation with missing_values = 'nan' in "
-        "[preprocess], in Python with missing_values=float('nan'); or fill them."
+        "that NaN marks missing cells. Say so with --missing nan (in a federation the coordinator does: federation "
+        "init --missing nan, or missing_values = 'nan' in [preprocess]), in Python with missing_values=float('nan'); "
+        "or fill them."
     )

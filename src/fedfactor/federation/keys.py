@@ -70,6 +70,11 @@ def public_line(path: str | os.PathLike[str]) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}). Give the .pub file that fedfactor keygen wrote.") from None
     line = " ".join(words[:2])
+    if line.startswith("-----BEGIN"):
+        raise DataError(
+            f"{path} is a private key, which must never leave its party. Delete it here, have that party make a new "
+            "one (fedfactor keygen), and take its .pub file."
+        )
     public_pem(line)
     return line
 

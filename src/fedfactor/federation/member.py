@@ -142,6 +142,7 @@ class Member:
         raise_budget : bool
             Let the budget be more than was decided on before.
         """
+        self.terms.agreement(self.name)  # terms that are not complete yet cannot be agreed to
         if not confirmed:
             self._refuse_strangers()
         source, kept = _source(data, reading, keep_out), self._signed()

@@ -46,7 +46,7 @@ class Line:
 def check_party(member: Member, data: Path | None = None, reading: Reading | None = None) -> list[Line]:
     """Look at everything that a party needs; with a data file also at its columns and units."""
     terms = member.terms
-    lines = [_terms(terms), _key_file(member.key), _signed(member)]
+    lines = [_terms(terms), *_complete(terms), _key_file(member.key), _signed(member)]
     where, authority = terms.content["server"]["address"], terms.content["server"]["certificate"]
     lines += _address(terms.address[0])
     found = member.reach()
@@ -61,7 +61,7 @@ def check_party(member: Member, data: Path | None = None, reading: Reading | Non
             lines.append(Line("clock", "wrong" if apart else "ok", apart.partition(":")[0] or shown,
                               "let both machines follow a time server (NTP)" if apart else ""))  # fmt: skip
         lines += _knock(member, where, authority)
-    if data is not None:
+    if data is not None and terms.features:
         lines.append(_rows(terms, member.name, data, reading))
     return [*lines, *_machine(member.folder if member.folder.exists() else Path.cwd())]
 
@@ -88,6 +88,15 @@ def check_coordinator(place: Coordinator) -> list[Line]:
     except FedfactorError as error:
         lines.append(Line("journal", "wrong", str(error), "restore it from a copy"))
     return [*lines, *_machine(place.folder)]
+
+
+def _complete(terms: Terms) -> list[Line]:
+    """Say at a party what its file lacks yet; nothing when it is whole."""
+    try:
+        terms.agreement()
+    except FedfactorError as error:
+        return [Line("agreement", "wrong", str(error), "ask the coordinator for the complete federation.toml")]
+    return []
 
 
 def _journal(place: Coordinator) -> Line:

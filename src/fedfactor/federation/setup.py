@@ -45,7 +45,7 @@ def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tu
 def found(
     folder: Path, *, address: str, algorithm: str, rank: int, rounds: int, name: str, purpose: str, contact: str,
     own: tuple[Path, Path, Path] | None, privacy: Mapping[str, Any] | None = None, steps: Sequence[str] = (),
-    stability: int = 0,
+    missing: str = "none", stability: int = 0,
 ) -> Path:  # fmt: skip
     """Write a new ``federation.toml`` and the server's certificates."""
     file = folder / "federation.toml"
@@ -57,7 +57,7 @@ def found(
     content["algorithm"] = {"name": algorithm, "n_components": rank}
     content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
     content["privacy"] |= {"minimum_rows": Minimums().rows_for(rank), **(privacy or {})}
-    content["preprocess"]["steps"] = list(steps)
+    content["preprocess"] |= {"steps": list(steps), "missing_values": missing}
     content["stability"] = {"seeds": stability, "leave_out": bool(stability) and not privacy}
     host = Terms.of({**content, "parties": {}}).address[0]
     server = private_folder(folder / "server")
