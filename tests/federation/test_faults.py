@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import resource
 import shutil
+import threading
 import time
 
 import numpy as np
@@ -28,6 +30,7 @@ from fedfactor.federation.member import Member
 from fedfactor.federation.reach import moment
 from fedfactor.federation.server import REMOVED, Coordinator
 from fedfactor.federation.terms import Terms
+from fedfactor.federation.together import serve_together
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 from tests.engines.in_process import Office
@@ -175,6 +178,17 @@ def test_a_journal_that_somebody_changed_is_noticed(trial):
     file.write_text(file.read_text().replace("started", "stopped", 1))
     with pytest.raises(ChainError, match="was changed by somebody"):
         place.journal.lines()
+
+
+def test_a_party_whose_disk_is_full_is_told_of_when_it_shares_a_process():
+    class Full:
+        def join(self, store, stop, say):
+            raise OSError(errno.ENOSPC, "No space left on device", "north/state")
+
+    said = []
+    with pytest.raises(OSError, match="No space left"):
+        serve_together([(Full(), None, said.append)], threading.Event())
+    assert said == ["[Errno 28] No space left on device: 'north/state'"]
 
 
 def test_summer_time_changes_nothing_that_is_said_or_kept(monkeypatch):

@@ -486,6 +486,9 @@ def _privacy(told: Told) -> str:
         )
     epsilon = _epsilon(told.record)
     lines = [f"<p><b>{_text(_MODES.get(about['mode'], about['mode']))}</b> {_bound(epsilon, about)}</p>"]
+    spent = about.get("data_set_epsilon")
+    if told.party and isinstance(spent, float):
+        lines.append(f"<p>By your own ledger your rows have cost ε = {spent:.3g} in all runs together.</p>")
     if about.get("void"):
         lines.append(
             "<p><b>The guarantee is void:</b> the noise was drawn from a seed, and who knows it can take it off.</p>"
