@@ -170,6 +170,13 @@ def test_a_second_server_in_the_same_folder_is_refused(trial):
     assert not trial.coordinator.served
 
 
+def test_a_server_without_room_says_so_and_not_how_its_database_failed(trial, monkeypatch):
+    trial.coordinator.log.write_text("Traceback of a database\n")
+    assert "Traceback of a database" in trial.coordinator._why("ended")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 2048))
+    assert "SuperLink ended: only 2 kB are free" in trial.coordinator._why("ended")
+
+
 def test_a_journal_that_somebody_changed_is_noticed(trial):
     place = trial.coordinator
     place.journal.write("started", again=False)

@@ -106,4 +106,5 @@ def _private(path: str | os.PathLike[str], ser: Any) -> Any:
     except FileNotFoundError:
         raise DataError(f"{path} is not there. Make a key with: fedfactor keygen") from None
     except Exception as error:
-        raise DataError(f"{path} is not a private key in OpenSSH format ({error}).") from None
+        other = " Give the file without .pub." if str(path).endswith(".pub") else ""
+        raise DataError(f"{path} is not a private key in OpenSSH format ({error}).{other}") from None

@@ -67,6 +67,9 @@ SERVING, PRESENCE, REMOVED = "serving.lock", "presence.json", "removed.json"
 BESIDE = ("features.json", "preprocess.json", "survey.safetensors")
 """What is kept beside an earlier version's result, so that it can be read under terms that changed since."""
 
+LEAST_ROOM = 8 << 20
+"""Bytes on the disk of a folder that is served below which nothing works any more: databases, logs, checkpoints."""
+
 STARTING = "starting"
 """State of a run between its order and its first word."""
 
@@ -302,7 +305,7 @@ class Coordinator:
         address = f"https://127.0.0.1:{self.port}/health"
         while True:
             if self.child is not None and self.child.poll() is not None:
-                raise ChildError(f"Flower's SuperLink ended at once. {self.log} says:\n{children.tail(self.log)}")
+                raise ChildError(self._why("ended at once"))
             try:
                 with urllib.request.urlopen(address, context=context, timeout=5):
                     return
@@ -473,7 +476,19 @@ class Coordinator:
     def check(self) -> None:
         """Raise when the SuperLink ended by itself."""
         if self.child is not None and self.child.poll() is not None:
-            raise ChildError(f"Flower's SuperLink ended. {self.log} says:\n{children.tail(self.log)}")
+            raise ChildError(self._why("ended"))
+
+    def _why(self, how: str) -> str:
+        """Say why the SuperLink is gone: in plain words where its disk is full, else in its own."""
+        free = shutil.disk_usage(self.folder).free
+        if free < LEAST_ROOM:
+            return (
+                f"Flower's SuperLink {how}: only {free >> 10} kB are free at {self.folder}. Make room, and start "
+                "fedfactor serve again; what was reached is kept."
+            )
+        if self.child is not None:
+            children.heard(self.child)
+        return f"Flower's SuperLink {how}. {self.log} says:\n{children.tail(self.log)}"
 
     def close(self) -> None:
         """End the SuperLink."""

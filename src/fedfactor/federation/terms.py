@@ -485,9 +485,9 @@ class Terms:
     def agreement(self, name: str = "") -> Agreement:
         """Say the same in the words of engines, once there are parties and features."""
         if not self.names:
-            raise TermsError("nobody is in [parties] yet. Add each with: fedfactor federation add")
+            raise TermsError("nobody is in [parties] yet. The coordinator adds each with: fedfactor federation add")
         if not self.features:
-            raise TermsError("[features] names is empty. Fill it with: fedfactor federation agree")
+            raise TermsError("[features] names is empty. The coordinator fills it with: fedfactor federation agree")
         if name and name not in self.names:
             raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
         self.declared_weights()
