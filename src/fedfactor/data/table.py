@@ -17,7 +17,8 @@ from scipy import sparse
 from fedfactor.core.checks import as_real
 from fedfactor.core.errors import DataError
 from fedfactor.core.ids import looks_like_ids, names_ids
-from fedfactor.data.content import NO_ID, Content, Missing, Reading, listed
+from fedfactor.core.text import listed
+from fedfactor.data.content import NO_ID, Content, Missing, Reading
 from fedfactor.data.formats.delimited import numbers_of
 from fedfactor.data.long import Roles, latest, pivot, roles_of, times_of
 
@@ -366,6 +367,7 @@ def _complain(where: object, place: str, column: str, value: float) -> None:
         )
     raise DataError(
         f"{where} lacks a value in {place}, column {column} (the first such cell), and nothing says "
-        "that NaN marks missing cells. Say so with --missing nan, in a federation with missing_values = 'nan' in "
-        "[preprocess], in Python with missing_values=float('nan'); or fill them."
+        "that NaN marks missing cells. Say so with --missing nan (in a federation the coordinator does: federation "
+        "init --missing nan, or missing_values = 'nan' in [preprocess]), in Python with missing_values=float('nan'); "
+        "or fill them."
     )
