@@ -439,7 +439,8 @@ class CatalogueRecommender(ListRecommender):
     def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
         """Return F1 over pairs of known users and items whose ``rating`` is 0 (no interaction) or not.
 
-        An interaction is predicted from one half on; by :class:`PooledRidge` for the share of pairs that have one.
+        An interaction is predicted from one half on; by :class:`fedfactor.PooledRidge` for the share of pairs
+        that have one.
         """
         truth, found = self._compared(ratings, client)
         true = truth != 0
