@@ -34,8 +34,8 @@ def export(
 
     Examples: fedfactor export out/ -o components.csv; fedfactor export out/ --rows --owner north -o u.parquet
     """
-    from fedfactor.estimators.exported import Parts, holds_both
-    from fedfactor.estimators.exported import export as write
+    from fedfactor.saved.table import Parts, holds_both
+    from fedfactor.saved.table import export as write
 
     with polite(debug):
         write(folder, out, rows=rows, owner=owner)
@@ -51,8 +51,8 @@ def export(
 def write_tables(folder: Path, comma: bool = False) -> list[Path]:
     """Write V, and U of each owner that is there, as CSV files beside a result, for spreadsheets."""
     from fedfactor.data.results import owner_to_file
-    from fedfactor.estimators.exported import Parts
-    from fedfactor.estimators.exported import export as write
+    from fedfactor.saved.table import Parts
+    from fedfactor.saved.table import export as write
 
     made = [write(folder, folder / "shared" / "components.csv")]
     for owner in Parts.of(folder).factors:

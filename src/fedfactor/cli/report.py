@@ -111,8 +111,8 @@ def page(folder: Path) -> str:
     """Fill the template; whatever comes from data is escaped on the way."""
     from fedfactor.data.record import read_record
     from fedfactor.data.results import read_components
-    from fedfactor.estimators.saved import NOBODY, load_run
     from fedfactor.privacy.published import promises
+    from fedfactor.saved.folder import NOBODY, load_run
 
     run = load_run(folder)
     V, features = read_components(folder)
