@@ -23,7 +23,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.journal import Journal
 from fedfactor.engines.remote.message import read_head
-from fedfactor.engines.remote.server import ABANDON, AbandonedError
+from fedfactor.engines.remote.server import AbandonedError, Lock
 from fedfactor.federation import document
 from fedfactor.federation.features import write_names
 from fedfactor.federation.member import Member
@@ -177,6 +177,20 @@ def test_a_server_without_room_says_so_and_not_how_its_database_failed(trial, mo
     assert "SuperLink ended: only 2 kB are free" in trial.coordinator._why("ended")
 
 
+def test_a_run_goes_on_while_its_process_holds_the_folder_whatever_the_clock_says(trial):
+    place = trial.coordinator
+    place.prepare()
+    place._alone()
+    status = {"state": "step 3", "time": time.time() - 3600.0, "round": 3, "rounds": 9}  # the clock was set back
+    (place.folder / "status.json").write_text(json.dumps(status))
+    assert not place.running
+    with Lock(place.folder / "lock"):
+        assert place.running
+        with pytest.raises(DataError, match=r"A run goes on \(round 3 of 9\)"):
+            place.start()
+    place.close()
+
+
 def test_a_journal_that_somebody_changed_is_noticed(trial):
     place = trial.coordinator
     place.journal.write("started", again=False)
@@ -241,8 +255,6 @@ def test_how_a_run_ended_is_in_the_journal_in_the_words_of_its_status(tmp_path, 
     if raised is not None:
 
         def tamper(name, answer):
-            if isinstance(raised, AbandonedError):
-                (server.folder / ABANDON).write_bytes(b"")
             raise raised
 
         made.post.tamper = tamper

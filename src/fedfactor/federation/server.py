@@ -243,11 +243,11 @@ class Coordinator:
         if not self.served:
             return False
         status, began = self.status(), (self.folder / SERVING).stat().st_mtime
-        if status.get("time", 0.0) < began or status["state"] in ENDED:
+        if status["state"] in ENDED:
             return False
         if status["state"] == STARTING:
-            return time.time() - status["time"] < 300.0
-        return is_locked(self.folder / "lock")
+            return status["time"] >= began and time.time() - status["time"] < 300.0
+        return is_locked(self.folder / "lock")  # no clock is asked, which somebody may set back
 
     def presence(self) -> dict[str, tuple[bool, str]]:
         """Tell who is connected and since when, or who is not and when it was last seen, as the server last saw it."""

@@ -22,7 +22,7 @@ from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.engines.remote.exchange import WaitingRules
 from fedfactor.engines.remote.journal import Journal
-from fedfactor.engines.remote.server import ABANDON, ENDED, Server
+from fedfactor.engines.remote.server import ENDED, AbandonedError, Server
 
 SERVER_FOLDER = "FEDFACTOR_SERVER"
 """Environment variable that names the server's folder."""
@@ -52,12 +52,16 @@ def _journalled(server: Server) -> None:
     """Run, and write down at the coordinator that it began and how it ended, in the words of its status."""
     journal, kept = Journal(server.folder), server.folder / "checkpoint" / "run.safetensors"
     journal.write("run goes on" if kept.exists() else "run begun", run=server.run_id)
+    told = True
     try:
         server.run()
+    except AbandonedError:  # whoever abandons a run writes that down
+        told = False
+        raise
     finally:
-        about = read_json(server.folder / "status.json")
-        state = about["state"] if about["state"] in ENDED else "interrupted"
-        if not (server.folder / ABANDON).exists():  # whoever abandons a run writes that down
+        if told:
+            about = read_json(server.folder / "status.json")
+            state = about["state"] if about["state"] in ENDED else "interrupted"
             journal.write(f"run {state}", run=server.run_id, round=about["round"], reason=about.get("reason", ""))
 
 
