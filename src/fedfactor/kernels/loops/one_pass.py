@@ -94,7 +94,7 @@ def add_gram(W, H):
     whole = k - k % TILE
     for t in range(0, whole, TILE):
         for q in range(0, t + 1, TILE):
-            group_gram(W, W.ctypes.data, t, q, H.ctypes.data, H.shape[1], t - q)
+            group_gram(W, W.ctypes.data, lanes, t, q, H.ctypes.data, H.shape[1], t - q)
     for t in range(whole, k):
         for q in range(t + 1):
             total = W[0, 0] - W[0, 0]

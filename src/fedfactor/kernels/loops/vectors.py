@@ -476,24 +476,25 @@ def own_slope(typingctx, like, B, W, own, t, k, wide, out):
 
 
 @intrinsic
-def group_gram(typingctx, like, W, t, q, out, ldo, mirror):
+def group_gram(typingctx, like, W, lanes, t, q, out, ldo, mirror):
     """Add the products of TILE components of a group, from `t` on, with TILE others, from `q` on, to `out`.
 
-    `W` is k × (GROUP · width); `out` is in double precision. With `mirror` they are added there with rows and columns
-    exchanged, too.
+    `W` is k × lanes, which fill registers; `out` is in double precision. With `mirror` they are added there with rows
+    and columns exchanged, too.
     """
 
     def codegen(context, builder, signature, args):
-        _, W, t, q, out, ldo, mirror = args
+        _, W, lanes, t, q, out, ldo, mirror = args
         code = _Code(builder, signature.args[0].dtype)
-        lanes, double = code.number(GROUP * code.width), ir.DoubleType()
+        double = ir.DoubleType()
         rows = [builder.mul(builder.add(t, code.number(i)), lanes) for i in range(TILE)]
         others = [builder.mul(builder.add(q, code.number(i)), lanes) for i in range(TILE)]
-        sums = [code.zero] * (TILE * TILE)
-        for g in range(GROUP):
-            step = code.number(g * code.width)
+        sums = code.cells(TILE * TILE)
+        with cgutils.for_range(builder, builder.sdiv(lanes, code.number(code.width))) as loop:
+            step = builder.mul(loop.index, code.number(code.width))
             a, b = ([code.load(W, builder.add(row, step)) for row in each] for each in (rows, others))
-            sums = [code.fma(a[i // TILE], b[i % TILE], total) for i, total in enumerate(sums)]
+            for i, cell in enumerate(sums):
+                builder.store(code.fma(a[i // TILE], b[i % TILE], code.get(cell)), cell)
 
         def add(row, column, value):
             place = builder.add(builder.mul(builder.add(row[0], code.number(row[1])), ldo),
@@ -501,7 +502,7 @@ def group_gram(typingctx, like, W, t, q, out, ldo, mirror):
             here = builder.inttoptr(builder.add(out, builder.mul(place, code.number(8))), ir.PointerType())
             builder.store(builder.fadd(builder.load(here, typ=double, align=8), value), here, align=8)
 
-        found = code.totals(sums)
+        found = code.totals([code.get(cell) for cell in sums])
         found = found if code.size == 8 else [builder.fpext(value, double) for value in found]
         for i, value in enumerate(found):
             add((t, i // TILE), (q, i % TILE), value)
@@ -510,7 +511,7 @@ def group_gram(typingctx, like, W, t, q, out, ldo, mirror):
                 add((q, i % TILE), (t, i // TILE), value)
         return context.get_dummy_value()
 
-    return types.none(like, *[types.int64] * 6), codegen
+    return types.none(like, *[types.int64] * 7), codegen
 
 
 @intrinsic
