@@ -1,4 +1,6 @@
-"""With two of five tiles at each client, PooledBMF reaches the noise floor in 5 of 5 seeds and FELB does not."""
+"""With two of five tiles at each client, PooledBMF reaches the noise floor in 5 of 5 seeds, and so does FELB from its
+start of least squares (in rounds of the paper's traffic); from a random start it does not.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +8,20 @@ import numpy as np
 
 import fedfactor
 from fedfactor.algorithms import FELB, PooledBMF
+from fedfactor.experiments.felb.cells import rounds_of_paper
 from fedfactor.experiments.felb.tiles import even_tiles, uneven_tiles
 from fedfactor.metrics import boolean_metrics
 
 METHODS = {
-    "FELB": (FELB(5), 100),
-    "FELB, rate 1.01": (FELB(5, rate=1.01), 100),
+    "FELB": (FELB(5), rounds_of_paper(FELB(5), 200)),
+    "FELB, random start": (FELB(5, start="random"), 100),
     "PooledBMF": (PooledBMF(5), 100),
     "PooledBMF, proximal": (PooledBMF(5, solver="proximal"), 100),
     "PooledBMF, proximal, 50 rounds, rate 1.02": (PooledBMF(5, solver="proximal", rate=1.02), 50),
 }
 
 
-def losses(algorithm, rounds: int, make, flips: float, seeds) -> tuple[list[float], list[float]]:
+def losses(algorithm, rounds: int | None, make, flips: float, seeds) -> tuple[list[float], list[float]]:
     found, floors = [], []
     for seed in seeds:
         data = make(1000, 200, 5, 10, flips=flips, seed=seed)
@@ -46,5 +49,6 @@ def claim() -> dict:
         sum(one < floor + 0.02 for one, floor in zip(more, floors, strict=True))
     )
     pooled = all(count == 5 for key, count in ok.items() if key.startswith("PooledBMF"))
-    felb = all(ok[f"FELB, two of five, {flips} flips"] < 5 for flips in ("0%", "5%"))
-    return {**figures, "holds": bool(pooled and felb)}
+    felb = all(ok[f"FELB, two of five, {flips} flips"] == 5 for flips in ("0%", "5%"))
+    drawn = all(ok[f"FELB, random start, two of five, {flips} flips"] < 5 for flips in ("0%", "5%"))
+    return {**figures, "holds": bool(pooled and felb and drawn)}
