@@ -114,7 +114,7 @@ def with_l2(G: Array, l2: Any) -> Array:
     array([[2., 0.],
            [0., 3.]])
     """
-    if not np.any(l2):
+    if (isinstance(l2, float) and l2 == 0) or not np.any(l2):
         return G
     eye = array_namespace(G).eye(G.shape[0], dtype=G.dtype, device=device(G))
     return G + (float(l2) if np.ndim(l2) == 0 else as_like(np.asarray(l2), G)) * eye
