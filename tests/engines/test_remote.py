@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -259,6 +260,40 @@ def test_all_that_is_sent_is_logged_before_it_leaves(tmp_path):
         assert (tmp_path / name / "sent.jsonl").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("protect", ["none", "secure-sum"])
+def test_a_full_disk_at_a_party_is_no_refusal_and_no_last_word(tmp_path, monkeypatch, protect):
+    more = {} if protect == "none" else {"protect": protect}
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3, **more)
+    full, save = [], ClientFolder.save
+
+    def once(self, kept):
+        if self.folder.name == "north" and kept.head.kind == "step" and kept.head.index == 1 and not full:
+            full.append(1)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(self, kept)
+
+    monkeypatch.setattr(ClientFolder, "save", once)
+    with pytest.raises(OSError, match="No space left"):  # its join ends with that
+        office.server().run()
+    north = ClientFolder(tmp_path / "north")
+    assert not any(line["kind"] == "refusal" for line in north.sent())
+    outcome = office.server().run()
+    assert [len(record.participants) for record in outcome.history] == [3] * 3
+    assert not outcome.rejected
+
+
+def test_a_line_that_a_full_disk_tore_is_not_read_and_not_glued_to_the_next(tmp_path):
+    store = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2).clerks["north"].store
+    head = Head("step", "run", 0, "north", "terms")
+    assert store.sent() == []
+    store.log(head, b"first")
+    with (store.folder / "sent.jsonl").open("ab") as file:
+        file.write(b'{"time": "20')
+    assert len(store.sent()) == 1
+    store.log(head, b"second")
+    assert [line["bytes"] for line in store.sent()] == [5, 6]
+
+
 @pytest.mark.slow
 def test_float16_halves_the_bytes_and_changes_little(tmp_path):
     exact = Office(tmp_path / "exact", algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=10)
@@ -270,13 +305,26 @@ def test_float16_halves_the_bytes_and_changes_little(tmp_path):
     assert errors[1] == pytest.approx(errors[0], rel=0.01)
 
 
-@pytest.mark.slow
 def test_a_survey_gives_every_party_the_same_weights(tmp_path):
-    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2, survey="scale")
+    method = algorithms.PooledNMF(2, tol=0.0, start="random")
+    office = Office(tmp_path, method, OWNERS, rounds=1, survey="scale")
     office.server().run()
     scale = 1 / np.sqrt((X**2).mean(0))
-    run = local(algorithms.PooledNMF(3, tol=0.0), {n: rows * scale for n, rows in OWNERS.items()}, 2)
+    run = local(method, {n: rows * scale for n, rows in OWNERS.items()}, 1)
     np.testing.assert_allclose(office.factors("south").V, run.V, rtol=1e-9)
+
+
+def test_results_of_an_earlier_run_are_moved_aside(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(2, tol=0.0, start="random"), OWNERS, rounds=1)
+    folder, done = tmp_path / "north", []
+    for _ in range(3):
+        office.server().run()
+        done.append((ClientFolder.run_of(folder / "result"), (folder / "result" / "factors.safetensors").read_bytes()))
+        shutil.rmtree(tmp_path / "server")
+    assert len({run for run, _ in done}) == 3
+    assert sorted(path.name for path in (folder / "runs").iterdir()) == sorted(run for run, _ in done[:2])
+    for run, data in done[:2]:
+        assert (folder / "runs" / run / "factors.safetensors").read_bytes() == data
 
 
 def test_a_checkpoint_of_other_terms_is_refused(tmp_path):
