@@ -142,7 +142,7 @@ def dots(V, rows, ldx, count, whole, ends, B, kept):
     across, size = V.shape[3], V.itemsize
     tile = V.shape[1] * TILE * across * size
     v, b, place = V.ctypes.data, B.ctypes.data, kept.ctypes.data
-    stretch = max(16, 32768 // (padded * across * size))
+    stretch = max(16, 65536 // (padded * across * size))
     for start in range(0, max(whole, 1), stretch):
         stop = min(start + stretch, whole)
         if whole - stop < stretch // 2:  # no short rest
