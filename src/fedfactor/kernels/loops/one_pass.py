@@ -16,30 +16,29 @@ PLANS = {
     "dense_rows": ("rTRRRWnnnnstnnQQWWWDn", "contract"),
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
-    "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
+    "masked_rows": ("RbRTRRRRWnnnstRdnnQQQWBWWWWWWWWBIZZED", "contract"),
     "transpose": ("RWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
 _BUILT = (
     "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile", "own_slope",
-    "take_seen", "add_kinds",
-    "gram_large", "gram_one", "gram_two",
+    "take_seen", "gram_tile", "add_kinds",
     "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
     "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
 )  # fmt: skip
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
-turn_tile = take_seen = add_kinds = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
+turn_tile = take_seen = gram_tile = add_kinds = own_slope = cast("Any", None)
 gather_half = gather_one = gather_more = gather_two = gather_four = cast("Any", None)
 scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
-TILE = ROWS = LARGE = TOGETHER = ACROSS = 0
+TILE = ROWS = TOGETHER = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
 
 
 def prepare(numba) -> None:
     """Build the vector code, once, before the first loop is compiled."""
-    global TILE, ROWS, LARGE, TOGETHER, ACROSS
+    global TILE, ROWS, TOGETHER, ACROSS
     if TILE:
         return
     from fedfactor.kernels.loops import vectors
@@ -52,7 +51,7 @@ def prepare(numba) -> None:
     room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, list_kinds, sweep_own, dots)})
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
-    ROWS, TILE, LARGE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile(), vectors.TOGETHER
+    ROWS, TILE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.TOGETHER
     ACROSS = vectors.width(4)
 
 
@@ -194,20 +193,21 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
             add_gram(W, H)
 
 
-def own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes):
+def own_grams(seen, count, m, Vt, spread, G, across, tiles, kinds, one, codes, cells, own, sizes):
     """Fill `own` with the products of the components of V over the observed cells of each of `count` rows.
 
-    ``own[t * wide + q, j]`` is that of components t and q ≤ t of row j, where a row of G, which is padded, is `wide`.
-    TOGETHER rows share the work: a column is summed once for those of them that count it. Rows with few missing cells
-    count those, and take them off the products over all cells, G.
+    Blocks of TILE components by TILE others lie one after the other, those on and below the diagonal, in `own` with the
+    rows side by side; `tiles` says which of them are summed together. TOGETHER rows share the work: a column is summed
+    once for those of them that count it. Rows with few missing cells count those, and take them off the products over
+    all cells, G.
     """
-    padded, wide = G.shape
-    ldv, size = Vt.shape[1], Vt.itemsize
-    v, at, first, many_kinds = Vt.ctypes.data, cells.ctypes.data, kinds.ctypes.data, 1 << TOGETHER
+    many, ldv, size, many_kinds = G.shape[1], Vt.shape[1], Vt.itemsize, 1 << TOGETHER
+    v, s, at, first = Vt.ctypes.data, spread.ctypes.data, cells.ctypes.data, kinds.ctypes.data
     base, sign = np.zeros(TOGETHER, Vt.dtype), np.ones(TOGETHER, Vt.dtype)
-    held = np.zeros(many_kinds, np.int64)
+    begin, held = np.zeros(many_kinds, np.int64), np.zeros(many_kinds, np.int64)
+    ends = np.zeros((4, many_kinds), np.int64)
     for j in range(0, count, TOGETHER):
-        list_kinds(seen, j, m, cells, held)
+        list_kinds(seen, j, m, codes, cells, begin, held, ends)
         away = 0  # which of the rows count their missing cells
         for b in range(TOGETHER):
             known = 0
@@ -220,52 +220,60 @@ def own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes):
         for kind in range(many_kinds):
             if kind == away:  # none of these rows counts these cells
                 continue
-            here = first + (kind ^ away) * padded * wide * size
-            listed, number = at + kind * m * 4, held[kind]
-            t = 0
-            while t < padded:
-                many = LARGE if t + LARGE <= padded else TILE
-                last = min(t + many, k)
-                c = 0
-                while c < last:
-                    place = here + (t * wide + c) * size
-                    if many == LARGE:
-                        gram_large(Vt, listed, number, v, ldv, t, c, place, wide)
-                    elif c + across < last:
-                        gram_two(Vt, listed, number, v, ldv, t, c, place, wide)
-                        c += across
-                    else:
-                        gram_one(Vt, listed, number, v, ldv, t, c, place, wide)
-                    c += across
-                t += many
+            here, listed = first + (kind ^ away) * many * size, at + begin[kind] * 4
+            for tile in range(tiles.shape[0]):
+                gram_tile(Vt, tiles[tile, 0], listed, held[kind], v, ldv, s, tiles[tile, 1], tiles[tile, 2], here)
         add_kinds(
-            Vt, first, padded * wide, G.ctypes.data, base.ctypes.data, sign.ctypes.data,
-            one.ctypes.data + j * padded * wide * size, padded * wide, padded * wide // across,
+            Vt, first, many, G.ctypes.data, base.ctypes.data, sign.ctypes.data, one.ctypes.data + j * many * size, many,
+            many // across,
         )  # fmt: skip
     o, source, lanes = own.ctypes.data, one.ctypes.data, own.shape[1]
     for j in range(0, count, across):
-        for t in range(k):
-            for c in range(0, t + 1, across):
-                place = t * wide + c
-                turn_tile(
-                    Vt, source + (j * padded * wide + place) * size, padded * wide, o + (place * lanes + j) * size,
-                    lanes,
-                )  # fmt: skip
+        for place in range(0, many, across):
+            turn_tile(Vt, source + (j * many + place) * size, many, o + (place * lanes + j) * size, lanes)
 
 
-def list_kinds(seen, j, m, cells, held):
-    """List the columns by which of TOGETHER rows see them: bit b of a kind is row ``j + b``."""
-    for kind in range(held.size):
-        held[kind] = 0
+def list_kinds(seen, j, m, codes, cells, begin, held, ends):
+    """List the columns by which of TOGETHER rows see them: bit b of a kind is row ``j + b``.
+
+    Those of a kind are the `held` ones of `cells` from `begin` on, in their order. Four quarters of the columns are
+    gone through side by side, so that many columns of one kind do not wait for each other.
+    """
     for c in range(m):
-        kind = 0
-        for b in range(TOGETHER):
-            kind |= seen[j + b, c] << b
-        cells[kind * m + held[kind]] = c
-        held[kind] += 1
+        codes[0, c] = seen[j + TOGETHER - 1, c]
+    for b in range(TOGETHER - 1):
+        for c in range(m):
+            codes[0, c] = codes[0, c] + codes[0, c] + seen[j + TOGETHER - 2 - b, c]
+    for kind in range(held.size):
+        for part in range(4):
+            ends[part, kind] = 0
+    quarter = m // 4
+    for c in range(quarter):
+        for part in range(4):
+            ends[part, codes[0, part * quarter + c]] += 1
+    for c in range(4 * quarter, m):
+        ends[3, codes[0, c]] += 1
+    place = 0
+    for kind in range(held.size):
+        begin[kind] = place
+        for part in range(4):
+            many = ends[part, kind]
+            ends[part, kind] = place
+            place += many
+        held[kind] = place - begin[kind]
+    for c in range(quarter):
+        for part in range(4):
+            column = part * quarter + c
+            kind = codes[0, column]
+            cells[ends[part, kind]] = column
+            ends[part, kind] += 1
+    for column in range(4 * quarter, m):
+        kind = codes[0, column]
+        cells[ends[3, kind]] = column
+        ends[3, kind] += 1
 
 
-def sweep_own(W, B, own, wide, count, k, sweeps, tol, l2, ridge, sizes, m, G):
+def sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G):
     """Sweep over the coordinates of rows that each have a Gram matrix of their own; return the ridge that they pay.
 
     A component of which hardly anything is left where missing cells were taken off counts as unseen.
@@ -275,30 +283,31 @@ def sweep_own(W, B, own, wide, count, k, sweeps, tol, l2, ridge, sizes, m, G):
     slope, weight, live = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
     moved, first = np.zeros(lanes), np.zeros(lanes)
     b, w, o, s = B.ctypes.data, W.ctypes.data, own.ctypes.data, slope.ctypes.data
+    p = places.ctypes.data
     inverse = np.zeros((k, lanes), W.dtype)
     least = 64 * np.finfo(G.dtype).eps
     for t in range(k):
         for j in range(count):
-            if 2 * sizes[j] > m and own[t * wide + t, j] <= least * G[t, t]:
-                own[t * wide + t, j] = zero
+            if 2 * sizes[j] > m and own[places[t, t], j] <= least * G[0, places[t, t]]:
+                own[places[t, t], j] = zero
     for j in range(count):
         mean = zero
         for t in range(k):
-            mean += own[t * wide + t, j]
-        p = max(sizes[j], 1)
-        weight[j] = (ridge[0] + (ridge[1] + ridge[2] / p) / p) * mean / k
+            mean += own[places[t, t], j]
+        known = max(sizes[j], 1)
+        weight[j] = (ridge[0] + (ridge[1] + ridge[2] / known) / known) * mean / k
     for t in range(k):
         for j in range(count):
-            if own[t * wide + t, j] > zero:
-                inverse[t, j] = 1 / (own[t * wide + t, j] + l2[0, t] + weight[j])
+            if own[places[t, t], j] > zero:
+                inverse[t, j] = 1 / (own[places[t, t], j] + l2[0, t] + weight[j])
     for sweep in range(sweeps):
         for j in range(lanes):
             moved[j] = 0
         for t in range(k):
-            own_slope(W, b, w, o, t, k, wide, s)
+            own_slope(W, b, w, o, t, k, p + t * k * 8, s)
             for j in range(lanes):
                 old, less = W[t, j], inverse[t, j]
-                new = max((old * own[t * wide + t, j] + slope[j]) * less, zero)
+                new = max((old * own[places[t, t], j] + slope[j]) * less, zero)
                 slope[j] = (new - old) * live[j] if less > zero else zero
                 W[t, j] = old + slope[j]
             if tol > 0:
@@ -323,14 +332,14 @@ def sweep_own(W, B, own, wide, count, k, sweeps, tol, l2, ridge, sizes, m, G):
 
 
 def masked_rows(
-    X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, N, D, H, Y, seen, W, B, Wt, F,
-    own, one, kinds, ends, cells, told, kept,
+    X, M, V, packed, Vt, spread, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, N, D, H, Y, seen, W, B,
+    Wt, F, own, one, kinds, ends, codes, cells, tiles, places, told, kept,
 ):  # fmt: skip
     """Do for rows with missing cells what :func:`dense_rows` does.
 
     A byte of M is one where a cell was observed. N and D, in double precision, are the sums over rows of U times the
     observed cells, and times what U and V make of them. V is padded to whole registers, `packed` and Vt are V in tiles
-    and transposed. A group of rows is copied into Y and `seen` first, aligned, with zeros where nothing was observed.
+    and transposed, `spread` and G as in :func:`own_grams`, where `places` tells what lies where. A group of rows is copied into Y and `seen` first, aligned, with zeros where nothing was observed.
     The squared error of the observed cells, and what the rows pay as a ridge, are added to `told`.
     """
     m, k = X.shape[1], U.shape[1]
@@ -338,7 +347,7 @@ def masked_rows(
     across = ends.shape[1] // 2
     whole = packed.shape[1] - 2
     size = X.itemsize
-    group = lanes // ROWS * ROWS
+    group = lanes // TOGETHER * TOGETHER  # which ROWS divides
     v, w, y, e = V.ctypes.data, W.ctypes.data, Y.ctypes.data, ends.ctypes.data
     f, wt, s, n, d = F.ctypes.data, Wt.ctypes.data, seen.ctypes.data, N.ctypes.data, D.ctypes.data
     ldy, lds, lda, ldv, ldf = Y.shape[1], seen.shape[1], N.shape[1], V.shape[1], F.shape[1]
@@ -367,8 +376,8 @@ def masked_rows(
             for t in range(k):
                 for j in range(count):
                     B[t, j] -= l1
-            own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes)
-            told[1] += sweep_own(W, B, own, G.shape[1], count, k, sweeps, tol, l2, ridge, sizes, m, G)
+            own_grams(seen, count, m, Vt, spread, G, across, tiles, kinds, one, codes, cells, own, sizes)
+            told[1] += sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G)
             for j in range(count):
                 for t in range(k):
                     out[top + j, t] = W[t, j]
