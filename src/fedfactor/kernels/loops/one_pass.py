@@ -16,29 +16,29 @@ PLANS = {
     "dense_rows": ("rTRRRWnnnnstnnQQWWWDn", "contract"),
     "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
     "sparse_columns": ("iidRnnnQ", "contract"),
-    "masked_rows": ("RbRTRRRRWnnnstRdnnQQQWBWWWWWWWWBIZZED", "contract"),
+    "masked_rows": ("RbRTRRRWnnnstRdnnnQQQWBWWWWWWWWBIZZED", "contract"),
     "transpose": ("RWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
 _BUILT = (
-    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile", "own_slope",
-    "take_seen", "gram_tile", "add_kinds",
+    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile",
+    "own_coordinate", "take_seen", "gram_tile", "add_kinds",
     "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
     "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
 )  # fmt: skip
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
-turn_tile = take_seen = gram_tile = add_kinds = own_slope = cast("Any", None)
+turn_tile = take_seen = gram_tile = add_kinds = own_coordinate = cast("Any", None)
 gather_half = gather_one = gather_more = gather_two = gather_four = cast("Any", None)
 scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
-TILE = ROWS = TOGETHER = ACROSS = 0
+TILE = ROWS = MASKED = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
 
 
 def prepare(numba) -> None:
     """Build the vector code, once, before the first loop is compiled."""
-    global TILE, ROWS, TOGETHER, ACROSS
+    global TILE, ROWS, MASKED, ACROSS
     if TILE:
         return
     from fedfactor.kernels.loops import vectors
@@ -51,7 +51,7 @@ def prepare(numba) -> None:
     room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, list_kinds, sweep_own, dots)})
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
-    ROWS, TILE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.TOGETHER
+    ROWS, TILE, MASKED = vectors.rows_of_tile(), vectors.TILE, vectors.MASKED
     ACROSS = vectors.width(4)
 
 
@@ -193,23 +193,23 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
             add_gram(W, H)
 
 
-def own_grams(seen, count, m, Vt, spread, G, across, tiles, kinds, one, codes, cells, own, sizes):
+def own_grams(seen, count, m, together, Vt, G, across, tiles, kinds, one, codes, cells, own, sizes):
     """Fill `own` with the products of the components of V over the observed cells of each of `count` rows.
 
     Blocks of TILE components by TILE others lie one after the other, those on and below the diagonal, in `own` with the
-    rows side by side; `tiles` says which of them are summed together. TOGETHER rows share the work: a column is summed
-    once for those of them that count it. Rows with few missing cells count those, and take them off the products over
-    all cells, G.
+    rows side by side; `tiles` says which of them are summed at once. So many rows as stand `together` share the work: a
+    column is summed once for those of them that count it. Rows with few missing cells count those, and take them off
+    the products over all cells, G.
     """
-    many, ldv, size, many_kinds = G.shape[1], Vt.shape[1], Vt.itemsize, 1 << TOGETHER
-    v, s, at, first = Vt.ctypes.data, spread.ctypes.data, cells.ctypes.data, kinds.ctypes.data
-    base, sign = np.zeros(TOGETHER, Vt.dtype), np.ones(TOGETHER, Vt.dtype)
+    many, ldv, size, many_kinds = G.shape[1], Vt.shape[1], Vt.itemsize, 1 << together
+    v, at, first = Vt.ctypes.data, cells.ctypes.data, kinds.ctypes.data
+    base, sign = np.zeros(together, Vt.dtype), np.ones(together, Vt.dtype)
     begin, held = np.zeros(many_kinds, np.int64), np.zeros(many_kinds, np.int64)
-    ends = np.zeros((4, many_kinds), np.int64)
-    for j in range(0, count, TOGETHER):
-        list_kinds(seen, j, m, codes, cells, begin, held, ends)
+    ends = np.zeros((4, many_kinds), np.uint32)
+    for j in range(0, count, together):
+        list_kinds(seen, j, m, together, codes, cells, begin, held, ends)
         away = 0  # which of the rows count their missing cells
-        for b in range(TOGETHER):
+        for b in range(together):
             known = 0
             for kind in range(many_kinds):
                 known += held[kind] * (kind >> b & 1)
@@ -222,10 +222,10 @@ def own_grams(seen, count, m, Vt, spread, G, across, tiles, kinds, one, codes, c
                 continue
             here, listed = first + (kind ^ away) * many * size, at + begin[kind] * 4
             for tile in range(tiles.shape[0]):
-                gram_tile(Vt, tiles[tile, 0], listed, held[kind], v, ldv, s, tiles[tile, 1], tiles[tile, 2], here)
+                gram_tile(Vt, tiles[tile, 0], listed, held[kind], v, ldv, tiles[tile, 1], tiles[tile, 2], here)
         add_kinds(
-            Vt, first, many, G.ctypes.data, base.ctypes.data, sign.ctypes.data, one.ctypes.data + j * many * size, many,
-            many // across,
+            Vt, together, first, many, G.ctypes.data, base.ctypes.data, sign.ctypes.data,
+            one.ctypes.data + j * many * size, many // across,
         )  # fmt: skip
     o, source, lanes = own.ctypes.data, one.ctypes.data, own.shape[1]
     for j in range(0, count, across):
@@ -233,26 +233,30 @@ def own_grams(seen, count, m, Vt, spread, G, across, tiles, kinds, one, codes, c
             turn_tile(Vt, source + (j * many + place) * size, many, o + (place * lanes + j) * size, lanes)
 
 
-def list_kinds(seen, j, m, codes, cells, begin, held, ends):
-    """List the columns by which of TOGETHER rows see them: bit b of a kind is row ``j + b``.
+def list_kinds(seen, j, m, together, codes, cells, begin, held, ends):
+    """List the columns by which of a few rows see them: bit b of a kind is row ``j + b``.
 
     Those of a kind are the `held` ones of `cells` from `begin` on, in their order. Four quarters of the columns are
     gone through side by side, so that many columns of one kind do not wait for each other.
     """
     for c in range(m):
-        codes[0, c] = seen[j + TOGETHER - 1, c]
-    for b in range(TOGETHER - 1):
+        codes[0, c] = seen[j + together - 1, c]
+    for b in range(together - 1):
         for c in range(m):
-            codes[0, c] = codes[0, c] + codes[0, c] + seen[j + TOGETHER - 2 - b, c]
+            codes[0, c] = codes[0, c] + codes[0, c] + seen[j + together - 2 - b, c]
     for kind in range(held.size):
         for part in range(4):
             ends[part, kind] = 0
     quarter = m // 4
+    first, second = codes[0, :quarter], codes[0, quarter : 2 * quarter]
+    third, fourth = codes[0, 2 * quarter : 3 * quarter], codes[0, 3 * quarter :]
     for c in range(quarter):
-        for part in range(4):
-            ends[part, codes[0, part * quarter + c]] += 1
-    for c in range(4 * quarter, m):
-        ends[3, codes[0, c]] += 1
+        ends[0, first[c]] += 1
+        ends[1, second[c]] += 1
+        ends[2, third[c]] += 1
+        ends[3, fourth[c]] += 1
+    for c in range(quarter, m - 3 * quarter):
+        ends[3, fourth[c]] += 1
     place = 0
     for kind in range(held.size):
         begin[kind] = place
@@ -262,15 +266,17 @@ def list_kinds(seen, j, m, codes, cells, begin, held, ends):
             place += many
         held[kind] = place - begin[kind]
     for c in range(quarter):
-        for part in range(4):
-            column = part * quarter + c
-            kind = codes[0, column]
-            cells[ends[part, kind]] = column
-            ends[part, kind] += 1
-    for column in range(4 * quarter, m):
-        kind = codes[0, column]
-        cells[ends[3, kind]] = column
-        ends[3, kind] += 1
+        cells[ends[0, first[c]]] = c
+        cells[ends[1, second[c]]] = quarter + c
+        cells[ends[2, third[c]]] = 2 * quarter + c
+        cells[ends[3, fourth[c]]] = 3 * quarter + c
+        ends[0, first[c]] += 1
+        ends[1, second[c]] += 1
+        ends[2, third[c]] += 1
+        ends[3, fourth[c]] += 1
+    for c in range(quarter, m - 3 * quarter):
+        cells[ends[3, fourth[c]]] = 3 * quarter + c
+        ends[3, fourth[c]] += 1
 
 
 def sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G):
@@ -280,39 +286,41 @@ def sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G):
     """
     lanes = W.shape[1]
     zero = W[0, 0] - W[0, 0]
-    slope, weight, live = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
-    moved, first = np.zeros(lanes), np.zeros(lanes)
-    b, w, o, s = B.ctypes.data, W.ctypes.data, own.ctypes.data, slope.ctypes.data
-    p = places.ctypes.data
+    weight, live = np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
+    mean, bound = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype)
+    moved, first, squares = np.zeros(lanes), np.zeros(lanes), np.zeros(lanes)
+    b, w, o, p = B.ctypes.data, W.ctypes.data, own.ctypes.data, places.ctypes.data
+    tracked, gone = (live.ctypes.data, moved.ctypes.data) if tol > 0 else (0, 0)
     inverse = np.zeros((k, lanes), W.dtype)
+    r, size = inverse.ctypes.data, W.itemsize
     least = 64 * np.finfo(G.dtype).eps
-    for t in range(k):
-        for j in range(count):
-            if 2 * sizes[j] > m and own[places[t, t], j] <= least * G[0, places[t, t]]:
-                own[places[t, t], j] = zero
     for j in range(count):
-        mean = zero
-        for t in range(k):
-            mean += own[places[t, t], j]
         known = max(sizes[j], 1)
-        weight[j] = (ridge[0] + (ridge[1] + ridge[2] / known) / known) * mean / k
+        weight[j] = (ridge[0] + (ridge[1] + ridge[2] / known) / known) / k
+        bound[j] = least if 2 * sizes[j] > m else zero
+    for j in range(count, lanes):
+        bound[j] = np.inf  # no row: nothing is seen
     for t in range(k):
-        for j in range(count):
-            if own[places[t, t], j] > zero:
-                inverse[t, j] = 1 / (own[places[t, t], j] + l2[0, t] + weight[j])
+        place = places[t, t]
+        whole = G[0, place]
+        for j in range(lanes):
+            here = own[place, j]
+            here = here if here > bound[j] * whole else zero
+            own[place, j] = here
+            mean[j] += here
+    for j in range(lanes):
+        weight[j] *= mean[j]
+    for t in range(k):
+        place = places[t, t]
+        extra = l2[0, t]
+        for j in range(lanes):
+            here = own[place, j]
+            inverse[t, j] = 1 / (here + extra + weight[j]) if here > zero else zero
     for sweep in range(sweeps):
         for j in range(lanes):
             moved[j] = 0
         for t in range(k):
-            own_slope(W, b, w, o, t, k, p + t * k * 8, s)
-            for j in range(lanes):
-                old, less = W[t, j], inverse[t, j]
-                new = max((old * own[places[t, t], j] + slope[j]) * less, zero)
-                slope[j] = (new - old) * live[j] if less > zero else zero
-                W[t, j] = old + slope[j]
-            if tol > 0:
-                for j in range(lanes):
-                    moved[j] += slope[j] * slope[j]
+            own_coordinate(W, w, b, o, p + t * k * 8, r + t * lanes * size, t, k, tracked, gone)
         if tol > 0:
             going = False
             for j in range(count):
@@ -324,30 +332,32 @@ def sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G):
                     going = True
             if not going:
                 break
-    paid = 0.0
     for t in range(k):
-        for j in range(count):
-            paid += weight[j] * W[t, j] * W[t, j]
+        for j in range(lanes):
+            squares[j] += np.float64(W[t, j]) * np.float64(W[t, j])
+    paid = 0.0
+    for j in range(count):
+        paid += np.float64(weight[j]) * squares[j]
     return paid
 
 
 def masked_rows(
-    X, M, V, packed, Vt, spread, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, N, D, H, Y, seen, W, B,
-    Wt, F, own, one, kinds, ends, codes, cells, tiles, places, told, kept,
+    X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, together, N, D, H, Y, seen, W,
+    B, Wt, F, own, one, kinds, ends, codes, cells, tiles, places, told, kept,
 ):  # fmt: skip
     """Do for rows with missing cells what :func:`dense_rows` does.
 
     A byte of M is one where a cell was observed. N and D, in double precision, are the sums over rows of U times the
     observed cells, and times what U and V make of them. V is padded to whole registers, `packed` and Vt are V in tiles
-    and transposed, `spread` and G as in :func:`own_grams`, where `places` tells what lies where. A group of rows is copied into Y and `seen` first, aligned, with zeros where nothing was observed.
-    The squared error of the observed cells, and what the rows pay as a ridge, are added to `told`.
+    and transposed, G is as in :func:`own_grams`, where `places` tells what lies where. A group of rows is copied into Y
+    and `seen` first, aligned, with zeros where nothing was observed. The squared error of the observed cells, and what
+    the rows pay as a ridge, are added to `told`.
     """
     m, k = X.shape[1], U.shape[1]
     padded, lanes = W.shape
     across = ends.shape[1] // 2
     whole = packed.shape[1] - 2
     size = X.itemsize
-    group = lanes // TOGETHER * TOGETHER  # which ROWS divides
     v, w, y, e = V.ctypes.data, W.ctypes.data, Y.ctypes.data, ends.ctypes.data
     f, wt, s, n, d = F.ctypes.data, Wt.ctypes.data, seen.ctypes.data, N.ctypes.data, D.ctypes.data
     ldy, lds, lda, ldv, ldf = Y.shape[1], seen.shape[1], N.shape[1], V.shape[1], F.shape[1]
@@ -356,8 +366,8 @@ def masked_rows(
     whole_cells = m // across * across
     sizes = np.zeros(lanes, np.int64)
     zero = l1 - l1
-    for top in range(start, stop, group):
-        count = min(group, stop - top)
+    for top in range(start, stop, MASKED):
+        count = min(MASKED, stop - top)
         for j in range(count):
             at = (top + j) * m
             take_seen(
@@ -367,7 +377,7 @@ def masked_rows(
                 here = M[top + j, c]
                 seen[j, c] = 1 if here != 0 else 0
                 Y[j, c] = X[top + j, c] if here != 0 else zero
-        for j in range(count, group):
+        for j in range(count, MASKED):
             for c in range(m):
                 seen[j, c], Y[j, c] = 0, zero
         load_group(U, top, count, W)
@@ -376,7 +386,7 @@ def masked_rows(
             for t in range(k):
                 for j in range(count):
                     B[t, j] -= l1
-            own_grams(seen, count, m, Vt, spread, G, across, tiles, kinds, one, codes, cells, own, sizes)
+            own_grams(seen, count, m, together, Vt, G, across, tiles, kinds, one, codes, cells, own, sizes)
             told[1] += sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G)
             for j in range(count):
                 for t in range(k):

@@ -25,8 +25,11 @@ GROUP = 8
 LANES = 64
 """Rows with a Gram matrix of their own that are swept side by side: those matrices stay in cache."""
 
-TOGETHER = 6
+TOGETHER = (3, 4, 5, 6)
 """Rows with missing cells whose Gram matrices are summed together: a column counts once for all that see it."""
+
+MASKED = 60
+"""Rows with missing cells that are worked on together, at most LANES: whole tiles, and whatever stands together."""
 
 
 @functools.cache
@@ -313,6 +316,20 @@ def take_seen(typingctx, like, X, marks, whole, out, seen):
     return types.none(like, *[types.int64] * 5), codegen
 
 
+def _switch(code, value, cases) -> None:
+    """Write the code of each case, of which the one whose number `value` is runs."""
+    builder = code.builder
+    end = builder.append_basic_block("done")
+    choice = builder.switch(value, end)
+    for number, write in cases:
+        block = builder.append_basic_block(f"case{number}")
+        choice.add_case(code.number(number), block)
+        builder.position_at_end(block)
+        write()
+        builder.branch(end)
+    builder.position_at_end(end)
+
+
 def blocks_of_grams(itemsize: int) -> int:
     """Return how many blocks of TILE components a tile of a Gram matrix has on a side: its sums stay in registers."""
     room = 25 if rows_of_tile() == 6 else 10
@@ -325,31 +342,29 @@ def _gram_tile(code, args, rows: int, columns: int, below: bool) -> None:
     A block is TILE components times TILE others: a register that repeats these, times one in which every component
     fills its share. So no lane multiplies what another one does.
     """
-    cells, count, V, ldv, spread, a, b, out = args
+    cells, count, V, ldv, a, b, out = args
     builder = code.builder
     pairs = [(i, j) for i in range(rows) for j in range(columns) if j <= i or not below]
     parts = TILE * TILE // code.width  # registers of a block
     sets = max(1, GROUP // (len(pairs) * parts))  # cells at a time: chains of additions to keep both units busy
     sums = code.cells(sets * len(pairs) * parts)
-    short = ir.VectorType(code.scalar, TILE)
-    repeat = ir.Constant(ir.VectorType(ir.IntType(32), code.width), list(range(TILE)) * (code.width // TILE))
-    across, down = builder.mul(b, code.number(TILE)), builder.mul(a, code.number(TILE * TILE))
-    lds = builder.mul(ldv, code.number(TILE))
+    short, lanes = ir.VectorType(code.scalar, TILE), ir.VectorType(ir.IntType(32), code.width)
+    repeat = ir.Constant(lanes, list(range(TILE)) * (code.width // TILE))
+    shares = [[(part * code.width + lane) // TILE for lane in range(code.width)] for part in range(parts)]
+    across, down = builder.mul(b, code.number(TILE)), builder.mul(a, code.number(TILE))
 
     def cell(at, which):
         place = builder.inttoptr(builder.add(cells, builder.mul(at, code.number(4))), ir.PointerType())
-        number = builder.sext(builder.load(place, typ=ir.IntType(32)), code.word)
-        row = builder.add(builder.mul(number, ldv), across)
-        line = builder.add(builder.mul(number, lds), down)
-        x = []
-        for j in range(columns):
-            four = builder.load(code.pointer(V, builder.add(row, code.number(j * TILE))), typ=short, align=code.size)
-            x.append(builder.shuffle_vector(four, ir.Constant(short, ir.Undefined), repeat))
+        row = builder.mul(builder.sext(builder.load(place, typ=ir.IntType(32)), code.word), ldv)
+
+        def four(first, block, mask):
+            place = code.pointer(V, builder.add(builder.add(row, first), code.number(block * TILE)))
+            found = builder.load(place, typ=short, align=code.size)
+            return builder.shuffle_vector(found, ir.Constant(short, ir.Undefined), mask)
+
+        x = [four(across, j, repeat) for j in range(columns)]
         for part in range(parts):
-            held = [
-                code.load(spread, builder.add(line, code.number(i * TILE * TILE + part * code.width)))
-                for i in range(rows)
-            ]
+            held = [four(down, i, ir.Constant(lanes, shares[part])) for i in range(rows)]
             for p, (i, j) in enumerate(pairs):
                 here = sums[(which * len(pairs) + p) * parts + part]
                 builder.store(code.fma(held[i], x[j], code.get(here)), here)
@@ -375,65 +390,60 @@ def _gram_tile(code, args, rows: int, columns: int, below: bool) -> None:
 
 
 @intrinsic
-def gram_tile(typingctx, like, shape, cells, count, V, ldv, spread, a, b, out):
+def gram_tile(typingctx, like, shape, cells, count, V, ldv, a, b, out):
     """Write products of components with each other, summed over some cells: blocks from row `a` and column `b` on.
 
-    `V` has the components of a cell side by side, `spread` the same with each one TILE times; `cells` are the numbers
-    of those that count. With s blocks to a side, a shape below s is a triangle of ``shape + 1`` blocks to a side, the
-    others are rectangles of ``shape - s + 1`` by s.
+    `V` has the components of a cell side by side; `cells` are the numbers of those that count. With s the most blocks
+    to a side, a shape below s is a triangle of ``shape + 1`` of them to a side, others are ``shape - s + 1`` by s.
     """
 
     def codegen(context, builder, signature, args):
         _, shape, *rest = args
         code = _Code(builder, signature.args[0].dtype, least=TILE)
         side = blocks_of_grams(code.size)
-        end = builder.append_basic_block("done")
-        choice = builder.switch(shape, end)
-        for which in range(2 * side):
-            block = builder.append_basic_block(f"shape{which}")
-            choice.add_case(code.number(which), block)
-            builder.position_at_end(block)
-            rows = which % side + 1
-            _gram_tile(code, rest, rows, rows if which < side else side, which < side)
-            builder.branch(end)
-        builder.position_at_end(end)
+        triangles = [(size, size, True) for size in range(1, side + 1)]
+        cases = triangles + [(size, side, False) for size in range(1, side + 1)]
+        _switch(code, shape, [(i, functools.partial(_gram_tile, code, rest, *case)) for i, case in enumerate(cases)])
         return context.get_dummy_value()
 
-    return types.none(like, *[types.int64] * 9), codegen
+    return types.none(like, *[types.int64] * 8), codegen
 
 
 @intrinsic
-def add_kinds(typingctx, like, kinds, step, G, base, sign, out, ldo, count):
-    """Write the Gram matrices of TOGETHER rows, `count` registers of each, from those of the kinds of cells.
+def add_kinds(typingctx, like, together, kinds, step, G, base, sign, out, count):
+    """Write the Gram matrices of a few rows, `count` registers of each, from those of the kinds of cells.
 
-    Kind e, `step` after the one before, has the cells that the rows b with bit b in e count. Row b of the result is
-    ``base[b] G + sign[b]`` times the sum of its kinds.
+    Kind e, `step` after the one before, has the cells that the rows b with bit b in e count. Row b of the result, as
+    far after the one before, is ``base[b] G + sign[b]`` times the sum of its kinds. How many rows stand `together` is
+    one of TOGETHER.
     """
 
     def codegen(context, builder, signature, args):
-        _, kinds, step, G, base, sign, out, ldo, count = args
+        _, together, kinds, step, G, base, sign, out, count = args
         code = _Code(builder, signature.args[0].dtype)
 
         def plus(one, other):
             return other if one is None else builder.fadd(one, other)
 
-        with cgutils.for_range(builder, count) as loop:
-            at = builder.mul(loop.index, code.number(code.width))
+        def added(at, first, bits):
+            """Return the sum of ``2 ** bits`` kinds, and for each bit that of those which have it."""
+            if bits == 0:
+                place = builder.add(builder.mul(code.number(first), step), at)
+                return (code.load(kinds, place) if first else None), []
+            low, lows = added(at, first, bits - 1)
+            high, highs = added(at, first + (1 << bits - 1), bits - 1)
+            return plus(low, high), [*map(plus, lows, highs), high]
 
-            def added(first, bits):
-                """Return the sum of ``2 ** bits`` kinds, and for each bit that of those which have it."""
-                if bits == 0:
-                    place = builder.add(builder.mul(code.number(first), step), at)
-                    return (code.load(kinds, place) if first else None), []
-                low, lows = added(first, bits - 1)
-                high, highs = added(first + (1 << bits - 1), bits - 1)
-                return plus(low, high), [*map(plus, lows, highs), high]
+        def write(rows):
+            with cgutils.for_range(builder, count) as loop:
+                at = builder.mul(loop.index, code.number(code.width))
+                curve = code.load(G, at)
+                for b, own in enumerate(added(at, 0, rows)[1]):
+                    value = builder.fmul(code.splat(base, code.number(b)), curve)
+                    value = code.fma(code.splat(sign, code.number(b)), own, value)
+                    code.store(value, out, builder.add(builder.mul(code.number(b), step), at))
 
-            curve = code.load(G, at)
-            for b, own in enumerate(added(0, TOGETHER)[1]):
-                value = builder.fmul(code.splat(base, code.number(b)), curve)
-                value = code.fma(code.splat(sign, code.number(b)), own, value)
-                code.store(value, out, builder.add(builder.mul(code.number(b), ldo), at))
+        _switch(code, together, [(rows, functools.partial(write, rows)) for rows in TOGETHER])
         return context.get_dummy_value()
 
     return types.none(like, *[types.int64] * 8), codegen
@@ -470,33 +480,68 @@ def turn_tile(typingctx, like, source, lds, out, ldo):
 
 
 @intrinsic
-def own_slope(typingctx, like, B, W, own, t, k, places, out):
-    """Write ``B[t] - Σ own[t, q] W[q]`` of LANES rows that each have a Gram matrix of their own to `out`.
+def own_coordinate(typingctx, like, W, B, own, places, inverse, t, k, live, moved):
+    """Take the step on coordinate t of LANES rows that each have a Gram matrix of their own.
 
-    Where the matrices hold the product of t with component q, the q-th number at `places` tells.
+    Where the matrices hold the product of t with component q, the q-th number at `places` tells. `inverse` is one over
+    that of t with itself and what is added to it, or zero for rows that do not see t. `live` and `moved` are as in
+    :func:`coordinate`.
     """
 
     def codegen(context, builder, signature, args):
-        _, B, W, own, t, k, places, out = args
+        _, W, B, own, places, inverse, t, k, live, moved = args
         code = _Code(builder, signature.args[0].dtype)
         count = LANES // code.width
         lanes, steps = code.number(LANES), [code.number(g * code.width) for g in range(count)]
-        slope = code.cells(count)
-        for g in range(count):
-            builder.store(code.load(B, builder.add(builder.mul(t, lanes), steps[g])), slope[g])
-        with cgutils.for_range(builder, k) as loop:
-            base = builder.mul(loop.index, lanes)
-            told = builder.inttoptr(builder.add(places, builder.mul(loop.index, code.number(8))), ir.PointerType())
-            place = builder.mul(builder.load(told, typ=code.word), lanes)
+        start = builder.mul(t, lanes)
+        slope = code.cells(2 * count)
+
+        def place(q):
+            told = builder.inttoptr(builder.add(places, builder.mul(q, code.number(8))), ir.PointerType())
+            return builder.mul(builder.load(told, typ=code.word), lanes)
+
+        def take(q, which):
+            here, base = place(q), builder.mul(q, lanes)
             for g in range(count):
+                cell = slope[which * count + g]
                 u = builder.fneg(code.load(W, builder.add(base, steps[g])))
-                curve = code.load(own, builder.add(place, steps[g]))
-                builder.store(code.fma(curve, u, code.get(slope[g])), slope[g])
+                builder.store(code.fma(code.load(own, builder.add(here, steps[g])), u, code.get(cell)), cell)
+
         for g in range(count):
-            code.store(code.get(slope[g]), out, steps[g])
+            builder.store(code.load(B, builder.add(start, steps[g])), slope[g])
+        # Two chains of additions for each register, so that none waits for itself.
+        rounds = builder.sdiv(k, code.number(2))
+        with cgutils.for_range(builder, rounds) as loop:
+            first = builder.mul(loop.index, code.number(2))
+            take(first, 0)
+            take(builder.add(first, code.number(1)), 1)
+        done = builder.mul(rounds, code.number(2))
+        with builder.if_then(builder.icmp_signed("<", done, k)):
+            take(done, 0)
+        tracked = builder.icmp_signed("!=", live, code.number(0))
+        wide = ir.VectorType(ir.DoubleType(), code.width)
+        name = f"llvm.maxnum.v{code.width}{code.suffix}"
+        most = cgutils.get_or_insert_function(builder.module, ir.FunctionType(code.vector, [code.vector] * 2), name)
+        diagonal = place(t)
+        for g in range(count):
+            at = builder.add(start, steps[g])
+            old, less = code.load(W, at), code.load(inverse, steps[g])
+            total = builder.fadd(code.get(slope[g]), code.get(slope[count + g]))
+            total = code.fma(old, code.load(own, builder.add(diagonal, steps[g])), total)
+            new = builder.call(most, [builder.fmul(total, less), code.zero])
+            new = builder.select(builder.fcmp_ordered(">", less, code.zero), new, old)
+            held = cgutils.alloca_once_value(builder, new)
+            with builder.if_then(tracked):
+                step = builder.fmul(builder.fsub(new, old), code.load(live, steps[g]))
+                builder.store(builder.fadd(old, step), held)
+                far = step if code.size == 8 else builder.fpext(step, wide)
+                gone = builder.inttoptr(builder.add(moved, code.number(8 * g * code.width)), ir.PointerType())
+                square = builder.fadd(builder.load(gone, typ=wide, align=8), builder.fmul(far, far))
+                builder.store(square, gone, align=8)
+            code.store(code.get(held), W, at)
         return context.get_dummy_value()
 
-    return types.none(like, *[types.int64] * 7), codegen
+    return types.none(like, *[types.int64] * 9), codegen
 
 
 @intrinsic

@@ -6,6 +6,7 @@ a pass (over the missing cells, where those are fewer), and the sweeps then cost
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ __all__ = ["MaskedPass", "masked_pass", "takes"]
 
 _MOST = 64
 """Components up to which the Gram matrices of a group of rows stay in cache."""
+
+_KEPT = 1 << 22
+"""Numbers of sums that a thread keeps the memory of."""
 
 
 class MaskedPass(NamedTuple):
@@ -75,7 +79,7 @@ def masked_pass(
     Notes
     -----
     Time: 8 n m k operations, and k² for every missing cell (every observed one where more are missing), at most k² m
-    for six rows; 2 k² for each row and sweep. Which rows stand together changes the order of sums, and nothing else.
+    for a few rows; 2 k² for each row and sweep. Which rows stand together changes the order of sums, and nothing else.
 
     Examples
     --------
@@ -94,51 +98,59 @@ def masked_pass(
     V, U = as_like(V, X), np.ascontiguousarray(as_like(U, X))
     packed = packed_tiles(V, 0, whole, across, padded, vectors.TILE)
     flat = aligned((k, whole * across), real)
-    turned, spread = aligned((m, padded), real), aligned((m, padded * vectors.TILE), real)
+    turned = aligned((m, padded), real)
     flat[:, :m], turned[:, :k] = V, V.T
-    spread[:] = np.repeat(turned, vectors.TILE, axis=1)
     tiles, places, G = _blocks(gram_rows(V), padded, vectors.TILE, vectors.blocks_of_grams(real.itemsize))
     l1, l2, *ridge = pay
     l2, ridge = np.broadcast_to(np.asarray(l2, real), (1, k)).copy(), np.array(ridge, real)
     out = np.empty((n if sweeps else 0, k), real)
-    group = lanes // vectors.TOGETHER * vectors.TOGETHER
+    group, together = vectors.MASKED, _together(m)
     copy = 2 * padded * whole * across * 8
     bounds = chunks(n, group, 2 * X.size * k, X.nbytes, copy if sums else 0)
     count = len(bounds) - 1
     H, told = np.zeros((count, padded, padded)), np.zeros((count, 2))
-    N: list[Any] = [None] * count
-    D: list[Any] = [None] * count
+    sizes = (count, 2, padded, whole * across if sums else 1)
+    # Memory that the kernel has to find anew costs more than the sums: what is not too much is kept.
+    both = (scratch if math.prod(sizes) <= _KEPT else _anew)("both", sizes, np.dtype(np.float64))
     tile = vectors.rows_of_tile() * across
 
     def part(chunk: int, _: int) -> None:
-        size = (padded, whole * across if sums else 1)
-        total = [aligned(size, np.dtype(np.float64)) for _ in range(2)]
-        Y, F = aligned((lanes, whole * across), real), aligned((lanes, tile), real)
-        seen = aligned((lanes, whole * across), np.dtype(np.uint8))
-        W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        Wt, ends = aligned((lanes, k), real), aligned((lanes, 2 * across), real)
+        both[chunk] = 0
+        Y, F = scratch("Y", (lanes, whole * across), real), scratch("F", (lanes, tile), real)
+        seen = scratch("seen", (lanes, whole * across), np.dtype(np.uint8))
+        Y[:, m:], seen[:, m:] = 0, 0
+        W, B = scratch("masked W", (padded, lanes), real), scratch("masked B", (padded, lanes), real)
+        Wt, ends = scratch("Wt", (lanes, k), real), aligned((lanes, 2 * across), real)
         own, one = scratch("own", (G.size, lanes), real), scratch("one", (lanes, G.size), real)
-        kinds = scratch("kinds", (1 << vectors.TOGETHER, G.size), real)
+        kinds = scratch("kinds", (1 << together, G.size), real)
         codes, cells = scratch("codes", (1, m), np.dtype(np.uint8)), scratch("cells", (m,), np.dtype(np.int32))
         kept = scratch("kept", (padded * lanes * across,), real)
         for a in range(bounds[chunk], bounds[chunk + 1], lanes * group):
             b = min(a + lanes * group, bounds[chunk + 1])
             rows, marks = np.ascontiguousarray(X[a:b]), np.ascontiguousarray(mask[a:b]).view(np.uint8)
             run(
-                rows, marks, flat, packed, turned, spread, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
-                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, kinds, ends, codes, cells, tiles,
-                places, told[chunk], kept,
+                rows, marks, flat, packed, turned, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
+                sweeps > 0, sums, together, *both[chunk], H[chunk], Y, seen, W, B, Wt, F, own, one, kinds, ends,
+                codes, cells, tiles, places, told[chunk], kept,
             )  # fmt: skip
-        N[chunk], D[chunk] = total
 
     for_blocks(part, count, 1)
     U = out if sweeps else U
     if not sums:
         empty = np.zeros((0, 0), real)
         return MaskedPass(U, empty, empty, empty, 0.0, 0.0)
-    first, second = (np.ascontiguousarray(added(each)[:k, :m], dtype=real) for each in (N, D))
+    first, second = (np.array(each[:k, :m], dtype=real, order="C") for each in added(both))
     sse, paid = told.sum(axis=0).tolist()
     return MaskedPass(U, added(list(H))[:k, :k].astype(real), first, second, sse, paid)
+
+
+def _anew(_: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    return aligned(shape, kind)
+
+
+def _together(m: int) -> int:
+    """Return how many rows share the sums of their columns: the more columns, the less do sums of few of them cost."""
+    return 3 + (m > 100) + (m > 300) + (m > 1500)
 
 
 def _blocks(gram: np.ndarray, padded: int, tile: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
