@@ -19,6 +19,7 @@ from fedfactor.algorithms.pooled_nmf.penalties import (
 )
 from fedfactor.core.protocol import Meta
 from fedfactor.kernels.nmf.missing_cells import Penalty
+from tests.algorithms.figures import figures
 
 rng = np.random.default_rng(0)
 U, V, X = rng.random((5, 2)), rng.random((2, 4)), rng.random((5, 4))
@@ -94,3 +95,17 @@ def test_the_share_that_is_left_never_rises():
 
     assert [after(*pair) for pair in ((1.0, 4.0), (3.0, 4.0), (0.125, 0.5))] == [0.25, 0.5, 0.25]
     assert [after(*pair) for pair in ((None, 4.0), (1.0, None), (1.0, 0.0), (1.0, np.nan))] == [0.5] * 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"loss": 3.0, "alpha_U": 0.01, "alpha_V": 0.02}, "masked"),
+        ({"loss": 2.5, "alpha_U": 0.05, "l1_ratio": 0.5}, "sparse"),
+    ],
+)
+def test_penalties_that_leave_nothing_leave_zeros(settings, kind):
+    """With missing cells and owners who stay away, too: no length of nothing is a number that V could be divided by."""
+    found = figures(PooledNMF(2, **settings), kind)
+    assert all(abs(number) < 1e-6 for number in found["V"])
+    assert all(np.isfinite(number) for number in found["U"])
