@@ -1,7 +1,7 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check quick federation prove bench mutants package docs lint types format clean
+.PHONY: help demo test check quick real federation prove bench mutants package docs lint types format clean
 
 PYTHON ?= python3
 ITEM ?=
@@ -36,10 +36,14 @@ check: $(FULL) ## under two minutes: lint, types, unit and contract tests, docte
 quick: $(FULL)
 	$(PYTEST) -n 2 -m "not slow and not integration" tests src
 
-test: lint types ## everything, in small counts: all tests, doctests, docs; under half an hour
+test: $(FULL) ## everything, in small counts: all tests, doctests, docs; some twenty minutes
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint types
 	$(PYTEST) -n 2 -m "not integration" tests src
-	$(PYTEST) -m integration tests
-	$(MAKE) --no-print-directory docs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line real docs
+
+# Real processes wait for each other much of the time: three such tests keep two cores busy.
+real: $(FULL)
+	$(PYTEST) -n 3 --dist loadfile -m integration tests
 
 federation: $(FULL) ## only the tests with a real SuperLink and SuperNodes on this machine: some four minutes
 	$(PYTEST) -m federation tests

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import pytest
+
 from mutants.faults import ON_CARDS, Fault, fault, number_of_faults
+from mutants.in_place import InPlace
 from mutants.reach import OUT as REACH
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("core", "engines", "privacy", "kernels", "algorithms")
 LEAST = 0.9
 CAUGHT = ("caught", "never ended")
-MOST_TESTS, MOST_SECONDS = 150, 30.0
+MOST_TESTS, MOST_SECONDS = 400, 30.0
 STARTING = {False: 60.0, True: 240.0}
 """Seconds for the start of a run; compiled loops are compiled anew for each fault."""
 RESULTS = Path(__file__).parent / "results.json"
 """What became of each fault when the rooms were last tried."""
+NOTICED = REACH.parent / "noticed.json"
+"""Faults that were noticed, for ``--resume``: written after each, so that a run may be broken off."""
+FAST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
 def sample(rooms: tuple[str, ...], size: int, seed: int) -> list[Fault]:
@@ -50,16 +59,17 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
     name = one.path.relative_to(ROOT).as_posix()
     room = name.split("/")[2]
     lines: dict[str, list[int]] = reach["lines"].get(name, {})
-    seconds, tests, own = reach["seconds"], reach["tests"], f"test_{one.path.stem.strip('_')}"
+    seconds, tests = reach["seconds"], reach["tests"]
+    own = re.compile(rf"/test_({one.path.stem.strip('_')}|{one.path.parent.name})\.py")
     everywhere = set().union(*lines.values())
     # What is run on import, or by whoever comes first, is not seen with the others: a file's own tests always count.
-    numbers = {*lines.get(str(one.line), ()), *(i for i in everywhere if own in tests[i])}
+    numbers = {*lines.get(str(one.line), ()), *(i for i in everywhere if own.search(tests[i]))}
     if not lines.get(str(one.line)):  # run on import, or a line within a statement: all tests that reach the file
         numbers = everywhere
     if "/loops/" in name:
         numbers = _tests_of_loop(one, reach)
     numbers = {i for i in numbers if tests[i] not in reach.get("gone", ())}
-    order = sorted(numbers, key=lambda i: (own not in tests[i], f"/{room}/" not in tests[i], seconds[i]))
+    order = sorted(numbers, key=lambda i: (not own.search(tests[i]), f"/{room}/" not in tests[i], seconds[i]))
     chosen: list[str] = []
     spent = 0.0
     for i in order:
@@ -94,15 +104,6 @@ def _tests_of_loop(one: Fault, reach: dict[str, Any]) -> set[int]:
     return found or {i for i, test in enumerate(reach["tests"]) if test.startswith("tests/kernels/")}
 
 
-def _collected() -> set[str]:
-    """Name the tests that are there: one that was renamed since the map was made would seem to notice everything."""
-    command = [sys.executable, "-m", "pytest", "--co", "-q", "-m", "not slow and not integration"]
-    found = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}, capture_output=True, text=True
-    ).stdout
-    return {line for line in found.splitlines() if "::" in line}
-
-
 def fate(one: Fault, tests: list[str], seconds: float, tree: Path) -> str:
     """Put the fault into a copy of the source, run its tests, and take it out again; say what became of it."""
     if not tests:
@@ -116,7 +117,10 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path) -> str:
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "",  # else each of the runs compiles the whole house anew
     }
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", *FAST, *tests]
+    if "/loops/" in one.path.as_posix():  # numba looks at the file of a loop only, not at those of the loops it calls
+        for compiled in target.parent.glob("__pycache__/*.nb[ci]"):
+            compiled.unlink()
     patience = STARTING["/loops/" in one.path.as_posix()] + 5 * seconds
     try:
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=patience)
@@ -134,20 +138,50 @@ def main() -> int:
     asked.add_argument("--sample", type=int, default=200)
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--workers", type=int, default=2)
+    asked.add_argument("--resume", action="store_true", help="take what was noticed before as noticed")
     given = asked.parse_args()
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
     if not REACH.exists():
         print("First the map of tests and lines (python -m mutants.reach FILES adds new tests to it).", flush=True)
         if subprocess.run([sys.executable, "-m", "mutants.reach"], cwd=ROOT).returncode:
             return 2
     reach = json.loads(REACH.read_text())
-    there = _collected()
-    reach["gone"] = set(reach["tests"]) - there
-    if unknown := sorted({test.split("::")[0] for test in there - set(reach["tests"])}):
-        print(f"Not all tests of these files are in the map: python -m mutants.reach {' '.join(unknown)}", flush=True)
     faults = sample((given.room,) if given.room else ROOMS, given.sample, given.seed)
+    noticed: dict[str, str] = json.loads(NOTICED.read_text()) if given.resume and NOTICED.exists() else {}
+
+    def note(one: Fault, became: str, tests: int) -> None:
+        if became in CAUGHT:
+            noticed[_key(one)] = became
+            NOTICED.write_text(json.dumps(noticed))
+        else:
+            print(f"{became}: {_where(one)}:{one.line} {one.words} ({tests} tests reach it)", flush=True)
+
+    def chosen(one: Fault) -> tuple[list[str], float]:
+        reach.setdefault("gone", set(reach["tests"]) - trials.items.keys())
+        return tests_of(one, reach | {"gone": reach["gone"] | trials.unsound})
+
+    open_ = [one for one in faults if _key(one) not in noticed]
+    trials = InPlace((one for one in open_ if "/loops/" not in one.path.as_posix()), chosen, given.workers, note)
+    pytest.main(["tests", "src", "-s", *FAST, "-m", "not slow and not integration"], plugins=[trials])
+    open_ = [one for one in faults if _key(one) not in noticed]
+    if unknown := sorted({test.split("::")[0] for test in trials.items.keys() - set(reach["tests"])}):
+        print(f"Not all tests of these files are in the map: python -m mutants.reach {' '.join(unknown)}", flush=True)
+    print(f"{len(faults) - len(open_)} of {len(faults)} noticed; the others in processes of their own.", flush=True)
+    in_trees(open_, reach, given.workers, note)
+    found: dict[str, list[str]] = {}
+    for one in faults:
+        became = noticed.get(_key(one), "survived")
+        found.setdefault(_where(one).split("/")[0], []).append(became)
+        if became not in CAUGHT:
+            found.setdefault("survivors", []).append(f"{_where(one)}:{one.line} {one.words}")
+    return tell(found)
+
+
+def in_trees(faults: list[Fault], reach: dict[str, Any], workers: int, note: Callable[[Fault, str, int], None]) -> None:
+    """Try faults in copies of the repository, each in a process of its own."""
     trees: Queue[Path] = Queue()
     with tempfile.TemporaryDirectory() as folder:
-        for i in range(given.workers):
+        for i in range(workers):
             tree = Path(folder) / str(i)
             for source in ROOT.iterdir():  # all that a test may read beside the source
                 if not source.name.startswith("."):
@@ -164,17 +198,20 @@ def main() -> int:
             finally:
                 trees.put(tree)
 
-        found: dict[str, list[str]] = {}
-        with ThreadPoolExecutor(given.workers) as pool:
-            for done, (one, became, tests) in enumerate(pool.map(judge, faults), 1):
-                where = one.path.relative_to(ROOT / "src" / "fedfactor").as_posix()
-                found.setdefault(where.split("/")[0], []).append(became)
-                if became not in CAUGHT:
-                    print(f"{became}: {where}:{one.line} {one.words} ({tests} tests reach it)", flush=True)
-                    found.setdefault("survivors", []).append(f"{where}:{one.line} {one.words}")
+        with ThreadPoolExecutor(workers) as pool:
+            for done, outcome in enumerate(pool.map(judge, faults), 1):
+                note(*outcome)
                 if done % 10 == 0:
                     print(f"{done} of {len(faults)}", flush=True)
-    return tell(found)
+
+
+def _where(one: Fault) -> str:
+    return one.path.relative_to(ROOT / "src" / "fedfactor").as_posix()
+
+
+def _key(one: Fault) -> str:
+    text = hashlib.sha256(one.path.read_bytes()).hexdigest()[:12]
+    return f"{_where(one)} {text} {one.position}"
 
 
 def tell(found: dict[str, list[str]]) -> int:

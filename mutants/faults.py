@@ -1,7 +1,8 @@
 """The faults themselves, made on the syntax tree: one change each, the rest of the file as it was.
 
 Left out is what no test could tell: texts, types, `raise` and `assert`, decorators (`frozen`, `slots`) and `strict` of
-`zip`, which are assertions, too; and files that only a card can run, whose tests are in ``tests/gpu``.
+`zip`, which are assertions, too; whether compiled code is kept and holds a lock, which is a matter of time; and files
+that only a card can run, whose tests are in ``tests/gpu``. What is written as ``1 << 20`` is one number.
 
 Written by hand, because the kept tools cannot do this here: mutmut wraps functions, which numba then refuses to
 compile, and cosmic-ray runs one command for all files, where a fault here is put to the tests that reach its line.
@@ -10,6 +11,7 @@ compile, and cosmic-ray runs one command for all files, where a fault here is pu
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +48,13 @@ class Fault:
     path: Path
     line: int
     words: str
-    source: str
+    tree: ast.Module
+    position: int
+
+    @property
+    def source(self) -> str:
+        """The whole file with the fault in it."""
+        return ast.unparse(self.tree) + "\n"
 
 
 def number_of_faults(path: Path) -> int:
@@ -59,7 +67,7 @@ def fault(path: Path, position: int) -> Fault:
     tree = ast.parse(path.read_text())
     node, change, words = next(spot for i, spot in enumerate(_spots(tree)) if i == position)
     change()
-    return Fault(path, node.lineno, words, ast.unparse(ast.fix_missing_locations(tree)) + "\n")
+    return Fault(path, node.lineno, words, ast.fix_missing_locations(tree), position)
 
 
 def _spots(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, Callable[[], None], str]]:
@@ -69,6 +77,9 @@ def _spots(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, Callable[[], No
             case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
                 new = COMPARISONS[type(op)]
                 yield node, _set(node, "ops", [new()]), f"{type(op).__name__} -> {new.__name__}"
+            case ast.BinOp() if (number := _value(node)) is not None:
+                if abs(number) <= LARGEST:
+                    yield node, _add_one(node), f"{number:g} -> {number + 1:g}"
             case ast.BinOp(op=op) if type(op) in OPERATORS and not _is_text(node):
                 new_op = OPERATORS[type(op)]
                 yield node, _set(node, "op", new_op()), f"{type(op).__name__} -> {new_op.__name__}"
@@ -90,7 +101,7 @@ def _spots(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, Callable[[], No
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, ast.keyword) and node.arg == "strict":
+    if isinstance(node, ast.keyword) and node.arg in ("strict", "nogil", "cache"):
         return
     if isinstance(node, ast.ClassDef):
         for child in node.body:
@@ -112,8 +123,27 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
             yield from _walk(child)
         return
     yield node
+    if isinstance(node, ast.BinOp) and _value(node) is not None:
+        return
     for child in ast.iter_child_nodes(node):
         yield from _walk(child)
+
+
+def _value(node: ast.expr) -> float | None:
+    """Work out an expression of numbers alone; None for any other."""
+    if not all(
+        isinstance(part, (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)) for part in ast.walk(node)
+    ):
+        return None
+    found = eval(compile(ast.Expression(node), "", "eval"))
+    return found if isinstance(found, int | float) else None
+
+
+def _add_one(node: ast.BinOp) -> Callable[[], None]:
+    def change() -> None:
+        node.left, node.op, node.right = copy.copy(node), ast.Add(), ast.Constant(1)
+
+    return change
 
 
 def _is_text(node: ast.BinOp) -> bool:

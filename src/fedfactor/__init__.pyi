@@ -23,7 +23,6 @@ from .estimators.boolean import BooleanVotes as BooleanVotes
 from .estimators.boolean import GreConD as GreConD
 from .estimators.boolean import PooledBMF as PooledBMF
 from .estimators.boolean import ZhangBMF as ZhangBMF
-from .estimators.deep import FedDMF as FedDMF
 from .estimators.distributed import DSANLS as DSANLS
 from .estimators.distributed import AsynSD as AsynSD
 from .estimators.distributed import AsynSSD as AsynSSD
@@ -31,9 +30,6 @@ from .estimators.distributed import DistributedNMF as DistributedNMF
 from .estimators.distributed import GridNMF as GridNMF
 from .estimators.distributed import SynSD as SynSD
 from .estimators.distributed import SynSSD as SynSSD
-from .estimators.evaluate import Evaluation as Evaluation
-from .estimators.evaluate import evaluate as evaluate
-from .estimators.exported import export as export
 from .estimators.nmf import FNMF as FNMF
 from .estimators.nmf import FedAvgNMF as FedAvgNMF
 from .estimators.nmf import FedProxNMF as FedProxNMF
@@ -41,6 +37,7 @@ from .estimators.nmf import OneShotNMF as OneShotNMF
 from .estimators.nmf import PooledNMF as PooledNMF
 from .estimators.recommend import FCF as FCF
 from .estimators.recommend import Biases as Biases
+from .estimators.recommend import FedDMF as FedDMF
 from .estimators.recommend import FedMF as FedMF
 from .estimators.recommend import FedSPLIT as FedSPLIT
 from .estimators.recommend import PooledCF as PooledCF
@@ -48,9 +45,12 @@ from .estimators.recommend import PooledCNMF as PooledCNMF
 from .estimators.recommend import PooledEASE as PooledEASE
 from .estimators.recommend import PooledRidge as PooledRidge
 from .estimators.recommend import Popularity as Popularity
-from .estimators.saved import load as load
-from .estimators.saved import save as save
 from .privacy.dp import dp as dp
+from .saved.folder import load as load
+from .saved.folder import save as save
+from .saved.table import export as export
+from .selection.evaluate import Evaluation as Evaluation
+from .selection.evaluate import evaluate as evaluate
 from .selection.rank import RankSelection as RankSelection
 from .selection.rank import select_rank as select_rank
 

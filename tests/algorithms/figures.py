@@ -15,7 +15,7 @@ import numpy as np
 
 import fedfactor
 from fedfactor import algorithms
-from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.protocol import Algorithm, Meta, Round, download_for
 from fedfactor.core.settings import settings_of_class
 from fedfactor.testing.data import federation_for, small_data, variants
 from tests.contract.test_algorithms import CONFIGS
@@ -23,6 +23,10 @@ from tests.contract.test_algorithms import CONFIGS
 WRITTEN = Path(__file__).parent / "figures.json"
 ROUNDS = {"FedSPLIT": 12, "PooledBMF": 40, "PooledCF": 12}
 """Of those that have several phases; five of all others."""
+LATE = "PooledNMF(n_components=3,loss=kullback-leibler)", 33
+"""A case whose later rounds differ from the first: it looks ahead from the thirtieth on."""
+UNIT = 2.0**-9
+"""What small data are multiplied by: sums of squares are below one then, and nothing but the units has changed."""
 CLIPPED = {"row_clip": 0.8, "row_count": 131.0}
 """Settings that a privacy plan makes; no noise is added here."""
 LONG = {"sinkhorn_rho", "elbmf", "zhang"}
@@ -110,14 +114,23 @@ def cases() -> Iterator[tuple[str, Algorithm, str]]:
             holes = algorithm.handles_missing and not whole
             if not any(value in LONG for value in settings.values() if isinstance(value, str)):
                 yield f"{name}({label}) with absences", algorithm, "masked" if holes else "sparse"
+        first = getattr(algorithms, name)(**CONFIGS.get(name, [{"n_components": 3}])[0])
+        if first.domain != "binary":
+            yield f"{name} in small units", first, "small"
+        yield f"{name} before the first round", first, "unbegun"
 
 
-def figures(algorithm: Algorithm, kind: str) -> dict[str, Any]:
+def figures(name: str, algorithm: Algorithm, kind: str) -> dict[str, Any]:
     """Run once, and boil down what came of it."""
-    owners = variants(algorithm, small_data(algorithm.domain))[kind]
+    plain = small_data(algorithm.domain)
+    if kind == "unbegun":
+        return _unbegun(algorithm, federation_for(algorithm, plain))
+    small = {name: UNIT * X for name, X in plain.items()}
+    owners = small if kind == "small" else variants(algorithm, plain)[kind]
     federation = federation_for(algorithm, owners, np.nan if kind == "masked" else None)
-    options = {} if kind == "dense" else {"participation": _absent}
-    run = fedfactor.run(algorithm, federation, rounds=ROUNDS.get(type(algorithm).__name__, 5), seed=4, **options)
+    options = {} if kind in ("dense", "small") else {"participation": _absent}
+    rounds = LATE[1] if name == LATE[0] else ROUNDS.get(type(algorithm).__name__, 5)
+    run = fedfactor.run(algorithm, federation, rounds=rounds, seed=4, **options)
     measured = run.measured
     found: dict[str, Any] = {
         "V": _boiled(run.V),
@@ -139,6 +152,18 @@ def figures(algorithm: Algorithm, kind: str) -> dict[str, Any]:
     return {name: [_short(value) for value in values] for name, values in found.items()}
 
 
+def _unbegun(algorithm: Algorithm, federation: Any) -> dict[str, Any]:
+    """Tell what an owner keeps of a run that ends before its first round."""
+    meta = federation.prepare(algorithm.domain)
+    _, down = algorithm.init_server(meta, Round(4, 0))
+    name = meta.clients[-1]
+    shard = federation.shard(name)
+    state = algorithm.init_client(shard, meta, Round(4, 0, name))
+    kept = algorithm.finish(shard, state, download_for(down, name))
+    found = {"V": _boiled(kept.V), "U": _boiled(kept.U), "error": [float(algorithm.score(shard, kept, down).sse)]}
+    return {name: [_short(value) for value in values] for name, values in found.items()}
+
+
 def announced(algorithm: Algorithm, meta: Meta) -> list[str]:
     """Tell the most bytes of each message, and how many of its leaves may be smaller."""
     return [
@@ -153,10 +178,12 @@ def settings(name: str) -> list[str]:
     first, meta = kind(**CONFIGS.get(name, [{"n_components": 3}])[0]), Meta(7, ("a", "b"), n_rows=9)
     about = {word: getattr(first, word, None) for word in ABOUT}
     said = [f"{word} = {value}" for word, value in about.items() if isinstance(value, str | int)]
+    published = [repr(kind.paper(n_components=3))] if hasattr(kind, "paper") else []
     return [
         *(each.heading for each in settings_of_class(kind)),
         *said,
         *announced(first, meta),
+        *published,
     ]
 
 
@@ -172,7 +199,7 @@ def _boiled(F: Any) -> list[float]:
 
 def main() -> None:
     """Write the figures of all cases down."""
-    found: dict[str, Any] = {name: figures(algorithm, kind) for name, algorithm, kind in cases()}
+    found: dict[str, Any] = {name: figures(name, algorithm, kind) for name, algorithm, kind in cases()}
     found |= {name: settings(name) for name in sorted(algorithms.__all__)}
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(found[name])}" for name in found)
     WRITTEN.write_text("{\n" + lines + "\n}\n")

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedfactor.algorithms import PooledNMF
-from fedfactor.algorithms.pooled_nmf.extrapolation import Extrapolation, cohort, stand_in
-from fedfactor.algorithms.pooled_nmf.losses.squared_error import Sums
+from fedfactor.algorithms.pooled_nmf.extrapolation import (
+    Extrapolation,
+    as_leaf,
+    beside,
+    cohort,
+    is_zero,
+    margin,
+    stand_in,
+)
+from fedfactor.algorithms.pooled_nmf.losses.squared_error import SquaredError, Sums
 from fedfactor.core.protocol import Meta, Round
 from fedfactor.kernels.nmf.steps import solve_rows
 
@@ -63,3 +73,34 @@ def test_the_server_blends_when_a_client_is_away():
     V = solve_rows(state.sent.T, G, A.T, sweeps=3).T
     np.testing.assert_allclose(down.V, V / np.linalg.norm(V, axis=1, keepdims=True), rtol=1e-12)
     assert int(after.flat) == 0
+
+
+@pytest.mark.parametrize(("loss", "before"), [(9.0, 10.0), (11.0, 10.0), (9.9999, 10.0), (10.0, np.inf)])
+def test_a_card_is_told_the_same_as_the_processor(loss, before):
+    torch = pytest.importorskip("torch")
+
+    def there(number):
+        return torch.tensor(number, dtype=torch.float64)
+
+    plain = Extrapolation(0.7, 0.72, 2).after(loss, before, tol=1e-4)
+    pace = Extrapolation(*beside(there(0.0), 0.7, 0.72), there(2.0)).after(there(loss), there(before), tol=1e-4)
+    found = [float(each) for each in (pace.beta, pace.most, pace.flat, pace.good)]
+    assert found == pytest.approx([plain.beta, plain.most, plain.flat, float(plain.good)], rel=1e-14)
+    assert float(margin(5.0, there(loss))) == margin(5.0, loss)
+    assert as_leaf(pace.beta) is pace.beta
+    assert not is_zero(there(0.0))
+
+
+def test_the_loss_counts_what_else_owners_pay_and_what_v_pays():
+    """Told from sums alone: the squares left, the owners' own part, and twice the price of the new V."""
+    rng = np.random.default_rng(0)
+    U, X, V = rng.random((9, 2)), rng.random((9, 5)), rng.random((2, 5))
+    up = Sums(U.T @ U, U.T @ X, total=np.float64(np.sum(X**2)), extra=np.float64(0.7))
+    for share, pay in ((1.0, (0.0, 0.0)), (1.0, (0.2, 0.3)), (0.5, (0.2, 0.3))):
+        step = SquaredError().step(V, up, up, share, 3, pay)
+        left = np.sum((X - U @ step.V) ** 2)
+        paid = pay[0] * step.V.sum() + pay[1] / 2 * np.sum(step.V**2)
+        assert step.sse == pytest.approx(left, rel=1e-12)
+        assert step.loss == pytest.approx(left + 0.7 + 2 * share * paid, rel=1e-12)
+    without = SquaredError().step(V, replace(up, total=None), up, 1.0, 3, (0.2, 0.3))
+    assert (without.loss, without.sse) == (None, None)

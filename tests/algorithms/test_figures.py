@@ -18,7 +18,7 @@ SINGLE = ("FedDMF",)
 def test_figures_are_those_written_down(name, algorithm, kind):
     if name.startswith("FedDMF"):
         pytest.importorskip("torch")
-    found, expected = figures(algorithm, kind), EXPECTED[name]
+    found, expected = figures(name, algorithm, kind), EXPECTED[name]
     close = 1e-3 if name.startswith(SINGLE) else 1e-6
     assert sorted(found) == sorted(expected)
     for what, values in expected.items():

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from html import escape, unescape
+from pathlib import Path
 
 import pytest
 
@@ -229,6 +230,14 @@ def test_logs_have_times_a_bound_and_a_form_for_programs(tmp_path, monkeypatch):
     log.write("as an object")
     assert json.loads((tmp_path / "a.log").read_text().splitlines()[-1])["said"] == "as an object"
     log.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_log_on_a_full_disk_says_so_once_and_nothing_ends(capfd):
+    log = LogFile(Path("/dev/full"))
+    for line in ("one", "two"):
+        log.write(line)
+    assert capfd.readouterr().err == "Note: /dev/full cannot be written (No space left on device).\n"
 
 
 def test_complaints_of_the_library_go_to_the_log_and_not_to_the_terminal(tmp_path, capfd, monkeypatch):

@@ -18,12 +18,15 @@ from fedfactor.data.results import read_components
 pytestmark = pytest.mark.integration
 
 LONG = ("-k", 3, "--tol", 0, "--rounds", 300, "--checkpoint-every", 1)
+BARE = "--no-report"  # which takes longer to draw than the run itself
 
 
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_fit_gives_what_python_gives(shell, files, tmp_path, rows, backend):
     out = tmp_path / "out"
-    done = shell("fit", files, "-k", 3, "--seed", 2, "--rounds", 9, "-o", out, "--backend", backend, "--workers", 2)
+    done = shell(
+        "fit", files, "-k", 3, "--seed", 2, "--rounds", 9, "-o", out, "--backend", backend, "--workers", 2, BARE
+    )
     assert done.returncode == 0, done.stderr
     run = fedfactor.run(PooledNMF(3), rows, rounds=9, seed=2)
     np.testing.assert_allclose(read_components(out)[0], run.V, rtol=1e-10, atol=1e-12)
@@ -32,7 +35,7 @@ def test_fit_gives_what_python_gives(shell, files, tmp_path, rows, backend):
 def test_fit_reads_matrix_market(shell, tmp_path, rows):
     for name, X in rows.items():
         io.mmwrite(tmp_path / f"{name}.mtx", sparse.coo_array(X), precision=17)
-    done = shell("fit", tmp_path, "-k", 3, "--seed", 2, "--rounds", 9, "-o", tmp_path / "out")
+    done = shell("fit", tmp_path, "-k", 3, "--seed", 2, "--rounds", 9, "-o", tmp_path / "out", BARE)
     assert done.returncode == 0, done.stderr
     run = fedfactor.run(PooledNMF(3), rows, rounds=9, seed=2)
     np.testing.assert_allclose(read_components(tmp_path / "out")[0], run.V, rtol=1e-10, atol=1e-12)
@@ -53,12 +56,12 @@ def begin(shell, files, out):
 
 def finish(shell, files, out, tmp_path):
     """Start the same command again; the result must have the bits of a run that nobody disturbed."""
-    done = shell("fit", files, *LONG, "-o", out)
+    done = shell("fit", files, *LONG, "-o", out, BARE)
     assert done.returncode == 0, done.stderr
     assert "going on from round" in done.stderr
     assert not (out / "checkpoint").exists()
     seed = json.loads((out / "shared" / "run.json").read_text())["seed"]
-    calm = shell("fit", files, *LONG, "-o", tmp_path / "calm", "--seed", seed)
+    calm = shell("fit", files, *LONG, "-o", tmp_path / "calm", "--seed", seed, BARE)
     assert calm.returncode == 0, calm.stderr
     np.testing.assert_array_equal(read_components(out)[0], read_components(tmp_path / "calm")[0])
 
@@ -115,7 +118,7 @@ def test_another_run_is_not_taken_up(shell, files, tmp_path):
     assert "belongs to another run" in other.stderr
     assert "--overwrite" in other.stderr
     assert (out / "checkpoint").exists()
-    anew = shell("fit", files, "-k", 2, "-o", out, "--overwrite", "-q")
+    anew = shell("fit", files, "-k", 2, "-o", out, "--overwrite", "-q", BARE)
     assert (anew.returncode, anew.stdout, anew.stderr) == (0, "", "")
 
 

@@ -105,7 +105,7 @@ def test_a_private_run_shows_no_owner_s_figures(named, tmp_path):
     assert done.exit_code == 0, done.output
     text = (tmp_path / "o" / "report.html").read_text()
     assert "no owner’s own error is published" in text
-    assert "secure-sum" in text
+    assert "Secure sum: the server saw only what" in text
     assert "worst owner" not in text
     assert "Share of each owner" not in text
 

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedfactor.cli import app
+from fedfactor.cli.export import for_spreadsheets
 from fedfactor.data.results import read_components, read_private
 
 
@@ -118,3 +119,19 @@ def test_a_record_that_is_none(out, files, tmp_path, text):
         done = call(*words)
         assert done.exit_code == 2
         assert "run.json" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "comma", "wanted"),
+    [
+        ("hb", False, "feature,component_0\nhb,1.5\n"),
+        ("Größe", False, "\ufefffeature,component_0\nGröße,1.5\n"),
+        ("v1.2", True, "feature;component_0\nv1.2;1,5\n"),
+        ("a;b", True, 'feature;component_0\n"a;b";1,5\n'),
+    ],
+)
+def test_tables_suit_spreadsheets_of_other_countries(tmp_path, name, comma, wanted):
+    table = tmp_path / "v.csv"
+    table.write_text(f"feature,component_0\n{name},1.5\n", encoding="utf-8")
+    for_spreadsheets(table, comma)
+    assert table.read_text(encoding="utf-8") == wanted

@@ -22,6 +22,7 @@ pytest.importorskip("flwr")
 import fedfactor
 from fedfactor.algorithms import PooledCF
 from fedfactor.core.federation import Federation
+from fedfactor.core.files import write_atomic
 from fedfactor.data.io import load_shard
 from fedfactor.engines.remote.client import REFUSAL
 from fedfactor.engines.remote.client_folder import ClientFolder
@@ -84,7 +85,8 @@ def test_a_changed_federation_toml_is_refused_by_those_who_signed_the_old_one(tr
     document.save(file, {**trial.terms.content, "run": {**run, "rounds": run["rounds"] + 1}})
     changed = Coordinator(file, trial.coordinator.folder)
     try:
-        changed.prepare()
+        # A coordinator that does not say so: its server still names the old terms, and asks under the new ones.
+        write_atomic(changed.folder / "agreement.json", changed.terms.agreement().to_json())
         changed.start(again=True, sure=True)
         status = changed.wait(PATIENCE)
     finally:

@@ -132,6 +132,21 @@ def test_who_hangs_up_is_gone_and_who_works_gives_signs_of_life(monkeypatch):
     asyncio.run(scene())
 
 
+def test_who_asks_under_other_terms_is_known_by_name_until_it_comes_under_these(monkeypatch):
+    async def scene():
+        talk = Talk(hold=0.01)
+        talk.box.turned_away(NORTH)
+        _, (_, about) = await talk.run()
+        assert (about["apart"], about["present"]) == (["north"], {})
+        await talk.party(NORTH)
+        assert (await talk.run())[1][1]["apart"] == []
+        talk.box.turned_away(NORTH)
+        monkeypatch.setattr(boxes, "LIFE", 0.0)
+        assert talk.box.apart() == []
+
+    asyncio.run(scene())
+
+
 def test_what_is_too_long_is_not_read_and_of_many_answers_the_last_are_kept():
     async def scene():
         talk = Talk(hold=0.01)

@@ -219,7 +219,7 @@ def run_end(tmp_path, offline):
 
 
 def reply(letters=(), **present):
-    return httpx.Response(200, content=pack(letters, {"present": present, "gone": {"b": 2.0}}))
+    return httpx.Response(200, content=pack(letters, {"present": present, "gone": {"b": 2.0}, "apart": []}))
 
 
 class TestTransport:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from fedfactor import Federation, LocalEngine
-from fedfactor.algorithms import FNMF, AsynSD, PooledNMF
+from fedfactor.algorithms import FNMF, AsynSD, GridNMF, PooledNMF
 from fedfactor.core.errors import ClientUnavailable, IncompatibleError
+from fedfactor.core.grid import block_federation
 from fedfactor.engines.mpi import engine as mpi_engine
 from fedfactor.engines.mpi.checkpoints import progress
 from fedfactor.engines.mpi.collectives import CollectiveError, Collectives
@@ -45,6 +48,29 @@ def cases():
 @pytest.mark.parametrize(("settings", "check"), list(cases()))
 def test_the_contract_of_an_engine(settings, check):
     check(lambda: ThreadedMPI(2, **settings), 1e-9)
+
+
+@pytest.mark.parametrize("way", ["allreduce", "ordered"])
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_sums_by_group_go_along_the_lines_of_a_grid(way, ranks):
+    federation = block_federation(X, (2, 3))
+    runs = ThreadedMPI(ranks, **WAYS[way]).all_runs(GridNMF(2), federation, rounds=6, seed=1)
+    reference = LocalEngine(workers=1).run(GridNMF(2), federation, rounds=6, seed=1)
+    assert sorted(name for run in runs for name in run.factors) == sorted(federation.names)
+    for run in runs:
+        assert [(r.bytes_up, r.bytes_down) for r in run.history] == [
+            (r.bytes_up, r.bytes_down) for r in reference.history
+        ]
+        for name, kept in run.factors.items():
+            np.testing.assert_allclose(kept.U, reference.factors[name].U, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(kept.V, reference.factors[name].V, rtol=1e-9, atol=1e-12)
+
+
+def test_who_must_come_to_sums_by_group():
+    federation = block_federation(X, (2, 2))
+    for settings, options in (({"trusted": False}, {}), ({"drop_outs": True}, {}), ({}, {"participation": 0.5})):
+        with pytest.raises(IncompatibleError, match="every client must come to every round"):
+            ThreadedMPI(2, **settings).run(GridNMF(2), federation, rounds=2, seed=1, **options)
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
@@ -215,3 +241,53 @@ def test_words_that_are_not_known_are_refused():
     with pytest.raises(ValueError, match="reduction='quick' is not known"):
         ThreadedMPI(1, reduction="quick").run(PooledNMF(2), Federation(OWNERS), rounds=1, seed=0)
     assert MPIEngine().reduction == "allreduce"
+
+
+class Watched(PooledNMF):
+    """Counts how many ranks take the server's step."""
+
+    steps: ClassVar[list[int]] = []
+
+    def server_step(self, state, up, at):
+        self.steps.append(at.index)
+        return PooledNMF.server_step(self, state, up, at)
+
+
+class WatchedOneByOne(FNMF):
+    """The same for an algorithm whose server sees uploads one by one."""
+
+    steps: ClassVar[list[int]] = []
+
+    def server_step(self, state, up, at):
+        self.steps.append(at.index)
+        return FNMF.server_step(self, state, up, at)
+
+
+@pytest.mark.parametrize(
+    ("kind", "trusted", "takers"), [(Watched, True, 3), (Watched, False, 1), (WatchedOneByOne, True, 1)]
+)
+def test_uploads_that_not_all_may_see_come_to_the_first_rank_alone(kind, trusted, takers):
+    kind.steps.clear()
+    ThreadedMPI(3, trusted=trusted).run(kind(2, tol=0.0), Federation(OWNERS), rounds=2, seed=0)
+    assert sorted(kind.steps) == [0] * takers + [1] * takers
+
+
+def test_the_newest_part_that_every_rank_has_is_taken(tmp_path):
+    """A job that ends while parts are written leaves one rank a round behind."""
+    method, federation = PooledNMF(2, tol=0.0), Federation(OWNERS)
+    whole = ThreadedMPI(2, reduction="ordered").run(method, federation, rounds=3, seed=3)
+    folder = tmp_path / "kept" / "here"
+    for rounds in (1, 2):
+        ThreadedMPI(2, reduction="ordered").run(method, federation, rounds=rounds, seed=3, checkpoint=folder)
+        for part in folder.iterdir():
+            (tmp_path / part.name).write_bytes(part.read_bytes())
+    names = ["round-1.rank-0", "round-1.rank-1", "round-2.rank-0"]
+    for name in (f"{each}.safetensors" for each in names):
+        (folder / name).write_bytes((tmp_path / name).read_bytes())
+    (folder / "round-2.rank-1.safetensors").unlink()
+    heard = []
+    resumed = ThreadedMPI(2, reduction="ordered").run(
+        method, federation, rounds=3, seed=3, checkpoint=folder, callbacks=(heard.append,)
+    )
+    assert [record.index for record in heard] == [1, 2]
+    np.testing.assert_array_equal(resumed.V, whole.V)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -257,6 +258,40 @@ def test_all_that_is_sent_is_logged_before_it_leaves(tmp_path):
         assert kept == [answer for owner, answer in answers if owner == name]
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
         assert (tmp_path / name / "sent.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("protect", ["none", "secure-sum"])
+def test_a_full_disk_at_a_party_is_no_refusal_and_no_last_word(tmp_path, monkeypatch, protect):
+    more = {} if protect == "none" else {"protect": protect}
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3, **more)
+    full, save = [], ClientFolder.save
+
+    def once(self, kept):
+        if self.folder.name == "north" and kept.head.kind == "step" and kept.head.index == 1 and not full:
+            full.append(1)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(self, kept)
+
+    monkeypatch.setattr(ClientFolder, "save", once)
+    with pytest.raises(OSError, match="No space left"):  # its join ends with that
+        office.server().run()
+    north = ClientFolder(tmp_path / "north")
+    assert not any(line["kind"] == "refusal" for line in north.sent())
+    outcome = office.server().run()
+    assert [len(record.participants) for record in outcome.history] == [3] * 3
+    assert not outcome.rejected
+
+
+def test_a_line_that_a_full_disk_tore_is_not_read_and_not_glued_to_the_next(tmp_path):
+    store = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2).clerks["north"].store
+    head = Head("step", "run", 0, "north", "terms")
+    assert store.sent() == []
+    store.log(head, b"first")
+    with (store.folder / "sent.jsonl").open("ab") as file:
+        file.write(b'{"time": "20')
+    assert len(store.sent()) == 1
+    store.log(head, b"second")
+    assert [line["bytes"] for line in store.sent()] == [5, 6]
 
 
 @pytest.mark.slow

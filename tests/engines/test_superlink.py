@@ -21,7 +21,7 @@ from fedfactor.engines.flower.bell import Bell
 from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.superlink import BODY, HEALTH, KNOCK, Gate, Registered, _about, _counted, _declared, _Room
 from fedfactor.engines.flower.supernode import _Clock, watch
-from fedfactor.engines.mailbox.boxes import PARTY, RUN
+from fedfactor.engines.mailbox.boxes import OTHER_TERMS, PARTY, RUN, TERMS
 from fedfactor.engines.mailbox.diary import Diary
 from fedfactor.engines.mailbox.proof import Signer, key_of
 from fedfactor.federation import keys
@@ -78,6 +78,9 @@ class Mailbox:
 
     async def party(self, key, scope, receive, send):
         self.came.append(("party", key))
+
+    def turned_away(self, key):
+        self.came.append(("turned away", key))
 
     async def run(self, scope, receive, send):
         self.came.append(("run", scope["path"]))
@@ -145,6 +148,20 @@ class TestGate:
         head, key = signed
         monkeypatch.setattr(superlink, "refusal", lambda headers, known: "Your clock is 9 s ahead")
         assert Talk(keys=lambda: {key}).ask("/v1/fleet/x", THERE, head)[0] == 503
+
+    def test_who_agreed_to_other_terms_is_told_at_once_and_asked_nothing(self, signed):
+        head, key = signed
+        box = Mailbox()
+        talk = Talk(keys=lambda: {key}, mailbox=box, terms=lambda: "b" * 64)
+        status, said = talk.ask(PARTY, THERE, [*head, (TERMS.encode(), b"a" * 64)])
+        assert status == 503  # to be tried again: the coordinator may go back to what was agreed
+        assert json.loads(said)["detail"] == f"{OTHER_TERMS}: {'b' * 16}"
+        assert talk.ask("/v1/fleet/pull-messages", THERE, [*head, (TERMS.encode(), b"a" * 64)])[0] == 503
+        assert box.came == [("turned away", key)] * 2
+        talk.ask(PARTY, THERE, [*head, (TERMS.encode(), b"b" * 64)])
+        talk.ask(PARTY, THERE, head)  # of an older version, which does not say
+        assert box.came[2:] == [("party", key)] * 2
+        assert talk.reached == []
 
     def test_terms_and_boxes_lie_behind_the_same_key(self, signed):
         head, key = signed
@@ -251,8 +268,10 @@ class TestRegistered:
         known = Registered(file)
         assert known() == {b"k1": "north"}
         assert known() is known()
-        file.write_text(json.dumps({"keys": {"south": "k2"}}))
+        assert known.terms() == ""
+        file.write_text(json.dumps({"keys": {"south": "k2"}, "terms": "t"}))
         os.utime(file, ns=(1, 1))
+        assert known.terms() == "t"
         assert known() == {b"k2": "south"}
 
     def test_what_is_told_to_who_knocks(self, tmp_path):
@@ -476,7 +495,8 @@ class TestApps:
         monkeypatch.setattr(apps, "FlowerTransport", lambda grid, known, ttl: seen.update(keys=known, ttl=ttl))
         monkeypatch.setattr(apps, "MailboxTransport", lambda address, folder: (address, folder))
         monkeypatch.setattr(apps, "Both", lambda *ways: seen.update(ways=ways))
-        monkeypatch.setattr(apps, "Server", lambda *given: SimpleNamespace(run=lambda: seen.update(ran=given)))
+        monkeypatch.setattr(apps, "Server", lambda *given: given)
+        monkeypatch.setattr(apps, "_journalled", lambda given: seen.update(ran=given))
         apps._serve(None, None)
         assert (seen["data"], seen["pieces"], seen["ttl"], seen["keys"]) == (b"agreed", 1000.0, 8000.0, {"a": b"k"})
         assert seen["ran"][2].minimum == 2

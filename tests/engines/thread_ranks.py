@@ -44,6 +44,20 @@ class Job:
     def __init__(self, size):
         self.size, self.meeting, self.said = size, threading.Barrier(size, timeout=30), [None] * size
         self.mail, self.lock = [[] for _ in range(size)], threading.Lock()
+        self.teams = {}
+
+    def team(self, ranks):
+        """Return the job of some of the ranks, the same for all of them; it ends when this one does."""
+        with self.lock:
+            found = self.teams.setdefault(tuple(ranks), Job(len(ranks)))
+            if self.meeting.broken:
+                found.meeting.abort()
+            return found
+
+    def abort(self):
+        with self.lock:
+            for each in (self, *self.teams.values()):
+                each.meeting.abort()
 
 
 class Rank:
@@ -60,6 +74,12 @@ class Rank:
 
     def Free(self):
         return None
+
+    def Get_group(self):
+        return SimpleNamespace(Incl=lambda ranks: SimpleNamespace(ranks=ranks, Free=lambda: None))
+
+    def Create_group(self, members):
+        return Rank(self.job.team(members.ranks), members.ranks.index(self.rank))
 
     def Get_rank(self):
         return self.rank
@@ -115,7 +135,7 @@ class Rank:
 
     def Abort(self, code):
         """End the job; a little later, since other ranks that found the same should say so, too."""
-        threading.Timer(0.05, self.job.meeting.abort).start()
+        threading.Timer(0.05, self.job.abort).start()
 
     def Isend(self, data, to, tag):
         with self.job.lock:
@@ -152,7 +172,7 @@ def on_ranks(size, work):
             done[rank] = work(Rank(job, rank))
         except BaseException as error:
             failed[rank] = error
-            threading.Timer(0.05, job.meeting.abort).start()  # those who wait for this rank would wait in vain
+            threading.Timer(0.05, job.abort).start()  # those who wait for this rank would wait in vain
 
     threads = [threading.Thread(target=do, args=(rank,)) for rank in range(size)]
     for thread in threads:

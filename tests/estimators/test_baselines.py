@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from fedfactor import Biases, DataError, PooledCF, PooledEASE, Popularity, evaluate
+from fedfactor.data import list_file
 from fedfactor.data.user_table import UnknownWarning
-from fedfactor.estimators import _list_file
 from tests.algorithms.test_fedsplit import planted
 from tests.estimators.test_recommend_around import frame_of
 
@@ -69,7 +69,7 @@ def test_strangers_get_the_mean(data):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_lists_of_all_users_go_to_a_file(suffix, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(_list_file, "USERS", 7)  # several blocks for each owner
+    monkeypatch.setattr(list_file, "USERS", 7)  # several blocks for each owner
     model = PooledEASE(n_clients=3, random_state=0).fit(data[0])
     path = tmp_path / f"lists.{suffix}"
     rows = model.recommend_to(path, n=4, without=[1003])
@@ -100,7 +100,7 @@ def test_lists_of_one_owner_and_of_users_with_little_left(data, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_blocks_of_users_with_nothing_left_are_skipped(suffix, tmp_path, monkeypatch):
-    monkeypatch.setattr(_list_file, "USERS", 2)
+    monkeypatch.setattr(list_file, "USERS", 2)
     cells = [(user, item) for user in range(2) for item in "ab"] + [(user, "a") for user in (2, 3)]
     model = Popularity(random_state=0).fit(pd.DataFrame(cells, columns=["user", "item"]))
     read = pd.read_csv if suffix == "csv" else pd.read_parquet

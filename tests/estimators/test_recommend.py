@@ -43,9 +43,13 @@ EVERY_RUN = {
 
 
 def cases():
+    seen = set()
     for model in MODELS:
+        # The plain settings of every face are checked with each commit, the others before each landing.
+        marks = [pytest.mark.slow] if type(model) in seen else []
+        seen.add(type(model))
         for check in recommender_checks(model):
-            yield pytest.param(check, id=f"{model}-{check}".replace("\n", ""))
+            yield pytest.param(check, id=f"{model}-{check}".replace("\n", ""), marks=marks)
 
 
 @pytest.mark.parametrize("check", list(cases()))

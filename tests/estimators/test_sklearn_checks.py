@@ -45,7 +45,7 @@ def plain(face):
     return face(iterations=10) if "iterations" in known else face()
 
 
-FIRST = [estimators.PooledNMF, estimators.FedAvgNMF]  # checked with each commit; the others before each landing
+FIRST = [estimators.PooledNMF]  # checked with each commit; the others before each landing
 
 
 @pytest.mark.slow

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import resource
 import shutil
+import threading
 import time
 
 import numpy as np
@@ -18,10 +21,16 @@ from fedfactor.cli import app
 from fedfactor.core.chain import ChainError
 from fedfactor.core.errors import DataError
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
+from fedfactor.engines.remote.journal import Journal
 from fedfactor.engines.remote.message import read_head
+from fedfactor.engines.remote.server import AbandonedError, Lock
+from fedfactor.federation import document
+from fedfactor.federation.features import write_names
 from fedfactor.federation.member import Member
 from fedfactor.federation.reach import moment
 from fedfactor.federation.server import REMOVED, Coordinator
+from fedfactor.federation.terms import Terms
+from fedfactor.federation.together import serve_together
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 from tests.engines.in_process import Office
@@ -151,10 +160,35 @@ def test_two_parties_that_swapped_keys_are_told_under_which_name_they_speak(tria
 def test_a_second_server_in_the_same_folder_is_refused(trial):
     trial.coordinator.prepare()
     trial.coordinator._alone()
+    served = (trial.coordinator.folder / "agreement.json").read_bytes()
+    content = trial.terms.content
+    document.save(trial.toml, {**content, "run": {**content["run"], "rounds": 7}})
     with pytest.raises(DataError, match="is served already"):
-        Coordinator(trial.toml)._alone()
+        Coordinator(trial.toml).serve()
+    assert (trial.coordinator.folder / "agreement.json").read_bytes() == served  # which a running server reads
     trial.coordinator.close()
     assert not trial.coordinator.served
+
+
+def test_a_server_without_room_says_so_and_not_how_its_database_failed(trial, monkeypatch):
+    trial.coordinator.log.write_text("Traceback of a database\n")
+    assert "Traceback of a database" in trial.coordinator._why("ended")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 2048))
+    assert "SuperLink ended: only 2 kB are free" in trial.coordinator._why("ended")
+
+
+def test_a_run_goes_on_while_its_process_holds_the_folder_whatever_the_clock_says(trial):
+    place = trial.coordinator
+    place.prepare()
+    place._alone()
+    status = {"state": "step 3", "time": time.time() - 3600.0, "round": 3, "rounds": 9}  # the clock was set back
+    (place.folder / "status.json").write_text(json.dumps(status))
+    assert not place.running
+    with Lock(place.folder / "lock"):
+        assert place.running
+        with pytest.raises(DataError, match=r"A run goes on \(round 3 of 9\)"):
+            place.start()
+    place.close()
 
 
 def test_a_journal_that_somebody_changed_is_noticed(trial):
@@ -167,6 +201,17 @@ def test_a_journal_that_somebody_changed_is_noticed(trial):
         place.journal.lines()
 
 
+def test_a_party_whose_disk_is_full_is_told_of_when_it_shares_a_process():
+    class Full:
+        def join(self, store, stop, say):
+            raise OSError(errno.ENOSPC, "No space left on device", "north/state")
+
+    said = []
+    with pytest.raises(OSError, match="No space left"):
+        serve_together([(Full(), None, said.append)], threading.Event())
+    assert said == ["[Errno 28] No space left on device: 'north/state'"]
+
+
 def test_summer_time_changes_nothing_that_is_said_or_kept(monkeypatch):
     said = []
     for zone in ("Europe/Berlin", "America/New_York", "UTC"):
@@ -177,6 +222,49 @@ def test_summer_time_changes_nothing_that_is_said_or_kept(monkeypatch):
     time.tzset()
     assert said[0] == said[1] == said[2]
     assert said[0][0].endswith("UTC")
+
+
+def test_what_is_agreed_on_is_in_the_journal(trial, tmp_path):
+    names = write_names(tmp_path / "north.features.json", trial.terms.features)
+    (tmp_path / "units.csv").write_text("column,low,high,unit\nfeature 0,0,30,mmol/l\n")
+    for command in (["agree", names], ["units", tmp_path / "units.csv"]):
+        said = run(app, ["federation", command[0], str(trial.toml), str(command[1])])
+        assert said.exit_code == 0, said.output
+    agreed, declared = trial.coordinator.journal.lines()
+    assert (agreed["deed"], agreed["columns"], agreed["how"]) == ("columns agreed", 12, "same")
+    assert (declared["deed"], declared["ranges"]) == ("units declared", 1)
+    assert declared["terms"] == Terms.read(trial.toml).fingerprint != agreed["terms"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "deeds"),
+    [
+        (None, ["run begun", "run finished"]),
+        (NotEnough("north is away"), ["run begun", "run paused"]),
+        (AbandonedError("another one"), ["run begun"]),
+        (SystemExit(1), ["run begun", "run interrupted"]),
+    ],
+)
+def test_how_a_run_ended_is_in_the_journal_in_the_words_of_its_status(tmp_path, raised, deeds):
+    pytest.importorskip("flwr")
+    from fedfactor.engines.flower.apps import _journalled
+
+    owners = {name: np.random.default_rng(i).random((9, 4)) for i, name in enumerate(("a", "b"))}
+    made = Office(tmp_path, algorithms.PooledNMF(2, tol=0.0), owners, rounds=2)
+    server = made.server()
+    if raised is not None:
+
+        def tamper(name, answer):
+            raise raised
+
+        made.post.tamper = tamper
+    with contextlib.nullcontext() if raised is None else pytest.raises(type(raised)):
+        _journalled(server)
+    lines = Journal(server.folder).lines()
+    assert [line["deed"] for line in lines] == deeds
+    assert {line["run"] for line in lines} == {server.run_id}
+    if raised is None:
+        assert (lines[-1]["round"], lines[-1]["reason"]) == (2, "rounds")
 
 
 @pytest.mark.slow

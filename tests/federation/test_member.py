@@ -10,13 +10,15 @@ from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
+from fedfactor.engines.mailbox.boxes import OTHER_TERMS
 from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.federation import certificates, document, keys
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.member import Member
+from fedfactor.federation.preflight import check_party
 from fedfactor.federation.reach import Connection, explain
 from fedfactor.federation.server import Coordinator
-from fedfactor.federation.terms import Terms, TermsError
+from fedfactor.federation.terms import DEFAULTS, Terms, TermsError
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 
@@ -66,6 +68,18 @@ def test_privacy_terms_that_changed_are_refused_too(trial):
         member(trial).sign_up(trial.files["north"])
 
 
+def test_terms_that_are_not_complete_cannot_be_agreed_to(trial, tmp_path):
+    content = {**trial.terms.content, "features": DEFAULTS["features"]}
+    document.save(trial.toml, content)
+    member = Member(trial.toml, trial.root / "north.key", tmp_path / "n")
+    with pytest.raises(TermsError, match=r"\[features\] names is empty"):
+        member.sign_up(trial.files["north"])
+    found = {line.what: line for line in check_party(member, trial.files["north"])}
+    assert found["agreement"].state == "wrong"
+    assert "ask the coordinator" in found["agreement"].remedy
+    assert "rows" not in found
+
+
 def test_a_party_keeps_its_things_to_itself(trial):
     store = member(trial).sign_up(trial.files["north"])
     for path in (store.folder, store.folder / "data"):
@@ -79,6 +93,12 @@ def test_a_key_is_never_overwritten(tmp_path):
     keys.make_key(tmp_path / "a.key", "a")
     with pytest.raises(DataError, match="there already"):
         keys.make_key(tmp_path / "a.key", "a")
+
+
+def test_a_private_key_that_was_sent_is_not_taken(tmp_path):
+    keys.make_key(tmp_path / "north.key", "north")
+    with pytest.raises(DataError, match="is a private key, which must never leave its party"):
+        keys.public_line(tmp_path / "north.key")
 
 
 def test_certificates_stand_up_to_their_authority_and_can_be_renewed(tmp_path):
@@ -197,6 +217,11 @@ def test_a_certificate_is_looked_at_before_parties_do(trial):
         ("[Errno -2] Name or service not known", "is not known here", "DNS"),
         ("timed out", "nothing answers", "firewalls"),
         ("Your clock is 9 s ahead of the server's", "clock is 9 s ahead", "NTP"),
+        (
+            f"{OTHER_TERMS}: 1234",
+            "the agreement changed: the server serves other terms (fingerprint 1234)",
+            "that file and --accept-changes",
+        ),
     ],
 )
 def test_why_a_server_cannot_be_reached(error, problem, remedy):

@@ -190,6 +190,8 @@ def test_each_party_takes_home_what_its_own_books_say_of_the_run(tmp_path):
         page = write_report(tmp_path / folder).read_text(encoding="utf-8")
         assert ("This party sent" in page) == (folder == "party")
         assert ("All owners together sent" in page) == (folder == "everybody")
+        assert "almost as likely without any one row: likelier or less likely by a factor of at most 2.7" in page
+        assert ("By your own ledger your rows have cost ε = 1 in all runs" in page) == (folder == "party")
     assert unnamed(trial) == []
 
 

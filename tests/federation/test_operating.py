@@ -121,7 +121,8 @@ def test_who_is_away_knows_it_and_a_run_is_not_lost_by_mistake_or_by_one_who_lea
     west.wait(PATIENCE)
     assert "does not know this key" in said(trial, "west")
     deeds = [line["deed"] for line in place.journal.lines()]
-    assert deeds == ["served", "started", "abandoned", "started", "removed"]
+    ran = ["started", "run begun"]
+    assert deeds == ["served", *ran, "abandoned", *ran, "removed", "run finished"]
     assert unnamed(trial) == []
 
 

@@ -77,10 +77,13 @@ def test_other_units_are_found_at_the_party_that_has_them(trial, tmp_path):
     assert "feature 11" in words(terms)
     prepare_rows(trial.files["north"], terms, "north")
     kept = np.load(trial.files["south"])
-    np.savez(tmp_path / "south.npz", X=kept["X"] * np.where(np.arange(12) == 0, 88.4, 1.0), features=kept["features"])
-    with pytest.raises(DataError, match=r"'feature 0': nine tenths .* declared is 0.0 to 30.0 mmol/l"):
+    factors = np.where(np.isin(np.arange(12), (0, 3)), 884.0, 1.0)
+    np.savez(tmp_path / "south.npz", X=kept["X"] * factors, features=kept["features"])
+    with pytest.raises(
+        DataError, match=r"in 2 of 2 columns.*'feature 0': nine tenths .* declared is 0.0 to 30.0 mmol/l; 'feature 3':"
+    ):
         prepare_rows(tmp_path / "south.npz", terms, "south")
-    with pytest.raises(TermsError, match="not one of the agreed columns"):
-        Terms.of({**terms.content, "units": {"hb": {"low": 1.0}}})
+    with pytest.raises(TermsError, match="'hb', 'na' are not among the agreed columns"):
+        Terms.of({**terms.content, "units": {"hb": {"low": 1.0}, "na": {"low": 1.0}}})
     with pytest.raises(TermsError, match="low below high"):
         Terms.of({**terms.content, "units": {"feature 0": {"low": 3.0, "high": 1.0}}})

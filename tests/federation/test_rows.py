@@ -13,6 +13,7 @@ from fedfactor.data.preprocess import Preprocess
 from fedfactor.federation.features import agree, arrange, column_names, read_names, write_names
 from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
+from fedfactor.federation.units import read_units
 
 rng = np.random.default_rng(0)
 X = rng.poisson(2.0, (120, 4)).astype(float)
@@ -44,7 +45,7 @@ def test_other_features_are_refused(tmp_path):
     file = write(tmp_path / "north.csv", X, ["a", "b", "c", "z"])
     with pytest.raises(DataError, match="does not fit the agreed features: 1 agreed columns are not in this file"):
         prepare_rows(file, terms(["a", "b", "c", "d"]), "north")
-    with pytest.raises(DataError, match="are not among those agreed, the first is 'z'"):
+    with pytest.raises(DataError, match="are not among those agreed: 'z'"):
         prepare_rows(file, terms(["a", "b", "c"]), "north")
 
 
@@ -115,3 +116,27 @@ def test_values_outside_the_domain_are_refused(tmp_path):
     file = write(tmp_path / "north.csv", X - 5, ["a", "b", "c", "d"])
     with pytest.raises(DataError, match="Negative"):
         prepare_rows(file, terms(["a", "b", "c", "d"]), "north")
+
+
+@pytest.mark.parametrize(
+    "text", ["column,low,high,unit\nhb,5,20.5,g/dl\n", "\ufeffcolumn;low;high;unit\r\nhb;5;20,5;g/dl\r\n"]
+)
+def test_ranges_are_read_as_spreadsheets_of_any_country_write_them(tmp_path, text):
+    table = tmp_path / "units.csv"
+    table.write_bytes(text.encode())
+    assert read_units(table) == {"hb": {"low": 5.0, "high": 20.5, "unit": "g/dl"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "must have the columns"), (b"column,low,high,unit\n", "a line for each"), (b"a,b\n1,2\n", "must have"),
+        (b"column,low,high,unit\nhb,few,2,\n", "line 2: low and high"),
+        (b"column,low,high,unit\nM\xfc,1,2,\n", "UTF-8"),
+        (b"column,low,high,unit\nhb,1,2,\nhb,3,4,\n", "line 3: 'hb' has a range already"),
+    ],
+)  # fmt: skip
+def test_ranges_that_cannot_be_read(tmp_path, text, said):
+    (tmp_path / "units.csv").write_bytes(text)
+    with pytest.raises(DataError, match=said):
+        read_units(tmp_path / "units.csv")

@@ -22,7 +22,7 @@ from fedfactor.engines.remote.server import Server
 from fedfactor.federation.member import Member
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.setup import words
-from fedfactor.federation.stability import stability
+from fedfactor.federation.stability import refuse_absent, stability
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
 from fedfactor.federation.versions import alike, versions
@@ -143,6 +143,20 @@ def test_without_a_word_in_the_terms_nothing_further_is_run(tmp_path):
     with pytest.raises(DataError, match="new agreement"):
         stability(trial.coordinator, InProcessTransport({}), print)
     assert "fedfactor serve" in run(app, ["federation", "stability", str(trial.toml)]).output
+
+
+def test_who_cannot_be_asked_is_named_before_anything_is_run(tmp_path, monkeypatch):
+    trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 2) | {"stability": BOTH})
+    place, post = trial.coordinator, InProcessTransport({})
+    post.here = {"north": "1"}
+    monkeypatch.setattr(type(place), "presence", lambda self: {"north": (True, ""), "west": (True, "")})
+    with pytest.raises(DataError, match=r"^west joined with --supernode"):
+        refuse_absent(place, post)
+    post.here["west"] = "1"
+    with pytest.raises(DataError, match=r"^south cannot be asked"):
+        refuse_absent(place, post)
+    post.here["south"] = "1"
+    refuse_absent(place, post)
 
 
 @pytest.mark.integration

@@ -8,7 +8,7 @@ import pytest
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.federation import document, keys, setup
 from fedfactor.federation.features import write_names
-from fedfactor.federation.terms import DEFAULTS, Terms, TermsError, features_hash
+from fedfactor.federation.terms import DEFAULTS, Terms, TermsError, check_party_name, features_hash
 from fedfactor.federation.trial import Trial
 from fedfactor.privacy.primitives import Identity
 from prove import _flower as real
@@ -33,6 +33,19 @@ def test_what_is_written_is_what_is_read(tmp_path, content):
     assert terms.features[2] == 'ü "x"'
     assert terms.agreement("north").meta.n_features == 6
     assert Terms.of(tomllib.loads(document.dump(terms.content))).fingerprint == terms.fingerprint
+
+
+@pytest.mark.parametrize(
+    "odd", ["a\x7fb", "a.b", '"q"', "\\n", "a\nb", "tab\there", '"""x"""\n', "a\\\nb", "class", "[x]", "#", "x\r\n"]
+)
+def test_names_of_any_kind_survive_the_file(tmp_path, content, odd):
+    content["features"] |= {"names": [odd, "b"], "sha256": features_hash([odd, "b"])}
+    content["units"], content["federation"]["purpose"] = {odd: {"low": 1.0}}, f"{odd}\n{odd}"
+    terms = document.save(tmp_path / "federation.toml", content)
+    assert terms.features == (odd, "b")
+    assert Terms.read(tmp_path / "federation.toml").content == terms.content
+    assert list(terms.content["units"]) == [odd]
+    assert terms.content["federation"]["purpose"] == f"{odd}\n{odd}"
 
 
 def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_path, content):
@@ -86,6 +99,7 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
         ("run", "rounds", True, "rounds"),
         ("policy", "deadline", True, "deadline"),
         ("server", "address", "host:70000", "host:port"),
+        ("server", "address", "klinik-süd.example:8000", "Write it as DNS does: xn--klinik-sd-x9a.example"),
     ],
 )
 def test_mistakes_are_told(tmp_path, content, section, entry, value, said):
@@ -97,6 +111,8 @@ def test_mistakes_are_told(tmp_path, content, section, entry, value, said):
 
 @pytest.mark.parametrize("name", ["", "../../etc", "~root", ".ssh", "a/b", "a\\b", "x" * 65, "a\x1b[2J"])
 def test_a_party_cannot_be_called_like_a_way_out(content, name):
+    with pytest.raises(TermsError, match="cannot be a party's name"):
+        check_party_name(name)
     content["parties"][name] = content["parties"]["north"]
     with pytest.raises(TermsError, match="cannot be a party's name"):
         Terms.of(content)

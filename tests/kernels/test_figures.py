@@ -1,4 +1,7 @@
-"""Small calls give the figures that were written down; ``tests/kernels/figures.py`` says how to write them anew."""
+"""Small calls give the figures that were written down, with and without compiled loops.
+
+``tests/kernels/figures.py`` says how to write them anew.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import json
 
 import pytest
 
-from fedfactor.kernels import compiled
 from tests.kernels.figures import CASES, WRITTEN, boiled
 
 EXPECTED = json.loads(WRITTEN.read_text())
@@ -29,8 +31,7 @@ def compared(found, expected, close, where):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", CASES)
-def test_figures_are_those_written_down(name, monkeypatch):
-    monkeypatch.setattr(compiled, "load_numba", lambda: None)
+def test_figures_are_those_written_down(name, path):
     compared(boiled(CASES[name]()), EXPECTED[name], 1e-3 if name.endswith("f4") else 1e-6, name)
 
 

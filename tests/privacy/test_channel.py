@@ -10,7 +10,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Meta, Round
 from fedfactor.core.tree import Array, public, record
 from fedfactor.privacy import Clip, Gaussian, Robust, SecureSum
-from fedfactor.privacy.channel import Gathered, PlainSum, Sender, Site, Transform, check_order
+from fedfactor.privacy.channel import Gathered, Opening, PlainSum, Sender, Site, Transform, check_order
 from fedfactor.privacy.flat_upload import Parcel
 
 
@@ -25,7 +25,7 @@ def test_a_link_that_says_nothing_does_nothing():
     flags = (link.place, link.noisy, link.hides, link.mode, link.equal_weights, link.forgiving)
     assert flags == (0, False, False, "", False, False)
     assert link.encode(parcel, None) is link.decode(parcel, [], None) is parcel
-    assert link.open((), None, (1, 0), b"", None, None, None) is link.bound() is link.grid(3) is None
+    assert link.open(Opening((), None, (1, 0), b"", None)) is link.bound() is link.grid(3) is None
     assert link.event([], None, None) is None
     assert (link.needed(5), link.fixes_cohort(), link.combines_only()) == (1, False, False)
     assert link.sees("x") == "x"

@@ -14,7 +14,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Meta, Round
 from fedfactor.core.tree import public, record
 from fedfactor.privacy import Robust, SecureSum
-from fedfactor.privacy.channel import Transform
+from fedfactor.privacy.channel import Opening, Transform
 from fedfactor.privacy.flat_upload import Parcel, flatten
 
 
@@ -158,7 +158,7 @@ def parcels(*rows, sides=None):
 
 
 def combined(rule, given, down=None, layout=None, index=0):
-    summed = rule.open(tuple(given), Round(0, index), (1, 0), b"", None, down or {}, layout)
+    summed = rule.open(Opening(tuple(given), Round(0, index), (1, 0), b"", None, down or {}, layout))
     for name, parcel in given.items():
         summed.take(name, parcel)
     return summed

@@ -9,6 +9,7 @@ from fedfactor.algorithms import FNMF, FedAvgNMF
 from fedfactor.core.errors import IncompatibleError, ProtocolError
 from fedfactor.core.protocol import Meta, Round
 from fedfactor.privacy import SecureSum
+from fedfactor.privacy.channel import Opening
 from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.report import describe, sum_account
 from fedfactor.privacy.secure_sum import sum_securely
@@ -62,7 +63,7 @@ def test_what_protects_nothing(options, says):
 @pytest.mark.parametrize("seed", [None, 3])
 def test_numbers_are_summed_to_the_last_fractional_bit(seed):
     secure = SecureSum(fractional_bits=20, min_clients=2)
-    box = secure.open(("a", "b", "c"), Round(0, 4), (2, 1), b"run", seed, None, None)
+    box = secure.open(Opening(("a", "b", "c"), Round(0, 4), (2, 1), b"run", seed))
     given = {"a": ([1.25, -3.0], (0.5,)), "b": ([2.0**-20, 7.0], (-2.0,)), "c": ([0.1, 0.1], (1e9,))}
     for name, (values, side) in given.items():
         box.take(name, Parcel(np.array(values), side))
@@ -75,7 +76,7 @@ def test_numbers_are_summed_to_the_last_fractional_bit(seed):
 
 
 def test_somebody_who_went_away_is_made_up_for():
-    box = SecureSum(min_clients=2).open(("a", "b", "c"), Round(0, 0), (1, 0), b"run", None, None, None)
+    box = SecureSum(min_clients=2).open(Opening(("a", "b", "c"), Round(0, 0), (1, 0), b"run", None))
     for name in "ac":
         box.take(name, Parcel(np.array([5]), (), 0.5))
     assert box.total().floats.tolist() == [5.0]

@@ -6,13 +6,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.core.checks import check_rank
+from fedfactor.algorithms.refit import RefitRows
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import Meta, Round, Uplink
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import odd_factor, reconstruction, refit_rows
+from fedfactor.kernels.factors import odd_factor
 from fedfactor.kernels.nmf.pivoting import pivot_rows
 from fedfactor.kernels.nmf.steps import multiplicative_step, solve_rows, squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
@@ -68,7 +68,7 @@ def one_step(solver: str, W: Array, G: Array, B: Array) -> Array:
 
 
 @declares_settings
-class DistributedNMF(Algorithm):
+class DistributedNMF(RefitRows):
     r"""Distributed NMF of one matrix cut into blocks of rows: what sketched methods must be compared with.
 
     .. math:: \min_{U \ge 0,\, V \ge 0} \tfrac12 \|X - U V\|^2
@@ -109,10 +109,6 @@ class DistributedNMF(Algorithm):
 
     default_rounds: ClassVar[int] = 100
     handles_tensors: ClassVar[bool] = True
-
-    def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work."""
-        check_rank(self.n_components, meta)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """V down, sums up."""
@@ -160,17 +156,3 @@ class DistributedNMF(Algorithm):
     def report(self, state: Server) -> dict[str, float]:
         """Tell the relative error of V with the U that the nodes have."""
         return {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
-
-    def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
-        """Solve U for the final V."""
-        V = as_like(down.V, shard.X)
-        return LocalFactors(refit_rows(state.U, shard.X, V), V)
-
-    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows."""
-        return refit_rows(None, X, as_like(factors.V, X), mask)
-
-    def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
-        """Measure the error over all cells."""
-        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from fedfactor.core.checks import check_rank
+from fedfactor.algorithms.refit import RefitRows
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import Meta, Round, Uplink
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.drift import agreement
-from fedfactor.kernels.factors import RowNorm, odd_factor, reconstruction, refit_rows, rescale
+from fedfactor.kernels.factors import RowNorm, odd_factor, rescale
 from fedfactor.kernels.nmf.alternate import Solver, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
@@ -73,7 +73,7 @@ class Hold(NamedTuple):
     diagnostics: bool = False
 
 
-class Averaging(Algorithm):
+class Averaging(RefitRows):
     """Clients factor their own rows for a while, and the server averages V: all that both methods do."""
 
     __slots__ = ()
@@ -91,10 +91,6 @@ class Averaging(Algorithm):
     def hold(self) -> Hold:
         """What is added to plain averaging."""
         return Hold()
-
-    def check(self, meta: Meta) -> None:
-        """Refuse a rank that the data cannot carry."""
-        check_rank(self.n_components, meta)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One factor down, one weighted factor up."""
@@ -166,20 +162,6 @@ class Averaging(Algorithm):
         found = {"relative_error": float(np.sqrt(state.sse / state.total))} if float(state.total) > 0 else {}
         names = ("drift", "plain_drift", "server_similarity")
         return found | {name: float(v) for name, v in zip(names, state.agreement, strict=True) if np.isfinite(v)}
-
-    def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
-        """Solve U for the final V."""
-        V = as_like(down.V, shard.X)
-        return LocalFactors(refit_rows(state.U, shard.X, V), V)
-
-    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows."""
-        return refit_rows(None, X, as_like(factors.V, X), mask)
-
-    def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
-        """Measure the error over all cells."""
-        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))
 
 
 @declares_settings

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.core.checks import check_rank
+from fedfactor.algorithms.refit import RefitRows
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.protocol import LocalFactors, Meta, Round, Uplink
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.align.barycenter import Barycenter, barycenter
-from fedfactor.kernels.factors import odd_factor, reconstruction, refit_rows
+from fedfactor.kernels.factors import odd_factor, refit_rows
 from fedfactor.kernels.nmf.alternate import Solver, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
@@ -63,7 +63,7 @@ class Server:
 
 
 @declares_settings
-class OneShotNMF(Algorithm):
+class OneShotNMF(RefitRows):
     r"""Factor everywhere, combine once.
 
     Each client solves :math:`\min_{U_c, V_c \ge 0} \tfrac12\|X_c - U_c V_c\|^2` alone. The server then takes the mean
@@ -114,10 +114,6 @@ class OneShotNMF(Algorithm):
 
     default_rounds: ClassVar[int] = 1
     handles_tensors: ClassVar[bool] = True
-
-    def check(self, meta: Meta) -> None:
-        """Refuse settings that cannot work."""
-        check_rank(self.n_components, meta)
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """One factor down, one factor up."""
@@ -177,12 +173,3 @@ class OneShotNMF(Algorithm):
         """Solve U for the combined V, from zero: the client's own U belongs to other components."""
         V = as_like(down.V, shard.X)
         return LocalFactors(refit_rows(None, shard.X, V), V)
-
-    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows."""
-        return refit_rows(None, X, as_like(factors.V, X), mask)
-
-    def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
-        """Measure the error over all cells."""
-        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from fedfactor.core.checks import check_rank
+from fedfactor.algorithms.refit import RefitRows
 from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.protocol import Meta, Round
 from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, record, to_numpy
-from fedfactor.kernels.factors import reconstruction, refit_rows
 from fedfactor.kernels.nmf.proximal_descent import Rule, Solver, check_schedule, inexact_step, schedule
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
 from fedfactor.kernels.sketch.sketches import Kind, Sketch, draw_sketch, sketch_columns, sketch_width
@@ -89,7 +88,7 @@ def private_rows(kind: Kind, n_rows: int, ratio: float, rank: int, at: Round, na
 
 
 @declares_settings
-class PartySteps(Algorithm):
+class PartySteps(RefitRows):
     """What the methods for parties of one matrix share: their inner steps, and how a run ends."""
 
     n_components: int = setting("Rank k.", at_least=1)
@@ -125,7 +124,7 @@ class PartySteps(Algorithm):
 
     def check(self, meta: Meta) -> None:
         """Refuse a rank that the data cannot carry, and a schedule of no use."""
-        check_rank(self.n_components, meta)
+        RefitRows.check(self, meta)
         check_schedule(self.solver, self.schedule_start, self.growth)
 
     def accepts(self, down: Tree, meta: Meta) -> str:
@@ -154,17 +153,3 @@ class PartySteps(Algorithm):
     def inner(self) -> Inner:
         """The steps that these settings ask for."""
         return Inner(self.solver, self.rule, self.schedule_start, self.growth)
-
-    def finish(self, shard: Shard, state: Any, down: Any) -> LocalFactors:
-        """Solve U for the final common V: what removes the mismatch that the last mean left."""
-        V = as_like(down.V, shard.X)
-        return LocalFactors(refit_rows(state.U, shard.X, V), V)
-
-    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
-        """Solve U for new rows."""
-        return refit_rows(None, X, as_like(factors.V, X), mask)
-
-    def score(self, shard: Shard, state: Any, down: Any) -> Score:
-        """Measure the error over all cells."""
-        factors = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
-        return Score.of(*reconstruction(shard.X, factors.U, factors.V, shard.mask))

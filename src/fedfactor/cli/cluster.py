@@ -130,7 +130,7 @@ def _everywhere(world: Collectives, work: Callable[[], Any]) -> Any:
 
 def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any], federation: Any) -> None:
     """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
-    from fedfactor.estimators.saved import owners_of, private_parts  # late: scikit-learn with it
+    from fedfactor.saved.folder import owners_of, private_parts  # late: scikit-learn with it
 
     private = private_parts(run)
     ids = {name: federation.shard(name).row_ids for name in private}

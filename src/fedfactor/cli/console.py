@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from collections.abc import Iterator
@@ -36,7 +37,10 @@ def polite(debug: bool = False) -> Iterator[None]:
     except (FedfactorError, ValueError, OSError) as error:
         if debug:
             raise
-        typer.echo(_shown(f"Error: {error}"), err=True)
+        said = str(error)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            said += ". The disk is full: make room, and give the same command again. What was reached is kept."
+        typer.echo(_shown(f"Error: {said}"), err=True)
         raise typer.Exit(2) from None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,7 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.options import Folder
 from fedfactor.core.errors import DataError
+from fedfactor.core.files import write_atomic
 from fedfactor.data.formats import endings
 
 Target = Annotated[
@@ -31,8 +34,8 @@ def export(
 
     Examples: fedfactor export out/ -o components.csv; fedfactor export out/ --rows --owner north -o u.parquet
     """
-    from fedfactor.estimators.exported import Parts, holds_both
-    from fedfactor.estimators.exported import export as write
+    from fedfactor.saved.table import Parts, holds_both
+    from fedfactor.saved.table import export as write
 
     with polite(debug):
         write(folder, out, rows=rows, owner=owner)
@@ -45,11 +48,11 @@ def export(
         typer.echo(f"{out}: V, {found.V.shape[1]} features × {len(found.V)} components.")
 
 
-def write_tables(folder: Path) -> list[Path]:
+def write_tables(folder: Path, comma: bool = False) -> list[Path]:
     """Write V, and U of each owner that is there, as CSV files beside a result, for spreadsheets."""
     from fedfactor.data.results import owner_to_file
-    from fedfactor.estimators.exported import Parts
-    from fedfactor.estimators.exported import export as write
+    from fedfactor.saved.table import Parts
+    from fedfactor.saved.table import export as write
 
     made = [write(folder, folder / "shared" / "components.csv")]
     for owner in Parts.of(folder).factors:
@@ -57,4 +60,26 @@ def write_tables(folder: Path) -> list[Path]:
             made.append(write(folder, (folder / "private" / owner_to_file(owner)).with_suffix(".csv"), owner=owner))
         except DataError:  # not every method has one U for each row
             continue
+    for table in made:
+        for_spreadsheets(table, comma)
     return made
+
+
+def for_spreadsheets(table: Path, comma: bool) -> None:
+    """Mark a table as UTF-8 where it holds more than plain letters, which Excel would take for others.
+
+    With ``comma`` numbers have a decimal comma and cells are separated by semicolons: where people write numbers so, a
+    spreadsheet takes 1.5 for the first of May, and a line with commas for a single cell.
+    """
+    text = table.read_bytes().decode("utf-8", "surrogatepass")
+    if comma:
+        head, *rows = csv.reader(io.StringIO(text, newline=""))
+        numbers = [name.startswith("component_") for name in head]
+        made = io.StringIO()
+        writer = csv.writer(made, delimiter=";", lineterminator="\n")
+        writer.writerow(head)
+        for row in rows:
+            writer.writerow([c.replace(".", ",") if n else c for c, n in zip(row, numbers, strict=True)])
+        text = made.getvalue()
+    mark = "" if text.isascii() else "\ufeff"
+    write_atomic(table, (mark + text).encode("utf-8", "surrogatepass"))

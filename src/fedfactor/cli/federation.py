@@ -53,6 +53,9 @@ def init(
         list[str] | None,
         typer.Option(help="A step of preprocessing, such as log1p or 'scale declared'; may be repeated, in order."),
     ] = None,
+    missing: Annotated[
+        str, typer.Option(help="What marks a missing cell: nan (also empty ones), a number, or unstored.")
+    ] = "none",
     stability: Annotated[
         int,
         typer.Option(
@@ -76,7 +79,8 @@ def init(
     with polite(debug):
         file = setup.found(
             folder, address=address, algorithm=algorithm, rank=rank, rounds=rounds, name=name, purpose=purpose,
-            contact=contact, own=setup.own_certificates(ca, cert, cert_key), steps=step or (), stability=stability,
+            contact=contact, own=setup.own_certificates(ca, cert, cert_key), steps=step or (), missing=missing,
+            stability=stability,
             privacy=agreed_privacy(
                 privacy, epsilon=epsilon, delta=delta, unit=unit, row_bound=row_bound, rows=rows, clip=clip,
                 subject=subject, colluding=colluding,
@@ -210,6 +214,7 @@ def certify(file: Toml, folder: Server = None, debug: Debug = False) -> None:
     with polite(debug):
         place = Coordinator(file, folder)
         made = certificates.make_server_certificate(place.folder, [place.terms.address[0]])
+        place.journal.write("certificate renewed", until=f"{certificates.expires(made):%Y-%m-%d}")
     typer.echo(f"{made} is good until {certificates.expires(made):%Y-%m-%d}. Start fedfactor serve again.")
 
 

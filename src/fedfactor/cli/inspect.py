@@ -16,9 +16,9 @@ from fedfactor.cli.reading import reads
 from fedfactor.cli.words import uploads
 from fedfactor.core.checks import is_sparse, split_missing
 from fedfactor.core.protocol import Meta
-from fedfactor.core.text import printable
+from fedfactor.core.text import listed, printable
 from fedfactor.core.tree import Array
-from fedfactor.data.content import Reading, listed
+from fedfactor.data.content import Reading
 from fedfactor.data.table import NotNumbers, is_date
 
 _APART = 100.0  # columns whose scales differ by more than this are worth a word

@@ -60,9 +60,11 @@ def keygen(
     """
     from fedfactor.federation.fingerprint import key_words
     from fedfactor.federation.keys import make_key
+    from fedfactor.federation.terms import check_party_name
     from fedfactor.federation.vouching import read_public
 
     with polite(debug):
+        check_party_name(name)
         path = make_key(out or Path(f"{name}.key"), name)
         said = key_words(name, read_public(f"{path}.pub"))
     typer.echo(f"{path} is your private key: keep it. Send {path}.pub to the coordinator.")

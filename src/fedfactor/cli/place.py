@@ -79,7 +79,7 @@ class Place:
         The checkpoint of an unfinished run stays, so that it can go on. `gain`: each owner's error on rows kept aside,
         alone and together.
         """
-        from fedfactor.estimators.saved import model_file, owners_of, private_parts, recommender_of, write_models
+        from fedfactor.saved.folder import model_file, owners_of, private_parts, recommender_of, write_models
 
         private = private_parts(run)
         owners: dict[str, dict[str, Any]] = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}

@@ -88,7 +88,7 @@ def predict(
 
 
 def _model(result: Path) -> Any:
-    from fedfactor.estimators.saved import load
+    from fedfactor.saved.folder import load
 
     model = load(result)
     if not hasattr(model, "recommend"):

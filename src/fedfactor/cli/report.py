@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
@@ -19,7 +20,7 @@ from fedfactor.cli.words import STATUS, uploads
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Meta
 from fedfactor.core.run import Run
-from fedfactor.core.text import printable
+from fedfactor.core.text import listed, printable
 
 _DRAWN = 12  # components drawn as figures; all of them are in the table
 _NAMED = 10  # features named for each component
@@ -110,8 +111,8 @@ def page(folder: Path) -> str:
     """Fill the template; whatever comes from data is escaped on the way."""
     from fedfactor.data.record import read_record
     from fedfactor.data.results import read_components
-    from fedfactor.estimators.saved import NOBODY, load_run
     from fedfactor.privacy.published import promises
+    from fedfactor.saved.folder import NOBODY, load_run
 
     run = load_run(folder)
     V, features = read_components(folder)
@@ -169,8 +170,15 @@ def _lede(told: Told) -> str:
     total = f" with {sum(rows.values()):,} rows" if rows and not told.party else ""
     steps = (told.record.get("preprocess") or {}).get("steps") or []
     done = f" Before the first round: {_text(', '.join(steps))}." if steps else ""
+    stayed = "Rows and U stayed with their owners; V is common to all."
     if told.party:
-        who = f"{_text(told.party)} and the other parties of its federation"
+        others = [name for name in (told.record.get("lineage") or {}).get("parties", ()) if name != told.party]
+        with_whom = f"{len(others)} other parties ({_text(listed(others, 8))})" if others else "others"
+        who = f"{_text(told.party)} with {with_whom}"
+        stayed = (
+            "Your rows, and how much of each component a row has (U), stayed with you; the components (V) are common "
+            "to all parties."
+        )
     else:
         count = len(told.owners) or told.record.get("clients", 0)
         names = ", ".join(told.owners[:8]) + (", …" if len(told.owners) > 8 else "")
@@ -178,7 +186,7 @@ def _lede(told: Told) -> str:
     ended = STATUS.get(told.record.get("status", ""), "")
     return (
         f"Factored together by {who}, with {_text(told.record['algorithm'])} in {told.record['rounds']} rounds"
-        f"{f' ({ended})' if ended else ''}. Rows and U stayed with their owners; V is common to all.{done}"
+        f"{f' ({ended})' if ended else ''}. {stayed}{done}"
     )
 
 
@@ -193,19 +201,19 @@ def _cards(told: Told) -> str:
         cards.append((f"{worst[1]:.4f}", "relative error of the worst owner", worst[0]))
     record = told.record
     if "bytes_sent" in record:
-        cards.append((size(record["bytes_sent"]), "sent by this party", f"in {record['letters']} letters"))
+        cards.append((size(record["bytes_sent"]), "sent by this party", f"in {record['letters']} messages"))
     else:
         cards.append(
             (size(record["bytes_up"]), "sent by all owners together", f"{size(record['bytes_down'])} received")
         )
     epsilon = _epsilon(record)
-    if told.party is None:
+    if told.party is None or "privacy" in record:
         mode = (record.get("privacy") or {}).get("mode", "none")
         unit = (record.get("privacy") or {}).get("unit")
         cards.append(
-            ("none" if mode == "none" else f"ε = {epsilon:.3g}" if math.isfinite(epsilon) else mode,
-             "differential privacy" if math.isfinite(epsilon) else "privacy mechanism",
-             f"of one {unit}" if unit else "no bound on what can be learnt of a row (ε = ∞)")
+            ("none" if mode == "none" else f"ε = {epsilon:.3g}" if math.isfinite(epsilon) else mode.replace("-", " "),
+             "differential privacy" if math.isfinite(epsilon) else "protection of uploads",
+             f"of one {_whose(unit)}" if unit else "no bound on what can be learnt of a row (ε = ∞)")
         )  # fmt: skip
     return "".join(
         f"<li><b>{_text(a)}</b><span>{_text(b)}</span><br><small>{_text(c)}</small></li>" for a, b, c in cards
@@ -246,13 +254,21 @@ def _good(told: Told) -> str:
         what = metric.replace("_", " ").capitalize()
         ends = f"{what} after each of {len(errors)} rounds, {seen[0]:.4f} at first and {seen[-1]:.4f} at last."
         parts.append(_figure(draw, ends, "wide", name="history"))
-    if told.private:
+    if told.party:
+        own = "The error above is that of your own rows: 0 describes every cell exactly, 1 nothing at all. "
+        if "relative_error" not in told.record:
+            own = (
+                "The error of your own rows is yours alone to know, so this page does not show it: it is in private/. "
+            )
+        parts.append(
+            f"<p>{own}What others have, they alone know. Whether it was worth it, on rows that took no part: "
+            "<code>fedfactor federation worth</code>.</p>"
+        )
+    elif told.private:
         parts.append(
             "<p>Uploads were protected, so no owner’s own error is published: each owner can measure its own with "
             "<code>score</code>.</p>"
         )
-    elif told.party:
-        parts.append("<p>The error above is that of your own rows. What others have, they alone know.</p>")
     elif len(told.owners) > 1:
         worst = _worst(told)
         rows = _rows(told)
@@ -436,11 +452,13 @@ def _travelled(told: Told) -> str:
     except Exception:  # a page about a run must not fail on a message that only a live run can describe
         said = []
     sees = (told.record.get("privacy") or {}).get("sees") or {}
-    seen = "".join(f"<dt>{_text(who)} saw</dt><dd>{_text(what)}</dd>" for who, what in sees.items())
+    seen = "".join(f"<dt>{_owners(told, who)} saw</dt><dd>{_owners(told, what)}</dd>" for who, what in sees.items())
     record = told.record
     if "bytes_sent" in record:
         amount = (
-            f"This party sent {size(record['bytes_sent'])} in {record['letters']} letters; sent.jsonl lists each one."
+            f"This party sent {size(record['bytes_sent'])} in {record['letters']} messages, and no row; sent.jsonl in "
+            "its folder lists each one. In formulas, with X for the rows, U for what each row has of each component "
+            "and V for the components:"
         )
     else:
         took = f" and {duration(record['seconds'])}" if "seconds" in record else ""  # not published of a private run
@@ -460,24 +478,62 @@ def _privacy(told: Told) -> str:
             "<code>fedfactor federation show</code>.</p>"
         )
     if about.get("mode", "none") == "none":
+        how = "A new agreement (<code>fedfactor federation init</code>) with " if told.party else ""
         return (
             "<p><b>None.</b> Uploads reached the server in the clear. Rows were not sent, but what is made of rows can "
-            "reveal rows, above all where an owner has few. <code>--privacy secure-sum</code> shows the server sums "
-            "only; <code>--privacy dp --epsilon 4</code> bounds what anybody can learn of one row.</p>"
+            f"reveal rows, above all where an owner has few. {how}<code>--privacy secure-sum</code> shows the server "
+            "sums only; <code>--privacy dp --epsilon 4</code> bounds what anybody can learn of one row.</p>"
         )
     epsilon = _epsilon(told.record)
-    bound = "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
-    delta = f", δ = {about['delta']:g}" if isinstance(about.get("delta"), float | int) else ""
-    lines = [f"<p><b>{_text(about['mode'])}</b>: ε = {bound}{delta}. {_text(about.get('guarantee', ''))}.</p>"]
+    lines = [f"<p><b>{_text(_MODES.get(about['mode'], about['mode']))}</b> {_bound(epsilon, about)}</p>"]
+    spent = about.get("data_set_epsilon")
+    if told.party and isinstance(spent, float):
+        lines.append(f"<p>By your own ledger your rows have cost ε = {spent:.3g} in all runs together.</p>")
     if about.get("void"):
         lines.append(
             "<p><b>The guarantee is void:</b> the noise was drawn from a seed, and who knows it can take it off.</p>"
         )
     for head, key in (("It does not cover", "not_covered"), ("This was a simulation", "simulation")):
         if about.get(key):
-            items = "".join(f"<li>{_text(each)}</li>" for each in about[key])
+            items = "".join(f"<li>{_owners(told, each)}</li>" for each in about[key])
             lines.append(f'<p>{head}:</p><ul class="plain">{items}</ul>')
     return "".join(lines)
+
+
+_MODES = {
+    "secure-sum": "Secure sum: the server saw only what the uploads of all parties add up to, and no single one.",
+    "dp": "Noise: what the server saw, and V, were made with noise that hides single ones.",
+}
+"""What protects uploads, for people."""
+
+
+def _whose(unit: Any) -> str:
+    return "party" if unit == "client" else str(unit)
+
+
+def _owners(told: Told, text: Any) -> str:
+    """Say owner, or party, where a record says client: the word for people."""
+    return _text(
+        re.sub(r"\bclient(?=s?\b)", "party" if told.party else "owner", str(text)).replace("partys", "parties")
+    )
+
+
+def _bound(epsilon: float, about: dict[str, Any]) -> str:
+    """Say what bounds that which can be learnt of one row, first in plain words."""
+    guarantee = _text(about.get("guarantee", ""))
+    if math.isinf(epsilon):
+        return (
+            "No noise was added, so nothing bounds what all sums together may tell of a row (ε = ∞). "
+            f"<small>Guarantee: {guarantee}.</small>"
+        )
+    unit, delta = _text(_whose(about.get("unit"))), about.get("delta")
+    shown = f", δ = {delta:g}" if isinstance(delta, float | int) else ""
+    chance = f", but for a chance of {delta:g}" if isinstance(delta, float | int) else ""
+    return (
+        f"Whatever was sent would have come out almost as likely without any one {unit}: likelier or less likely by a "
+        f"factor of at most {math.exp(min(epsilon, 50.0)):.3g}{chance}. <small>Guarantee: ε = {epsilon:.3g}{shown}, "
+        f"{guarantee}.</small>"
+    )
 
 
 def _use(told: Told) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fedfactor.cli.console import Debug, console, polite, size
-from fedfactor.cli.options import Out, Toml
+from fedfactor.cli.options import Out, Server, Toml
 from fedfactor.cli.reading import reads
 from fedfactor.core.errors import DataError
 from fedfactor.core.text import printable
@@ -61,6 +61,7 @@ def status(
     place: Annotated[
         Path, typer.Argument(help="federation.toml (at the server) or your own folder.", show_default=False)
     ],
+    folder: Server = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, for programs.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -73,7 +74,7 @@ def status(
     from fedfactor.federation.outcome import status_of
 
     with polite(debug):
-        about = status_of(place)
+        about = status_of(place, folder)
     if as_json:
         typer.echo(json.dumps(about, indent=1))
     else:
@@ -99,6 +100,12 @@ def results(
     ],
     out: Out,
     run: Annotated[str, typer.Option("--run", help="Of this run; by default the last one that ended.")] = "",
+    comma: Annotated[
+        bool,
+        typer.Option(
+            "--comma", help="Tables with decimal commas and semicolons, as spreadsheets of many countries want."
+        ),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Write what you may have: V and the record of the run, and at a party its own U. As fedfactor fit does.
@@ -117,7 +124,7 @@ def results(
         later = "" if run else going_on(folder)
         write_result(folder, out, run)
         about = read_run(out)
-        tables = write_tables(out)
+        tables = write_tables(out, comma)
         page = write_report(out)
     told = {name: about.get(name) for name in ("run", "rounds", "terms")}
     typer.echo(printable(f"Run {told['run']}: {told['rounds']} rounds, terms {str(told['terms'])[:16]}."))

@@ -23,15 +23,20 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
 
     Example: fedfactor federation versions federation.toml
     """
+    from fedfactor.engines.remote.journal import Journal
     from fedfactor.federation.versions import alike
     from fedfactor.federation.versions import versions as listed
 
     with polite(debug):
         found = listed(_place(file, folder))
+        ended = {deed["run"]: deed["time"] for deed in Journal(_place(file, folder)).lines()
+                 if deed["deed"] == "run finished"}  # fmt: skip
         last = found[-1] if found else None
         for number, version in enumerate(found, 1):
             begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun anew"
             typer.echo(f"{number}  run {version.run}  {version.components or 'no components at the server'}")
+            if version.run in ended:
+                begun = f"finished {ended[version.run]}; {begun}"
             typer.echo(f"   {begun}; terms {version.terms[:16]}; {', '.join(version.parties)}")
             if last is not version and last is not None and version.components and last.components:
                 same = ", ".join(f"{each:.3f}" for each in alike(last.V, version.V)) or "other columns"

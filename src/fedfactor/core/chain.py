@@ -123,7 +123,12 @@ class Chain:
         if self._witness is not None:
             seen, known = self._witness.of(self.path)
             if seen > len(whole) or (seen and _digest(whole[seen - 1] + b"\n") != known):
-                raise self._changed(f"{self._witness.path} remembers {seen} lines of it, and it does not hold them")
+                raise ChainError(
+                    f"{self.path} is an old copy, or gone: {self._witness.path} remembers {seen} lines of it, and it "
+                    f"does not hold them. Restore the newest copy of {self.path.parent}. If there is none, and you "
+                    "decide that what these rows have answered, and cost, so far no longer counts, delete "
+                    f"{self._witness.path}."
+                )
         return found, digest, size
 
     def _promised(self) -> tuple[int, str]:

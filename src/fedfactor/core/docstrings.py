@@ -54,3 +54,19 @@ def split_entries(section: str) -> dict[str, str]:
     """
     parts = re.split(r"\n(?=\S)", section) if section else []
     return {part.partition(" : ")[0]: part for part in parts}
+
+
+def completed(doc: str, overridden: str) -> str:
+    r"""Add what the docstring of an overridden method says, and this one does not, of parameters and of the result.
+
+    Examples
+    --------
+    >>> completed("Say it twice.", "Say it.\n\nParameters\n----------\na : int\n    One.").split("\n")[-2:]
+    ['a : int', '    One.']
+    """
+    head, sections = split_sections(doc)
+    theirs = split_sections(overridden)[1]
+    entries = split_entries(theirs.get("Parameters", "")) | split_entries(sections.get("Parameters", ""))
+    made = {"Parameters": "\n".join(entries.values())} if entries else {}
+    made |= {"Returns": theirs["Returns"]} if "Returns" in theirs else {}
+    return join_sections(head, made | {title: text for title, text in sections.items() if title != "Parameters"})

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.ids import names_ids
+from fedfactor.core.text import listed
 
 Missing = float | str | None
 NO_ID = "none"
@@ -95,12 +96,6 @@ def matches(name: str, words: Iterable[str]) -> bool:
 
 def _is_pattern(word: str) -> bool:
     return "*" in word or "?" in word
-
-
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """Write some names and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
 
 
 @dataclass(slots=True)

@@ -77,6 +77,12 @@ class Interactions:
             count[np.setdiff1d(columns, self.withheld.get(name, []))] += 1
         return np.flatnonzero(count > 1)
 
+    def dealt(self, n_clients: int, seed: int) -> Interactions:
+        """Deal the users of the one owner at random to several, who all hold its items."""
+        found = Ratings(self.owners, self.users, self.items).dealt(n_clients, seed)
+        held, hidden = ({k: part["0"] for k in found.owners if "0" in part} for part in (self.held, self.withheld))
+        return Interactions(found.owners, found.users, self.items, held, hidden)
+
     def federation(self) -> Federation:
         """Return what an engine takes; columns are named by item so that owners cannot mix them up."""
         names = tuple(str(item) for item in self.items.tolist())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
+from fedfactor.core.checks import check_values, is_sparse
 from fedfactor.core.column_sums import SCALES, weighted
 from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation
+from fedfactor.kernels.products import as_like
 
 STEPS = ("library-size", "log1p", "binarize", "select", "tf-idf", "scale")
 """``library-size N``: each row sums to N. ``log1p``: ln(1 + x). ``binarize T``: 1 where x > T. The others weigh columns
@@ -95,7 +98,7 @@ class Preprocess:
             elif name == "log1p":
                 X = X.log1p() if is_sparse(X) else np.log1p(X)
             elif name == "binarize":
-                X = _binarize(X, float(value or 0))
+                X = above(X, float(value or 0))
         return X if weights is None else weighted(X, weights)
 
 
@@ -169,10 +172,29 @@ def _library_size(X: Any, target: float) -> Any:
     return (X * factors[:, None]).astype(X.dtype)
 
 
-def _binarize(X: Any, threshold: float) -> Any:
-    if is_sparse(X):
-        X = X.copy()
-        X.data = (X.data > threshold).astype(X.data.dtype)
-        X.eliminate_zeros()
-        return X
-    return (X > threshold).astype(X.dtype)
+def above(X: Any, threshold: float) -> Any:
+    """Return ``X > threshold`` as zeros and ones of the type of X; sparse rows stay sparse."""
+    if not is_sparse(X):
+        return as_like(X > threshold, X)
+    if threshold < 0:
+        raise DataError(
+            f"binarize={threshold:g} would turn every unstored cell of a sparse matrix into a one. Use a threshold "
+            "of at least 0, or pass a dense matrix."
+        )
+    X = X.copy()
+    X.data = (X.data > threshold).astype(X.dtype)
+    X.eliminate_zeros()
+    return X
+
+
+def binarized(federation: Federation, threshold: float | None) -> Federation:
+    """Replace every owner's rows by ``X > threshold``, after the checks that it would hide; None: as they are."""
+    if threshold is None:
+        return federation
+    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not math.isfinite(threshold):
+        raise ValueError(f"binarize={threshold!r} must be a number, or None when the rows are zeros and ones already.")
+    shards = {name: federation.shard(name) for name in federation.names}
+    for name, shard in shards.items():
+        check_values(name, shard.X, shard.mask, "real")
+    made = {name: replace(shard, X=above(shard.X, float(threshold))) for name, shard in shards.items()}
+    return Federation(made, missing_values=federation.missing_values)

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
+from fedfactor.data.partition import split_evenly
 from fedfactor.data.streams import stream
 from fedfactor.kernels.ratings.statistics import hold_out
 
@@ -20,6 +21,7 @@ __all__ = [
     "deal_groups",
     "filter_ratings",
     "leave_last_out",
+    "nobody_owns",
     "ratings_of",
     "split_ratings",
     "split_ratings_by_time",
@@ -49,6 +51,11 @@ class Ratings:
         """Number of ratings in all."""
         return sum(R.nnz for R in self.owners.values())
 
+    def dealt(self, n_clients: int, seed: int) -> Ratings:
+        """Deal the users of the one owner at random to several."""
+        users = self.users["0"]
+        return _cut(self.owners["0"], split_evenly(len(users), n_clients, seed), users, self.items)
+
     def federation(self) -> Federation:
         """Return what an engine takes; columns are named by item so that owners cannot mix them up."""
         names = tuple(str(item) for item in self.items.tolist())
@@ -74,6 +81,11 @@ def column_named(columns: Any, word: str) -> str | None:
     """
     there = [str(name) for name in columns]
     return next((name for name in NAMES[word] if name in there), None)
+
+
+def nobody_owns(data: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
+    """Tell whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
+    return groups is None and not isinstance(data, Mapping) and list(owners) == ["0"]
 
 
 def ratings_of(data: Any, groups: Any = None, *, need_rating: bool = True) -> Ratings:

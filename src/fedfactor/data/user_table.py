@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, callers_level
 from fedfactor.kernels.ratings import deep as dmf
 from fedfactor.kernels.ratings.top_items import best_by_blocks, best_items
 
@@ -62,7 +63,7 @@ class UserTable:
 
     def places(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray]:
         """Find rows and columns, −1 for ids that were not in fit."""
-        users, items = _listed(users), _listed(items)
+        users, items = listed(users), listed(items)
         return (
             np.fromiter((self._rows.get(user, -1) for user in users), np.int64, len(users)),
             np.fromiter((self._columns.get(item, -1) for item in items), np.int64, len(items)),
@@ -70,7 +71,7 @@ class UserTable:
 
     def predict(self, users: Any, items: Any) -> np.ndarray:
         """Return the predicted rating of each (user, item) pair; of what was not in fit, as of the average."""
-        users, items = _listed(users), _listed(items)
+        users, items = listed(users), listed(items)
         if len(users) != len(items):
             raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
         rows, columns = self.places(users, items)
@@ -136,7 +137,7 @@ class UserTable:
         scores : array of shape (users, n)
             Not clipped, so that ties at the top of the scale do not hide an order.
         """
-        rows = np.arange(len(self.users)) if users is None else self.rows(_listed(users))
+        rows = np.arange(len(self.users)) if users is None else self.rows(listed(users))
         columns, scores = self.best(rows, n, exclude_seen, self.allowed(only, without), shrink)
         return self.items[columns], scores
 
@@ -154,7 +155,7 @@ class UserTable:
                 raise DataError(f"A mask over items has {len(self.items)} entries, this one has {given.size}.")
             return given
         mask = np.zeros(len(self.items), bool)
-        mask[[self._columns[item] for item in _listed(ids) if item in self._columns]] = True
+        mask[[self._columns[item] for item in listed(ids) if item in self._columns]] = True
         return mask
 
     def best(
@@ -165,18 +166,27 @@ class UserTable:
         allowed: np.ndarray | None = None,
         shrink: float | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns of the best items, and their scores."""
-        n = number_of_items(n, self.V.shape[1])
-        V, U, seen = self._ranking(shrink), self.U[rows], self.seen[rows]
-        if allowed is None:
-            return best_items(U, V, seen, n, skip_seen=exclude_seen)
+        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
+        n, seen, closed = number_of_items(n, self.V.shape[1]), self.seen[rows], self._closed(allowed)
+        if closed is None:
+            return best_items(self.U[rows], self._ranking(shrink), seen, n, skip_seen=exclude_seen)
+        score = self._scorer(rows, shrink)
 
         def scores(some: slice) -> np.ndarray:
-            block = U[some] @ V
-            block[:, ~allowed] = -np.inf
+            block = score(some)
+            block[:, closed] = -np.inf
             return block
 
         return best_by_blocks(scores, seen, n, skip_seen=exclude_seen)
+
+    def _closed(self, allowed: np.ndarray | None) -> np.ndarray | None:
+        """Say which items may be on no list; None: all may."""
+        return None if allowed is None else ~allowed
+
+    def _scorer(self, rows: np.ndarray, shrink: float | None) -> Callable[[slice], np.ndarray]:
+        """Return what scores all items for some of the users in these rows."""
+        U, V = self.U[rows], self._ranking(shrink)
+        return lambda some: np.asarray(U[some] @ V)
 
     def _ranking(self, shrink: float | None) -> np.ndarray:
         """Return the items' side that lists are made with: items of few ratings are drawn to the average item."""
@@ -205,24 +215,12 @@ class UserTable:
 class WeightTable(UserTable):
     """Users whose scores are what they touched times weights between items; items without weights are on no list."""
 
-    def best(
-        self,
-        rows: np.ndarray,
-        n: int,
-        exclude_seen: bool = True,
-        allowed: np.ndarray | None = None,
-        shrink: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
-        n, U, idle = number_of_items(n, self.V.shape[1]), self.U[rows], ~self.V.any(axis=0)
-        closed = idle if allowed is None else idle | ~allowed
+    def _closed(self, allowed: np.ndarray | None) -> np.ndarray:
+        idle = ~self.V.any(axis=0)
+        return idle if allowed is None else idle | ~allowed
 
-        def scores(some: slice) -> np.ndarray:
-            block = np.asarray(U[some] @ self.V)
-            block[:, closed] = -np.inf
-            return block
-
-        return best_by_blocks(scores, self.seen[rows], n, skip_seen=exclude_seen)
+    def _ranking(self, shrink: float | None) -> np.ndarray:
+        return self.V
 
     def similar(self, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Return, for some columns, the n others that tell most about them."""
@@ -289,24 +287,12 @@ class DeepTable(UserTable):
         block[:, ~np.asarray(self.factors.known)] = -np.inf
         return block
 
-    def best(
-        self,
-        rows: np.ndarray,
-        n: int,
-        exclude_seen: bool = True,
-        allowed: np.ndarray | None = None,
-        shrink: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns of the best items, and their scores; a few users' scores exist at a time."""
-        seen, n = self.seen[rows], number_of_items(n, self.V.shape[1])
+    def _closed(self, allowed: np.ndarray | None) -> np.ndarray:
+        lost = ~np.asarray(self.factors.known)
+        return lost if allowed is None else lost | ~allowed
 
-        def scores(some: slice) -> np.ndarray:
-            block = self.scores(rows[some])
-            if allowed is not None:
-                block[:, ~allowed] = -np.inf
-            return block
-
-        return best_by_blocks(scores, seen, n, skip_seen=exclude_seen)
+    def _scorer(self, rows: np.ndarray, shrink: float | None) -> Callable[[slice], np.ndarray]:
+        return lambda some: self.scores(rows[some])
 
 
 def note_unknown(users: int, items: int) -> None:
@@ -316,7 +302,7 @@ def note_unknown(users: int, items: int) -> None:
         warnings.warn(
             f"{' and '.join(parts)} of these pairs were not in fit: predicted from the average.",
             UnknownWarning,
-            stacklevel=3,
+            stacklevel=callers_level(),
         )
 
 
@@ -365,14 +351,15 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _listed(ids: Any) -> list[Any]:
+def listed(ids: Any) -> list[Any]:
+    """Return ids, or a single one, as a list of plain values."""
     if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
         return [_plain(ids)]
     return [_plain(value) for value in (ids.tolist() if hasattr(ids, "tolist") else list(ids))]
 
 
 def _find(ids: Any, known: dict[Any, int], word: str, remedy: str) -> np.ndarray:
-    wanted = _listed(ids)
+    wanted = listed(ids)
     lost = [value for value in wanted if value not in known]
     if lost:
         raise DataError(f"No {word} {lost[0]!r} is known ({len(lost)} such): {remedy}.")

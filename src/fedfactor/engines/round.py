@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
 from fedfactor.core.on_card import Glance
@@ -43,6 +43,9 @@ class Receiver:
     and the sender is named in ``rejected``: here each upload is seen before it is added, so one bad client need not
     cost all others their run. An upload of another form than announced is a fault of the code, and raises.
     """
+
+    asks_later: ClassVar[bool] = True
+    """Whether uploads may be summed before anybody asked whether their numbers are finite."""
 
     def __init__(
         self,
@@ -484,19 +487,17 @@ class Rounds:
 
         Where uploads lie on a card, it is asked once, at the end, for all that must be known of the round.
         """
-        later = isinstance(receiver, Receiver)
-        if not receiver.present or (isinstance(receiver, Receiver) and not receiver.complete):
+        if not receiver.present or not receiver.complete:
             return snapshot.server, snapshot.down, snapshot.server
         combined, present = freeze(receiver.combined), tuple(receiver.present)
         with limit_threads(self.server_threads):
             server, sent = self.algorithm.server_step(snapshot.server, combined, replace(at, participants=present))
-        later = later and not isinstance(sent, Scatter)
+        later = receiver.asks_later and not isinstance(sent, Scatter)
         server, down = freeze(server), self.checked(sent, ask_card=not later)
         totals = {"up": checksum(combined), "down": checksum(down)} if later else {}
         seen = Glance({"server": server, "totals": totals}).read()
         if all(map(_finite, seen["totals"].values())):
             return server, down, seen["server"]
-        assert isinstance(receiver, Receiver)
         if receiver.settle():
             return self._served(snapshot, receiver, at)
         return server, self.checked(down), seen["server"]

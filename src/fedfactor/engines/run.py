@@ -123,30 +123,39 @@ def run(
         "checkpoint": checkpoint,
         "callbacks": callbacks,
     }
-    simulation = bool(getattr(chosen, "simulation", False))
-    carrier: Any = chosen
-    if privacy is not None and not getattr(chosen, "channels", False):
+    if privacy is None:
+        return _in_the_clear(chosen, algorithm, federation, rounds, settings)
+    return _protected(chosen, algorithm, federation, rounds, settings, privacy)
+
+
+def _in_the_clear(
+    engine: Engine, algorithm: Algorithm, federation: Federation, rounds: int | None, settings: dict[str, Any]
+) -> Run:
+    if getattr(engine, "simulation", False):  # elsewhere no party may open the rows of another to look
+        shards = {name: federation.shard(name) for name in federation.names}
+        if all(shard.place is None for shard in shards.values()):  # nodes of a grid keep nothing from each other
+            judge_small(algorithm, {name: shard.n_rows for name, shard in shards.items()}, simulation=True)
+    return engine.run(algorithm, federation, rounds=rounds, **settings)
+
+
+def _protected(
+    engine: Any, algorithm: Algorithm, federation: Federation, rounds: int | None, settings: dict[str, Any], asked: Any
+) -> Run:
+    from fedfactor.privacy.plan import make_plan, spread_plan  # late: a run in the clear needs none of it
+
+    if not getattr(engine, "channels", False):
         raise IncompatibleError(
-            f"{type(chosen).__name__} carries uploads in the clear: it has no place for privacy={privacy!r}. Use "
+            f"{type(engine).__name__} carries uploads in the clear: it has no place for privacy={asked!r}. Use "
             "engine='local', or leave privacy out."
         )
-    if privacy is not None and getattr(chosen, "apart", False):  # opening all owners here would defeat such an engine
-        from fedfactor.privacy.plan import spread_plan
-
-        algorithm, settings["channel"] = spread_plan(privacy, algorithm)
-        return carrier.run(algorithm, federation, rounds=rounds, **settings)
-    if privacy is None:
-        if simulation:  # elsewhere no party may open the rows of another to look
-            shards = {name: federation.shard(name) for name in federation.names}
-            if all(shard.place is None for shard in shards.values()):  # nodes of a grid keep nothing from each other
-                judge_small(algorithm, {name: shard.n_rows for name, shard in shards.items()}, simulation=True)
-        return chosen.run(algorithm, federation, rounds=rounds, **settings)
-    from fedfactor.privacy.plan import make_plan  # late: a run in the clear needs none of it
-
-    kept = Checkpoint.of(checkpoint)
+    if getattr(engine, "apart", False):  # opening all owners here would defeat such an engine
+        algorithm, channel = spread_plan(asked, algorithm)
+        return engine.run(algorithm, federation, rounds=rounds, channel=channel, **settings)
+    kept = Checkpoint.of(settings["checkpoint"])
     folder = None if kept is None else Path(kept.folder)
-    plan = make_plan(privacy, algorithm, federation, rounds, simulation=simulation, folder=folder)
-    result: Run = carrier.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
+    simulation = bool(getattr(engine, "simulation", False))
+    plan = make_plan(asked, algorithm, federation, rounds, simulation=simulation, folder=folder)
+    result: Run = engine.run(plan.algorithm, plan.federation, rounds=plan.rounds, channel=plan.channel, **settings)
     return result if plan.federation is federation else _at_home(result, plan.original)
 
 

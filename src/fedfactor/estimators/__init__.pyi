@@ -8,7 +8,6 @@ from .boolean import BooleanVotes as BooleanVotes
 from .boolean import GreConD as GreConD
 from .boolean import PooledBMF as PooledBMF
 from .boolean import ZhangBMF as ZhangBMF
-from .deep import FedDMF as FedDMF
 from .distributed import DSANLS as DSANLS
 from .distributed import AsynSD as AsynSD
 from .distributed import AsynSSD as AsynSSD
@@ -16,8 +15,6 @@ from .distributed import DistributedNMF as DistributedNMF
 from .distributed import GridNMF as GridNMF
 from .distributed import SynSD as SynSD
 from .distributed import SynSSD as SynSSD
-from .evaluate import Evaluation as Evaluation
-from .evaluate import evaluate as evaluate
 from .nmf import FNMF as FNMF
 from .nmf import FedAvgNMF as FedAvgNMF
 from .nmf import FedProxNMF as FedProxNMF
@@ -25,6 +22,7 @@ from .nmf import OneShotNMF as OneShotNMF
 from .nmf import PooledNMF as PooledNMF
 from .recommend import FCF as FCF
 from .recommend import Biases as Biases
+from .recommend import FedDMF as FedDMF
 from .recommend import FedMF as FedMF
 from .recommend import FedSPLIT as FedSPLIT
 from .recommend import PooledCF as PooledCF

@@ -19,6 +19,7 @@ from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
+from fedfactor.data import owned
 from fedfactor.data.partition import row_positions
 from fedfactor.data.record import Preprocessed
 from fedfactor.engines.run import engine_of
@@ -58,10 +59,11 @@ class FederatedTransformer(
         >>> from fedfactor import {name}
         >>> rng = np.random.default_rng(0)
         >>> X = rng.random((30, 2)) @ rng.random((2, 6))
-        >>> model = {name}(n_components=2, n_clients=3, tol=0, random_state=0).fit(X)
+        >>> model = {name}({how}, random_state=0).fit(X)
         >>> model.transform(X).shape, sorted(model.client_factors_)
         ((30, 2), ['0', '1', '2'])
         """
+    _how: ClassVar[str] = "n_components=2, n_clients=3, tol=0"
     _warns_at_last_round: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
@@ -97,7 +99,7 @@ class FederatedTransformer(
         """
         self._check_output(X)
         labels = self._learn(X, groups)
-        if _inputs.is_owned(X):
+        if owned.is_owned(X):
             return {name: _copy(U) for name, U in self.client_factors_.items()}
         if labels is None:
             return _copy(self.client_factors_["0"])
@@ -150,13 +152,8 @@ class FederatedTransformer(
         -------
         X : array of shape (n, n_features)
         """
-        check_is_fitted(self)
-        U, _ = as_matrix(U)
-        if U.shape[1] != self.n_components_:
-            raise DataError(
-                f"U has {U.shape[1]} columns, but there are {self.n_components_} components. Pass what transform gave."
-            )
-        return U @ as_like(self.components_, U)
+        U, V = with_components(self, U)
+        return U @ V
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return minus the relative error ``‖X − UV‖ / ‖X‖`` of rows under the components: higher is better.
@@ -192,17 +189,7 @@ class FederatedTransformer(
         """
         algorithm, engine, seed = self._settings()
         algorithm = self._begun(algorithm, further)
-        if _inputs.is_owned(X):
-            if groups is not None:
-                raise DataError(
-                    "groups says who owns each row of one matrix, but this X comes with its owners. Leave groups out."
-                )
-            labels, federation = None, _inputs.federation_of(X, self.missing_values)
-        else:
-            X = _inputs.matrix(self, X, reset=not further)
-            labels = _inputs.owner_labels(X.shape[0], groups, self.n_clients, seed)
-            features = getattr(self, "feature_names_in_", None)
-            federation = _inputs.split(X, labels, self.missing_values, features)
+        labels, federation = self._divided(X, groups, algorithm, seed, further)
         done = federation.preprocess
         if further:
             federation.prepare(algorithm.domain)
@@ -219,6 +206,20 @@ class FederatedTransformer(
         self._keep(self._run(algorithm, federation, engine, seed), federation)
         return labels
 
+    def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
+        """Say who owns each row, as :meth:`_learn` returns it, and give the owners their rows."""
+        if owned.is_owned(X):
+            if groups is not None:
+                raise DataError(
+                    "groups says who owns each row of one matrix, but this X comes with its owners. Leave groups out."
+                )
+            if not further:
+                self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+            return None, owned.federation_of(X, self.missing_values)
+        X = _inputs.matrix(self, X, reset=not further)
+        labels = owned.owner_labels(X.shape[0], groups, self.n_clients, seed)
+        return labels, owned.split(X, labels, self.missing_values, getattr(self, "feature_names_in_", None))
+
     def _begun(self, algorithm: Algorithm, further: bool) -> Algorithm:
         """Let a face begin where its last fit ended."""
         return algorithm
@@ -234,7 +235,7 @@ class FederatedTransformer(
     def _settings(self) -> tuple[Algorithm, Any, int]:
         """Return the algorithm, the engine and the seed, once all settings are known to be such."""
         algorithm = self._algorithm()
-        _inputs.check_missing(self.missing_values)
+        owned.check_missing(self.missing_values)
         engine = engine_of(self.engine)
         if not hasattr(engine, "run"):
             raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
@@ -269,8 +270,6 @@ class FederatedTransformer(
         self.preprocess_ = Preprocessed.of(federation.preprocess, self.n_features_in_)
         if result.feature_names is not None:
             self.feature_names_in_ = np.asarray(result.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def _factors(self, client: str | None) -> LocalFactors:
         known = self.run_.factors
@@ -285,12 +284,12 @@ class FederatedTransformer(
     def _each(self, X: Any, work: Any) -> Any:
         """Check new rows as fit does and work on them: on one matrix, or on each owner's."""
         domain = self.run_.algorithm.domain
-        if not _inputs.is_owned(X):
+        if not owned.is_owned(X):
             rows = Federation({"new rows": _inputs.matrix(self, X, reset=False)}, missing_values=self._missing)
             shard = self._encode(self._preprocessed(rows)).shard("new rows")
             check_values("new rows", shard.X, shard.mask, domain)
             return work(shard)
-        federation = _inputs.federation_of(X, self._missing)
+        federation = owned.federation_of(X, self._missing)
         federation = self._encode(federation if federation.preprocess else self._preprocessed(federation))
         federation.prepare(domain)
         self._check_same_features(federation)
@@ -305,7 +304,7 @@ class FederatedTransformer(
         return Federation({name: replace(shard, X=done.apply(shard.X)) for name, shard in shards.items()})
 
     def _check_output(self, X: Any) -> None:
-        if _inputs.is_owned(X) and _get_output_config("transform", self)["dense"] != "default":
+        if owned.is_owned(X) and _get_output_config("transform", self)["dense"] != "default":
             raise IncompatibleError(
                 "set_output asks for one frame, but this X comes with its owners and gives a dict, one U for each. Use "
                 "set_output(transform='default')."
@@ -334,6 +333,16 @@ class FederatedTransformer(
         tags.input_tags.allow_nan = self._method.handles_missing and isinstance(missing, float) and math.isnan(missing)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def with_components(face: Any, U: Any) -> tuple[Array, Array]:
+    """Return U as a matrix, and the components in its library and type."""
+    check_is_fitted(face)
+    U, _ = as_matrix(U)
+    k = face.components_.shape[0]
+    if U.shape[1] != k:
+        raise DataError(f"U has {U.shape[1]} columns, but there are {k} components. Pass what transform returns.")
+    return U, as_like(face.components_, U)
 
 
 def _copy(U: Array) -> Array:

@@ -1,27 +1,55 @@
-"""What the faces of Boolean factorizations share: thresholds, restarts, Boolean products and metrics."""
+"""What the faces of Boolean factorizations share: thresholds, Boolean products and metrics."""
 
 from __future__ import annotations
 
-import math
 import warnings
-from dataclasses import replace
-from numbers import Real
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.checks import as_matrix, check_values, is_sparse
-from fedfactor.core.errors import DataError, PoorFitWarning, callers_level
+from fedfactor.core.checks import is_sparse
+from fedfactor.core.errors import PoorFitWarning, callers_level
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.run import Run
+from fedfactor.core.settings import setting
 from fedfactor.core.tree import Array
-from fedfactor.estimators._base import FederatedTransformer
-from fedfactor.estimators._face import BooleanRows, Restarts
-from fedfactor.kernels.boolean.home import column_counts
+from fedfactor.data.preprocess import binarized
+from fedfactor.estimators._base import FederatedTransformer, with_components
+from fedfactor.estimators._face import Face, Restarts, offers_settings
 from fedfactor.kernels.boolean.product import boolean_product
-from fedfactor.kernels.products import as_like
-from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics
+from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics, simplest
+
+
+@offers_settings
+class BooleanRows(Face):
+    """What estimators of zeros and ones share."""
+
+    binarize: float | None = setting(
+        "Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything "
+        "else is refused.",
+        default=None,
+    )
+
+    def inverse_transform(self, U: Any) -> Array:
+        """Return the Boolean product ``U ∘ V``: what the factors say the rows were.
+
+        Parameters
+        ----------
+        U : array of shape (n, n_components)
+            Zeros and ones.
+
+        Returns
+        -------
+        X : array of shape (n, n_features)
+            Zeros and ones.
+        """
+        U, V = with_components(self, U)
+        return boolean_product(U.toarray() if is_sparse(U) else U, V)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = self.binarize is None
+        return tags
 
 
 class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
@@ -52,34 +80,8 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
     # Factors are rounded in any case: a run that ends with its last round has not failed.
     _warns_at_last_round: ClassVar[bool] = False
 
-    def inverse_transform(self, U: Any) -> Array:
-        """Return the Boolean product ``U ∘ V``: what the factors say the rows were.
-
-        Parameters
-        ----------
-        U : array of shape (n, n_components)
-            Zeros and ones.
-
-        Returns
-        -------
-        X : array of shape (n, n_features)
-            Zeros and ones.
-        """
-        return boolean_product(*boolean_rows(self, U))
-
     def score(self, X: Any, y: Any = None) -> float:
-        """Return minus the loss of rows under the components, ``−|X ⊕ U∘V| / |X|``: higher is better.
-
-        Parameters
-        ----------
-        X : as in :meth:`transform`
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        float
-        """
+        """Return minus the loss of rows under the components, ``−|X ⊕ U∘V| / |X|``: higher is better."""
         return -self.measure(X).pooled.loss
 
     def measure(self, X: Any, *, floor: float | None = None) -> BooleanMetrics:
@@ -128,69 +130,16 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
         self._tell_poor_fit(rows, masks)
 
     def _tell_poor_fit(self, rows: dict[str, Array], masks: dict[str, Any]) -> None:
-        """Warn when nothing, the most frequent columns or one row for all would fit as well; all from column counts."""
-        counts = zip(*(column_counts(rows[name], masks[name]) for name in rows), strict=True)
-        ones, seen = (np.sum(parts, axis=0) for parts in counts)
-        total = int(ones.sum())
-        if not total:
+        """Warn when nothing, the most frequent columns or one row for all would fit as well."""
+        found = simplest(rows, masks, self.n_components_)
+        if found is None:
             return
-        k = self.n_components_
-        simple = {
-            "no components at all": total,
-            f"the {k} most frequent columns, one for each component,": total - int(np.sort(ones)[::-1][:k].sum()),
-            "one and the same row for all": int(np.minimum(ones, seen - ones).sum()),
-        }
-        name = min(simple, key=lambda each: simple[each])
-        best, empty = simple[name] / total, not bool((self.components_ > 0.5).any())
+        (name, best), empty = found, not bool((self.components_ > 0.5).any())
         if self.loss_ > best + 1e-9 or empty:
-            found = "found no components: V is empty" if empty else f"has loss {self.loss_:.3f}"
+            what = "found no components: V is empty" if empty else f"has loss {self.loss_:.3f}"
             warnings.warn(
-                f"{type(self).__name__} {found}, where {name} would have {best:.3f}. Take PooledBMF with its defaults, "
+                f"{type(self).__name__} {what}, where {name} would have {best:.3f}. Take PooledBMF with its defaults, "
                 "more starts (n_init), or another number of components.",
                 PoorFitWarning,
                 stacklevel=callers_level(),
             )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = self.binarize is None
-        return tags
-
-
-def binarized(federation: Federation, threshold: float | None) -> Federation:
-    """Replace every owner's rows by ``X > threshold``, after the checks that it would hide; None: as they are."""
-    if threshold is None:
-        return federation
-    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not math.isfinite(threshold):
-        raise ValueError(f"binarize={threshold!r} must be a number, or None when the rows are zeros and ones already.")
-    shards = {name: federation.shard(name) for name in federation.names}
-    for name, shard in shards.items():
-        check_values(name, shard.X, shard.mask, "real")
-    made = {name: replace(shard, X=above(shard.X, float(threshold))) for name, shard in shards.items()}
-    return Federation(made, missing_values=federation.missing_values)
-
-
-def above(X: Array, threshold: float) -> Array:
-    """Return ``X > threshold`` as zeros and ones of the type of X; sparse rows stay sparse."""
-    if not is_sparse(X):
-        return as_like(X > threshold, X)
-    if threshold < 0:
-        raise DataError(
-            f"binarize={threshold:g} would turn every unstored cell of a sparse matrix into a one. Use a threshold "
-            "of at least 0, or pass a dense matrix."
-        )
-    X = X.copy()
-    X.data = (X.data > threshold).astype(X.dtype)
-    X.eliminate_zeros()
-    return X
-
-
-def boolean_rows(face: Any, U: Any) -> tuple[Array, Array]:
-    """Return U as a dense matrix, and the components in its library and type."""
-    check_is_fitted(face)
-    U, _ = as_matrix(U)
-    U = U.toarray() if is_sparse(U) else U
-    k = face.components_.shape[0]
-    if U.shape[1] != k:
-        raise DataError(f"U has {U.shape[1]} columns, but there are {k} components. Pass what transform returns.")
-    return U, as_like(face.components_, U)

@@ -13,16 +13,17 @@ from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Meta
 from fedfactor.core.settings import check_settings, setting
 from fedfactor.core.tree import Array
+from fedfactor.data.preprocess import binarized
 from fedfactor.estimators import _inputs
-from fedfactor.estimators._boolean import binarized, boolean_rows
-from fedfactor.estimators._face import BooleanRows, Face, Seeded, offers_settings
-from fedfactor.kernels.boolean.product import boolean_product, boolean_refit, count
+from fedfactor.estimators._boolean import BooleanRows
+from fedfactor.estimators._face import Face, offers_settings
+from fedfactor.kernels.boolean.product import boolean_refit, count
 from fedfactor.kernels.boolean.solvers import RANDOM, factor
 from fedfactor.kernels.products import as_like
 
 
 @offers_settings
-class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRows, Face):
+class BooleanSolver(BooleanRows, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     """What the local solvers share.
 
     Attributes
@@ -50,9 +51,10 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRo
         >>> import numpy as np
         >>> from fedfactor import {name}
         >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-        >>> {name}(n_components=2).fit(X).loss_
+        >>> {name}({how}).fit(X).loss_
         0.0
         """
+    _how = "n_components=2"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find Boolean components.
@@ -99,19 +101,6 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRo
         """
         check_is_fitted(self)
         return boolean_refit(self._rows(X, reset=False), self.components_)
-
-    def inverse_transform(self, U: Any) -> Array:
-        """Return the Boolean product of U and the components.
-
-        Parameters
-        ----------
-        U : array of shape (n, n_components)
-
-        Returns
-        -------
-        X : array of shape (n, n_features)
-        """
-        return boolean_product(*boolean_rows(self, U))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return minus the loss, wrong cells over ones, of rows under the components.
@@ -163,18 +152,18 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRo
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.positive_only = self.binarize is None
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+@offers_settings
+class Seeded:
+    """What draws the start."""
+
+    random_state: Any = setting("Draws the start.", default=None, shown="int, RandomState, Generator or None")
 
 
 class SeededSolver(BooleanSolver, Seeded):
     """A local solver that starts from random factors."""
 
-    _example: ClassVar[str] = """
-        >>> import numpy as np
-        >>> from fedfactor import {name}
-        >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-        >>> {name}(n_components=2, random_state=0).fit(X).loss_
-        0.0
-        """
+    _how = "n_components=2, random_state=0"

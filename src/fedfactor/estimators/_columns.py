@@ -9,9 +9,10 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.grid import block_federation, grid_federation, grid_of
-from fedfactor.core.run import Run
+from fedfactor.core.protocol import Algorithm
 from fedfactor.core.settings import setting
 from fedfactor.core.tree import Array
+from fedfactor.data import owned
 from fedfactor.data.partition import row_positions
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._base import FederatedTransformer, _copy
@@ -34,10 +35,11 @@ class SecureFace(FederatedTransformer):
         >>> from fedfactor import {name}
         >>> rng = np.random.default_rng(0)
         >>> X = rng.random((40, 2)) @ rng.random((2, 30))
-        >>> model = {name}(n_components=2, random_state=0).fit(X, groups=["a"] * 25 + ["b"] * 15)
+        >>> model = {name}({how}, random_state=0).fit(X, groups=["a"] * 25 + ["b"] * 15)
         >>> model.components_.shape, model.relative_error_ < 0.1
         ((2, 30), True)
         """
+    _how = "n_components=2"
     split: Literal["rows", "columns"] = setting(
         "What owners hold: rows of X, or columns of it as in the paper. ``groups`` labels the one or the other.",
         default="rows",
@@ -50,31 +52,31 @@ class SecureFace(FederatedTransformer):
         self._learn(X, groups)
         return _copy(self._common)
 
-    def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
+    def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
         if self.split != "columns":
-            return super()._learn(X, groups)
-        if _inputs.is_owned(X):
+            return super()._divided(X, groups, algorithm, seed, further)
+        if owned.is_owned(X):
             raise DataError("split='columns' cuts one matrix into columns, but this X comes with its owners of rows.")
-        algorithm, engine, seed = self._settings()
         X = _inputs.matrix(self, X, reset=True)
-        labels = _inputs.owner_labels(X.shape[1], groups, self.n_clients, seed)
+        labels = owned.owner_labels(X.shape[1], groups, self.n_clients, seed)
         turned = X.T.tocsr() if hasattr(X, "tocsr") else X.T
-        federation = _inputs.split(turned, labels, self.missing_values, None)
-        result = self._run(algorithm, federation, engine, seed)
-        names = getattr(self, "feature_names_in_", None)
-        self._keep(result, federation)
-        self._turn(result, labels, X.shape[1])
-        if names is not None:
-            self.feature_names_in_ = names
+        return labels, owned.split(turned, labels, self.missing_values, None)
+
+    def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
+        labels = super()._learn(X, groups, further=further)
+        if self.split == "columns":
+            self._turn(labels)
         return labels
 
-    def _turn(self, result: Run, labels: Any, n_features: int) -> None:
+    def _turn(self, labels: Any) -> None:
         """Exchange the roles: what the owners have is V, what they share is U."""
-        self._common: Array = result.V.T
+        shared, factors = self.run_.V, self.run_.factors
+        self._common: Array = shared.T
+        n_features = sum(len(kept.U) for kept in factors.values())
         positions = {"0": np.arange(n_features)} if labels is None else row_positions(labels)
-        V = as_like(np.zeros((self.n_components_, n_features)), result.V)
+        V = as_like(np.zeros((self.n_components_, n_features)), shared)
         for name, columns in positions.items():
-            V[:, columns] = result.factors[name].U.T
+            V[:, columns] = factors[name].U.T
         self.components_ = V
         self.n_features_in_ = n_features
 
@@ -88,35 +90,36 @@ class GridFace(FederatedTransformer):
         Rows of U of each node.
     """
 
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.random((60, 3)) @ rng.random((3, 40))
+        >>> model = {name}({how}, random_state=0).fit(X)
+        >>> model.components_.shape, model.relative_error_ < 0.05
+        ((3, 40), True)
+        """
+
     def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
         """Fit, and return U as :meth:`transform` finds it; ``client_factors_`` holds U as the last sketch left it."""
         return self.fit(X, y, groups=groups).transform(X)
 
-    def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
-        algorithm, engine, seed = self._settings()
-        if _inputs.is_owned(X) and not isinstance(X, Federation):
+    def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
+        if owned.is_owned(X) and not isinstance(X, Federation):
             raise DataError(
                 "This method cuts one matrix among nodes, but this X comes with its owners. Stack the rows."
             )
         if groups is not None:
             raise DataError("This method cuts rows and columns among nodes by itself: leave groups out.")
-        labels = None
         if isinstance(X, Federation):
-            federation = X
-        else:
-            X = _inputs.matrix(self, X, reset=True)
-            if self.missing_values is not None:
-                raise DataError("Blocks of a grid have no missing cells: missing_values must be None.")
-            if algorithm.layout == "blocks":
-                federation = block_federation(X, grid_of(self.n_clients, X.shape))
-            else:
-                nodes = min(self.n_clients, *X.shape)
-                rows = np.array_split(np.arange(X.shape[0]), nodes)
-                names = ["0"] if nodes == 1 else [f"{i:0{len(str(nodes))}d}" for i in range(nodes)]
-                federation = grid_federation(X, {name: len(part) for name, part in zip(names, rows, strict=True)})
-                labels = None if nodes == 1 else np.repeat(names, [len(part) for part in rows])
-        names = getattr(self, "feature_names_in_", None)
-        self._keep(self._run(algorithm, federation, engine, seed), federation)
-        if names is not None:
-            self.feature_names_in_ = names
-        return labels
+            return None, X
+        X = _inputs.matrix(self, X, reset=True)
+        if self.missing_values is not None:
+            raise DataError("Blocks of a grid have no missing cells: missing_values must be None.")
+        if algorithm.layout == "blocks":
+            return None, block_federation(X, grid_of(self.n_clients, X.shape))
+        nodes = min(self.n_clients, *X.shape)
+        rows = np.array_split(np.arange(X.shape[0]), nodes)
+        names = ["0"] if nodes == 1 else [f"{i:0{len(str(nodes))}d}" for i in range(nodes)]
+        federation = grid_federation(X, {name: len(part) for name, part in zip(names, rows, strict=True)})
+        return None if nodes == 1 else np.repeat(names, [len(part) for part in rows]), federation

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, replace
 from inspect import cleandoc
 from pathlib import Path
+from types import FunctionType
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from fedfactor.core.card import Storage, check_device
-from fedfactor.core.docstrings import join_sections, split_entries, split_sections
+from fedfactor.core.docstrings import completed, join_sections, split_entries, split_sections
 from fedfactor.core.federation import Federation, Missing
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
@@ -52,6 +53,15 @@ class Face(BaseEstimator):
     _declared: ClassVar[tuple[Setting, ...]] = ()
     _own: ClassVar[tuple[Setting, ...]] = ()
     _example: ClassVar[str]
+    _how: ClassVar[str]
+    """Settings of the example."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        for name, method in vars(cls).items():
+            if isinstance(method, FunctionType) and not name.startswith("_"):
+                theirs = (vars(base)[name] for base in cls.__mro__[1:] if _is_ours(base) and name in vars(base))
+                method.__doc__ = completed(method.__doc__ or "", getattr(next(theirs, None), "__doc__", None) or "")
 
     def __init__(self, *given: Any, **named: Any) -> None:
         raise TypeError(f"{type(self).__name__} is no estimator by itself: put @face(...) above its class.")
@@ -188,17 +198,6 @@ class Progress:
 
 
 @offers_settings
-class BooleanRows:
-    """How rows become zeros and ones."""
-
-    binarize: float | None = setting(
-        "Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything "
-        "else is refused.",
-        default=None,
-    )
-
-
-@offers_settings
 class Restarts:
     """How often a run is begun."""
 
@@ -242,13 +241,6 @@ class RatingScale:
         default=None,
         shown="(low, high)",
     )
-
-
-@offers_settings
-class Seeded:
-    """What draws the start."""
-
-    random_state: Any = setting("Draws the start.", default=None, shown="int, RandomState, Generator or None")
 
 
 def face(
@@ -317,6 +309,10 @@ def _in_context(each: Setting, cls: type, method: type[Algorithm] | None, rank: 
     return replace(each, default=default, declared=replace(each.declared, words=words))
 
 
+def _is_ours(base: type) -> bool:
+    return base.__module__.startswith("fedfactor.")
+
+
 def _documented(cls: type, method: type[Algorithm] | None, settings: tuple[Setting, ...]) -> str:
     head, sections = split_sections(cls.__doc__ or "")
     if method is not None:
@@ -329,10 +325,10 @@ def _documented(cls: type, method: type[Algorithm] | None, settings: tuple[Setti
         )
         head = "\n\n".join([*parts, where + needs])
     found: dict[str, str] = {}
-    for base in reversed([base for base in cls.__mro__ if base.__module__.startswith("fedfactor.")]):
+    for base in reversed([base for base in cls.__mro__ if _is_ours(base)]):
         found |= split_entries(split_sections(vars(base).get("__doc__") or "")[1].get("Attributes", ""))
     sections.pop("Attributes", None)
-    sections.setdefault("Examples", cleandoc(cls._example).replace("{name}", cls.__name__))
+    sections.setdefault("Examples", cleandoc(cls._example).replace("{name}", cls.__name__).replace("{how}", cls._how))
     return join_sections(
         head,
         {

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,17 +15,18 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.errors import DataError
+from fedfactor.core.errors import DataError, callers_level
+from fedfactor.core.protocol import Score
 from fedfactor.core.run import Run
-from fedfactor.data.interactions import Interactions, interactions_of
-from fedfactor.data.partition import split_evenly
-from fedfactor.data.ratings import Ratings, column_named, ratings_of
-from fedfactor.data.user_table import UserTable, new_ratings, note_unknown, number_of_items
+from fedfactor.data.interactions import interactions_of
+from fedfactor.data.list_file import write_lists
+from fedfactor.data.owner_model import OwnerModel
+from fedfactor.data.owner_tables import OwnerTables
+from fedfactor.data.ratings import column_named, nobody_owns, ratings_of
+from fedfactor.data.user_table import UserTable, WeightTable, new_ratings, number_of_items
 from fedfactor.engines.run import engine_of
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
-from fedfactor.estimators._list_file import write_lists
-from fedfactor.estimators._model_file import read_model, write_model
 
 
 class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
@@ -52,6 +53,9 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
     """
 
     n_components: int
+    _how: ClassVar[str] = "n_components=1"
+    _touched_only: ClassVar[bool] = False
+    _kind_of_table: ClassVar[type[UserTable]] = UserTable
     _example: ClassVar[str] = """
         >>> import pandas as pd
         >>> from fedfactor import {name}
@@ -59,7 +63,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
         >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
         >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-        >>> model = {name}(n_components=1, random_state=0).fit(ratings, groups=owner)
+        >>> model = {name}({how}, random_state=0).fit(ratings, groups=owner)
         >>> items, scores = model.recommend("ann", n=1)
         >>> items[0].tolist(), model.predict("ann", "d").shape
         (['d'], (1,))
@@ -83,14 +87,21 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         -------
         self
         """
+        return self._learn(ratings, groups, self._read)
+
+    def _read(self, ratings: Any, groups: Any) -> Any:
+        found = ratings_of(ratings, groups, need_rating=not self._implicit)
+        if not found.n_ratings:
+            raise DataError("There are no ratings at all.")
+        return found
+
+    def _learn(self, ratings: Any, groups: Any, read: Any) -> Self:
         engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
         algorithm = self._algorithm()
         _check_scale(self.scale)
-        found = ratings_of(ratings, groups, need_rating=not self._implicit)
+        found = read(ratings, groups)
         if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
-            found = _deal(found, self.n_clients, seed)
-        if not found.n_ratings:
-            raise DataError("There are no ratings at all.")
+            found = found.dealt(self.n_clients, seed)
         self._keep(self._run(algorithm, self._federation(found), engine, seed), found)
         return self
 
@@ -99,7 +110,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         """Whether stored numbers are signs of interest: then frames need no column of ratings."""
         return getattr(self, "feedback", "explicit") == "implicit"
 
-    def _federation(self, found: Ratings) -> Any:
+    def _federation(self, found: Any) -> Any:
         return found.federation()
 
     def predict(self, users: Any, items: Any, *, client: str | None = None) -> np.ndarray:
@@ -121,18 +132,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         warning that says how many: a held-out set may have some.
         """
         check_is_fitted(self)
-        users = _as_list(users)
-        items = _as_list(items)
-        if len(users) != len(items):
-            raise DataError(f"{len(users)} users and {len(items)} items make no pairs. Give one item for each user.")
-        out, strangers, lost = np.empty(len(users)), 0, 0
-        for name, where in self._by_owner(users, client, strangers=True).items():
-            table = self.tables_[name]
-            rows, columns = table.places([users[p] for p in where], [items[p] for p in where])
-            strangers, lost = strangers + int((rows < 0).sum()), lost + int((columns < 0).sum())
-            out[where] = table.at_or_average(rows, columns)
-        note_unknown(strangers, lost)
-        return out
+        return self.tables_.predict(users, items, client)
 
     def recommend(
         self,
@@ -176,16 +176,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         check_is_fitted(self)
         n = number_of_items(n, len(self.items_))
         rules = {"exclude_seen": exclude_seen, "only": only, "without": without, "shrink": shrink}
-        if users is None:
-            names = [client] if client is not None else list(self.tables_)
-            parts = [self._table(name).recommend(n=n, **rules) for name in names]
-            return np.concatenate([items for items, _ in parts]), np.concatenate([scores for _, scores in parts])
-        users = _as_list(users)
-        items, scores = np.empty((len(users), n), self.items_.dtype), np.empty((len(users), n))
-        for name, where in self._by_owner(users, client).items():
-            table = self.tables_[name]
-            items[where], scores[where] = table.recommend([users[p] for p in where], n, **rules)
-        return items, scores
+        return self.tables_.recommend(users, n, client, rules)
 
     def recommend_to(
         self,
@@ -222,11 +213,8 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         check_is_fitted(self)
         n = number_of_items(n, len(self.items_))
         rules = {"exclude_seen": exclude_seen, "only": only, "without": without, "shrink": shrink}
-        names = list(self.tables_)
-        if client is not None:
-            self._table(client)
-            names = [str(client)]
-        return write_lists(self, Path(path), names, n, rules)
+        tables = self.tables_ if client is None else {str(client): self.tables_.of(client)}
+        return write_lists(Path(path), tables, n, rules)
 
     def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the n items most like each of some items, and how alike they are, best first.
@@ -245,8 +233,8 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
             Cosines of item factors (of PooledEASE: weights); −inf for items without factors.
         """
         check_is_fitted(self)
-        table = self._table(next(iter(self.tables_)) if client is None else client)
-        columns, scores = table.similar(table.columns(_as_list(items)), n)
+        table = self.tables_.of(client)
+        columns, scores = table.similar(table.columns(items), n)
         return table.items[columns], scores
 
     def of_owner(self, client: str) -> Self:
@@ -258,13 +246,12 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
             The owner.
         """
         check_is_fitted(self)
-        table, name = self._table(client), str(client)
+        table, name = self.tables_.of(client), str(client)
         mine = copy.copy(self)
-        mine.tables_, mine.users_ = {name: table}, {name: self.users_[name]}
+        mine.tables_, mine.users_ = OwnerTables({name: table}), {name: self.users_[name]}
         mine.client_factors_ = {name: self.client_factors_[name]}
         mine.components_ = table.V
         mine.run_ = replace(self.run_, factors={name: self.run_.factors[name]}, scores={name: self.run_.scores[name]})
-        mine._homes = None
         return mine
 
     def save(self, path: str | os.PathLike[str], *, client: str | None = None) -> None:
@@ -282,12 +269,26 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
                 f"This model holds users and ratings of {len(self.tables_)} owners. Say whose file it is to be: "
                 f"save(path, client={next(iter(self.tables_))!r})."
             )
-        write_model(self, next(iter(self.tables_)) if client is None else str(client), Path(path))
+        table = self.tables_.of(client)
+        name, run = next(name for name, each in self.tables_.items() if each is table), self.run_
+        OwnerModel(
+            type(self).__name__, name, self.get_params(deep=False), self.scale_, self.n_iter_, run.seed, run.status,
+            run.factors[name], table.users, table.items, np.asarray(self.support_), table.seen,
+        ).write(Path(path))  # fmt: skip
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that :meth:`save` wrote; settings of engine and privacy are not kept."""
-        return read_model(cls, Path(path))
+        kept = OwnerModel.read(Path(path), cls.__name__)
+        model, name = cls(**kept.settings), kept.owner
+        factors, scores = {name: kept.factors}, {name: Score.of(0, 0, 0)}
+        model.run_ = Run(model._algorithm(), kept.seed, kept.status, (), factors, scores, None)  # type: ignore[reportArgumentType]
+        model.n_iter_, model.n_rejected_ = kept.rounds, 0
+        model.items_, model.users_ = kept.items, {name: kept.users}
+        model.components_, model.client_factors_ = kept.factors.V, {name: kept.factors.U}
+        model.scale_, model.support_ = kept.scale, kept.support
+        model.tables_ = OwnerTables({name: model._table(kept.factors, kept.seen, kept.users)})
+        return model
 
     def fold_in(self, ratings: Any, *, client: str | None = None) -> UserTable:
         """Find factors of users who were not in fit, from the items' side of the model alone; nothing is sent.
@@ -305,14 +306,15 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
             With ``predict(users, items)`` and ``recommend(users, n)`` of its own; the user of a dict is called 0.
         """
         check_is_fitted(self)
-        table = self._table(next(iter(self.tables_)) if client is None else client)
+        table = self.tables_.of(client)
         R, users = new_ratings(ratings, table)
-        name = next(name for name, each in self.tables_.items() if each is table)
-        U = self.run_.algorithm.fold_in(R, self.run_.factors[name], "stored")
-        return self._make_table(U, table.V, R, users, self.run_.factors[name])
+        if self._touched_only:
+            R.data[:] = 1
+        kept = next(self.run_.factors[name] for name, each in self.tables_.items() if each is table)
+        return self._table(replace(kept, U=self.run_.algorithm.fold_in(R, kept, "stored")), R, users)
 
-    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> UserTable:
-        return UserTable(U, V, seen, users, self.items_, self.scale_, self.support_)
+    def _table(self, kept: Any, seen: Any, users: Any) -> UserTable:
+        return self._kind_of_table(kept.U, kept.V, seen, users, self.items_, self.scale_, self.support_)
 
     def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
         """Return minus the root mean square error on ratings of known users and items: higher is better.
@@ -348,63 +350,36 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         self.users_ = {name: found.users[name] for name in sorted(found.users)}
         self.components_ = result.V
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
-        values = [R.data for R in found.owners.values() if R.nnz]
-        seen = (float(min(v.min() for v in values)), float(max(v.max() for v in values)))
-        low, high = seen if self.scale is None else self.scale
-        self.scale_ = None if self._implicit else (float(low), float(high))
+        self.scale_ = None
+        if not self._implicit:
+            values = [R.data for R in found.owners.values() if R.nnz]
+            seen = (min(v.min() for v in values), max(v.max() for v in values))
+            low, high = seen if self.scale is None else self.scale
+            self.scale_ = (float(low), float(high))
         self.support_ = sum(np.bincount(R.indices, minlength=R.shape[1]) for R in found.owners.values())
-        self.tables_ = {
-            name: self._make_table(kept.U, kept.V, found.owners[name], found.users[name], kept)
-            for name, kept in result.factors.items()
-        }
-        self._homes = None
+        self.tables_ = OwnerTables(
+            {name: self._table(kept, found.owners[name], found.users[name]) for name, kept in result.factors.items()}
+        )
         self.n_rejected_ = len(result.rejected)
         if result.rejected:
             self._warn(f"left out uploads of {', '.join(result.rejected)}, which cannot be right")
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"{type(self).__name__} {what}.", ConvergenceWarning, stacklevel=4)
-
-    def _table(self, name: str) -> UserTable:
-        if str(name) not in self.tables_:
-            raise ValueError(f"No owner is called {name!r}; the run knew {', '.join(self.tables_)}.")
-        return self.tables_[str(name)]
-
-    def _home_of(self) -> dict[Any, tuple[str, ...]]:
-        """Return the owners of every user, made once: looking through all owners for each pair would be slow."""
-        if getattr(self, "_homes", None) is None:
-            homes: dict[Any, tuple[str, ...]] = {}
-            for name, table in self.tables_.items():
-                for user in table.users.tolist():
-                    homes[user] = (*homes.get(user, ()), name)
-            self._homes = homes
-        return self._homes or {}
-
-    def _by_owner(self, users: list[Any], client: str | None, *, strangers: bool = False) -> dict[str, list[int]]:
-        """Sort positions of users by owner; strangers go to the owner of most users, or are refused."""
-        check_is_fitted(self)
-        if client is not None:
-            self._table(client)
-            return {str(client): list(range(len(users)))}
-        places: dict[str, list[int]] = {}
-        known, largest = self._home_of(), max(self.tables_, key=lambda name: len(self.tables_[name].users))
-        for position, user in enumerate(users):
-            homes = known.get(user.item() if isinstance(user, np.generic) else user, (largest,) if strangers else ())
-            if len(homes) > 1:
-                raise DataError(
-                    f"Owners {homes[0]!r} and {homes[1]!r} both have a user {user!r}. Say whose: client=..."
-                )
-            if not homes:
-                some = ", ".join(repr(each) for each in islice(known, 3))
-                raise DataError(
-                    f"No user {user!r} was in fit, where they are called {some} and so on. In Python, fold_in takes "
-                    "the ratings of others."
-                )
-            places.setdefault(homes[0], []).append(position)
-        return places
+        warnings.warn(f"{type(self).__name__} {what}.", ConvergenceWarning, stacklevel=callers_level())
 
 
-class CatalogueRecommender(FederatedRecommender):
+class ListRecommender(FederatedRecommender):
+    """A recommender that goes by what users touched: it makes lists, and its scores are no ratings."""
+
+    scale = None  # scores of lists need none
+    _kind_of_table = WeightTable
+
+    @property
+    def _implicit(self) -> bool:
+        return True
+
+
+class CatalogueRecommender(ListRecommender):
     """A recommender whose owners hold catalogues of their own, which overlap in part.
 
     Attributes
@@ -415,7 +390,18 @@ class CatalogueRecommender(FederatedRecommender):
         Item ids that each owner holds.
     """
 
-    scale = None  # probabilities need none
+    _touched_only = True
+    _example = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> from fedfactor.data import ItemTable
+        >>> X = np.random.default_rng(0).random((20, 6)) < 0.5
+        >>> north = ItemTable(X[:10, :4], users=range(10), items=list("abcd"))
+        >>> south = ItemTable(X[10:, 2:], users=range(10), items=list("cdef"))
+        >>> model = {name}({how}, random_state=0).fit({"north": north, "south": south})
+        >>> model.predict_proba("north", [3, 7], ["f", "a"]).shape
+        (2,)
+        """
 
     def fit(
         self, ratings: Any, y: Any = None, *, groups: Any = None, catalogues: Any = None, withheld: Any = None
@@ -426,25 +412,44 @@ class CatalogueRecommender(FederatedRecommender):
         ----------
         ratings : mapping of owner to ItemTable, or as for the other recommenders
             Of ratings it matters only that they are there.
-        y : None
-            Ignored.
-        groups : str, mapping or sequence, optional
-            Who owns which user.
         catalogues, withheld : mapping of owner to item ids, optional
             What each owner holds (by default what its users touched), and what it keeps to itself.
+        """
+        return self._learn(ratings, groups, partial(interactions_of, catalogues=catalogues, withheld=withheld))
+
+    def _keep(self, result: Run, found: Any) -> None:
+        super()._keep(result, found)
+        self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
+
+    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
+        """Return the probability of each (user, item) pair at one owner, also for items that only others hold.
+
+        Parameters
+        ----------
+        client : str
+            The users' owner.
+        users, items : sequences of ids of equal length, or single ids
 
         Returns
         -------
-        self
+        array of shape (pairs,)
         """
-        engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
-        algorithm = self._algorithm()
-        found = interactions_of(ratings, groups, catalogues=catalogues, withheld=withheld)
-        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
-            found = deal_interactions(found, self.n_clients, seed)
-        self._keep(self._run(algorithm, found.federation(), engine, seed), found)
-        self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
-        return self
+        return np.clip(self.predict(users, items, client=client), 0, 1)
+
+    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
+        """Return F1 over pairs of known users and items whose ``rating`` is 0 (no interaction) or not.
+
+        An interaction is predicted from one half on; by :class:`fedfactor.PooledRidge` for the share of pairs
+        that have one.
+        """
+        truth, found = self._compared(ratings, client)
+        true = truth != 0
+        guess = self._guess(true, found)
+        return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
+
+    def _guess(self, true: np.ndarray, found: np.ndarray) -> np.ndarray:
+        """Say which pairs are taken for interactions."""
+        return found > 0.5
 
 
 def _check_scale(scale: Any) -> None:
@@ -455,35 +460,3 @@ def _check_scale(scale: Any) -> None:
         low = high = np.nan
     if not low < high:
         raise ValueError(f"scale={scale!r} must be the lowest and the highest rating.")
-
-
-def _as_list(ids: Any) -> list[Any]:
-    if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
-        return [ids]
-    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
-
-
-def nobody_owns(ratings: Any, groups: Any, owners: Mapping[str, Any]) -> bool:
-    """Tell whether neither ratings nor groups name an owner; then all users lie with one called "0"."""
-    return groups is None and not isinstance(ratings, Mapping) and list(owners) == ["0"]
-
-
-def rows_dealt(n_rows: int, n_clients: int, seed: int) -> dict[str, np.ndarray]:
-    """Deal rows at random; return those of each owner."""
-    labels = np.asarray(split_evenly(n_rows, n_clients, seed)).astype(str)
-    return {name: np.flatnonzero(labels == name) for name in sorted(set(labels.tolist()))}
-
-
-def _deal(found: Ratings, n_clients: int, seed: int) -> Ratings:
-    R, users = found.owners["0"], found.users["0"]
-    rows = rows_dealt(len(users), n_clients, seed)
-    return replace(found, owners={k: R[v] for k, v in rows.items()}, users={k: users[v] for k, v in rows.items()})
-
-
-def deal_interactions(found: Interactions, n_clients: int, seed: int) -> Interactions:
-    """Deal the users of one owner at random to several, who all hold its items."""
-    X, users = found.owners["0"], found.users["0"]
-    rows = rows_dealt(len(users), n_clients, seed)
-    owners, held = {k: X[v] for k, v in rows.items()}, {k: found.held["0"] for k in rows}
-    hidden = {k: found.withheld["0"] for k in rows} if "0" in found.withheld else {}
-    return Interactions(owners, {k: users[v] for k, v in rows.items()}, found.items, held, hidden)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from fedfactor import algorithms
 from fedfactor.algorithms.felb import PAPER
@@ -17,6 +17,8 @@ from fedfactor.kernels.boolean.prox import Pull
 
 class AsPrinted(BooleanTransformer):
     """An estimator that also has the settings of the paper."""
+
+    _printed: ClassVar[dict[str, Any]] = PAPER
 
     @classmethod
     def paper(cls, n_components: int = 2, **changes: Any) -> Self:
@@ -34,7 +36,7 @@ class AsPrinted(BooleanTransformer):
         estimator
             Not fitted.
         """
-        return cls(n_components, **{**PAPER, **changes})
+        return cls(n_components, **{**cls._printed, **changes})
 
 
 @face(algorithms.FELB)
@@ -53,26 +55,11 @@ class PooledBMF(BooleanTransformer):
 
 
 @face(algorithms.BooleanVotes)
-class BooleanVotes(BooleanTransformer):
+class BooleanVotes(AsPrinted):
     """One-shot federated Boolean factorization: local solvers, then a vote on V."""
 
-    @classmethod
-    def paper(cls, n_components: int = 2, **changes: Any) -> Self:
-        """Return the published rule: positions are voted on as they are, and U is kept.
-
-        Parameters
-        ----------
-        n_components : int
-            Number of components k.
-        **changes
-            Further parameters.
-
-        Returns
-        -------
-        BooleanVotes
-            Not fitted.
-        """
-        return cls(n_components, **{"align": "none", "refit": "none", **changes})
+    # The published rule: positions are voted on as they are, and U is kept.
+    _printed: ClassVar[dict[str, Any]] = {"align": "none", "refit": "none"}
 
 
 @face()

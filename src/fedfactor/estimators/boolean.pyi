@@ -195,7 +195,7 @@ class PooledBMF(BooleanTransformer):
         checkpoint: Any = None,
     ) -> None: ...
 
-class BooleanVotes(BooleanTransformer):
+class BooleanVotes(AsPrinted):
     n_components: int
     solver: Literal["asso", "elbmf", "grecond", "mebf", "primp", "zhang"]
     vote: Literal["majority", "average", "or"]
@@ -229,8 +229,6 @@ class BooleanVotes(BooleanTransformer):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None: ...
-    @classmethod
-    def paper(cls, n_components: int = 2, **changes: Any) -> Self: ...
 
 class ASSO(BooleanSolver):
     tau: float | Sequence[float]

@@ -10,30 +10,17 @@ from fedfactor import algorithms
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.run import Run
-from fedfactor.data.ratings import Ratings
-from fedfactor.data.user_table import WeightTable
+from fedfactor.data.user_table import DeepTable
 from fedfactor.estimators._face import face
-from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
+from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender, ListRecommender
 from fedfactor.privacy.dp import DP
 
 
 @face(algorithms.FedSPLIT, n_components=4)
 class FedSPLIT(FederatedRecommender):
-    """A recommender from one exchange of item factors.
+    """A recommender from one exchange of item factors."""
 
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from fedfactor import FedSPLIT
-    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
-    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
-    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
-    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-    >>> model = FedSPLIT(n_components=1, min_raters=1, random_state=0).fit(ratings, groups=owner)
-    >>> items, scores = model.recommend("ann", n=1)
-    >>> items[0].tolist(), model.predict("ann", "d").shape
-    (['d'], (1,))
-    """
+    _how = "n_components=1, min_raters=1"
 
     def _keep(self, result: Run, found: Any) -> None:
         super()._keep(result, found)
@@ -69,7 +56,7 @@ class FedMF(FederatedRecommender):
 
 
 @face(algorithms.PooledEASE, without=("scale",))
-class PooledEASE(FederatedRecommender):
+class PooledEASE(ListRecommender):
     """Lists of items from what pooled users touched together, by one exchange of a Gram matrix.
 
     Attributes
@@ -89,14 +76,9 @@ class PooledEASE(FederatedRecommender):
     [['b']]
     """
 
-    scale = None  # scores of lists need none
     low_rank: int | str | None
 
-    @property
-    def _implicit(self) -> bool:
-        return True
-
-    def _federation(self, found: Ratings) -> Federation:
+    def _federation(self, found: Any) -> Federation:
         """Leave the mask out: what is not stored was not touched, which is something to go by."""
         names = tuple(str(item) for item in found.items.tolist())
         return Federation({owner: Shard(X=R, features=names) for owner, R in found.owners.items()})
@@ -107,9 +89,6 @@ class PooledEASE(FederatedRecommender):
         if self.rounds is not None or not any(isinstance(part, DP) for part in asked):
             return self.rounds
         return 1 if self.low_rank is None else 2
-
-    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
-        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)
 
 
 class Baseline(FederatedRecommender):
@@ -138,7 +117,7 @@ class Biases(Baseline):
 
 
 @face(algorithms.Popularity, without=("scale",))
-class Popularity(Baseline):
+class Popularity(Baseline, ListRecommender):
     """The most popular items for everybody, less what each user has seen: the baseline of lists, from sums alone.
 
     Examples
@@ -152,15 +131,6 @@ class Popularity(Baseline):
     [['b'], ['a']]
     """
 
-    scale = None  # shares of users need none
-
-    @property
-    def _implicit(self) -> bool:
-        return True
-
-    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
-        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)
-
 
 @face(algorithms.PooledRidge, without=("scale",))
 class PooledRidge(CatalogueRecommender):
@@ -172,58 +142,27 @@ class PooledRidge(CatalogueRecommender):
     ----------
     client_factors_ : dict of str to array of shape (n_c, d)
         Users along the directions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fedfactor import PooledRidge
-    >>> from fedfactor.data import ItemTable
-    >>> X = np.random.default_rng(0).random((20, 6)) < 0.5
-    >>> north = ItemTable(X[:10, :4], users=range(10), items=list("abcd"))
-    >>> south = ItemTable(X[10:, 2:], users=range(10), items=list("cdef"))
-    >>> model = PooledRidge(2, random_state=0).fit({"north": north, "south": south})
-    >>> model.predict_proba("north", [3, 7], ["f", "a"]).shape
-    (2,)
     """
 
-    @property
-    def _implicit(self) -> bool:
-        return True
+    _how = "2"
 
-    def _keep(self, result: Run, found: Any) -> None:
-        super()._keep(result, Ratings(found.owners, found.users, found.items))
-
-    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
-        """Return the score, between 0 and 1, of each (user, item) pair at one owner, also for items of others.
-
-        Parameters
-        ----------
-        client : str
-            The users' owner.
-        users, items : sequences of ids of equal length, or single ids
-
-        Returns
-        -------
-        array of shape (pairs,)
-        """
-        return np.clip(self.predict(users, items, client=client), 0, 1)
-
-    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
-        """Return F1 at the share of touched cells, over pairs whose ``rating`` is 0 (no interaction) or not.
-
-        Parameters
-        ----------
-        ratings : data frame with user, item and rating
-        y : None
-            Ignored.
-        client : str, optional
-            The users' owner; needed only where two owners use one id.
-        """
-        truth, found = self._compared(ratings, client)
-        if not (truth != 0).any():
+    def _guess(self, true: np.ndarray, found: np.ndarray) -> np.ndarray:
+        if not true.any():
             raise DataError("No pair has an interaction, so there is nothing to find.")
-        true, guess = truth != 0, found >= np.quantile(found, 1 - (truth != 0).mean())
-        return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
+        return found >= np.quantile(found, 1 - true.mean())
 
-    def _make_table(self, U: Any, V: Any, seen: Any, users: Any, kept: Any) -> WeightTable:
-        return WeightTable(U, V, seen, users, self.items_, self.scale_, self.support_)
+
+@face(algorithms.FedDMF, without=("scale",))
+class FedDMF(CatalogueRecommender):
+    """Deep matrix factorization over owners with partly overlapping catalogues, who match no users.
+
+    Attributes
+    ----------
+    client_factors_ : dict of str to array of shape (n_c, d)
+        User vectors of each owner: features of its users, for predicting their attributes at home.
+    """
+
+    _how = "4, hidden=8, epochs=2, refine=1"
+
+    def _table(self, kept: Any, seen: Any, users: Any) -> DeepTable:
+        return DeepTable(kept, kept.U, seen, users, self.items_)

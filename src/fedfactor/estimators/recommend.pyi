@@ -4,7 +4,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedfactor.engines.base import Engine
-from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
+from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender, ListRecommender
 
 class FedSPLIT(FederatedRecommender):
     n_components: int
@@ -197,7 +197,7 @@ class FedMF(FederatedRecommender):
         checkpoint: Any = None,
     ) -> None: ...
 
-class PooledEASE(FederatedRecommender):
+class PooledEASE(ListRecommender):
     low_rank: int | Literal["auto"] | None
     ridge: float
     counts: Literal["log", "binary", "raw"]
@@ -247,7 +247,7 @@ class Biases(Baseline):
         checkpoint: Any = None,
     ) -> None: ...
 
-class Popularity(Baseline):
+class Popularity(Baseline, ListRecommender):
     min_users: int
     def __init__(
         self,
@@ -282,5 +282,61 @@ class PooledRidge(CatalogueRecommender):
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None: ...
-    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray: ...
-    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float: ...
+
+class FedDMF(CatalogueRecommender):
+    n_components: int
+    hidden: int
+    dropout: float
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    negatives: int | None
+    init_scale: float
+    start: Literal["common", "own"]
+    average: bool
+    beta: float
+    margin: float
+    anchor: Literal["others", "mean"]
+    swap: float
+    refine: int
+    rotate: bool
+    share: Literal["items", "tower", "network"]
+    validation: float
+    patience: int
+    weight_decay: float
+    smooth: float
+    device: str
+    def __init__(
+        self,
+        n_components: int = 32,
+        *,
+        hidden: int = 64,
+        dropout: float = 0.2,
+        epochs: int = 30,
+        batch_size: int = 2048,
+        learning_rate: float = 0.008,
+        negatives: int | None = 4,
+        init_scale: float = 0.05,
+        start: Literal["common", "own"] = "common",
+        average: bool = False,
+        beta: float = 0.0,
+        margin: float = 0.2,
+        anchor: Literal["others", "mean"] = "others",
+        swap: float = 0.5,
+        refine: int = 0,
+        rotate: bool = False,
+        share: Literal["items", "tower", "network"] = "items",
+        validation: float = 0.1,
+        patience: int = 0,
+        weight_decay: float = 0.15,
+        smooth: float = 0.8,
+        device: str = "cpu",
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
+    ) -> None: ...

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fedfactor.core.files import write_atomic
@@ -69,17 +69,18 @@ def dump(content: Mapping[str, Any]) -> str:
 
 def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Terms:
     """Check content, write it, and return the terms as they will be read."""
-    terms = Terms.of(content)
-    write_atomic(path, dump(terms.content).encode(), mode=0o644)
-    return Terms.read(Path(path))
+    text = dump(Terms.of(content).content)
+    terms = Terms.of(tomllib.loads(text))  # before a file that can be read is replaced by it
+    write_atomic(path, text.encode(), mode=0o644)
+    return terms
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _value(name)
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _one_line(name)
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, str) and "\n" in value and '"""' not in value and "\\" not in value:
+    if isinstance(value, str) and "\n" in value and _is_plain(value):
         return f'"""\n{value}"""'
     if isinstance(value, list | tuple):
         items = [_value(item) for item in value]
@@ -90,4 +91,13 @@ def _value(value: Any) -> str:
         return "{ " + ", ".join(f"{key} = {_value(part)}" for key, part in value.items()) + " }"
     if value is None:
         raise ValueError("TOML has no null: leave the entry out.")
-    return json.dumps(value, ensure_ascii=False)
+    return _one_line(value)
+
+
+def _one_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _is_plain(text: str) -> bool:
+    """Tell whether a text of several lines may stand as it is."""
+    return all(line.isprintable() for line in text.split("\n")) and '"""' not in text and "\\" not in text

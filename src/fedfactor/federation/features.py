@@ -14,6 +14,7 @@ import numpy as np
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json, write_atomic
+from fedfactor.core.text import listed
 from fedfactor.data.content import Reading
 from fedfactor.data.io import load
 
@@ -79,9 +80,9 @@ def agree(owners: Mapping[str, Sequence[str]], how: How = "same") -> tuple[str, 
     everything, common = set.union(*sets), set.intersection(*sets)
     if how == "same" and everything != common:
         odd = sorted(everything - common)
-        holders = [owner for owner, names in owners.items() if odd[0] in names]
+        known = (f"{name!r} only at {', '.join(who for who, names in owners.items() if name in names)}" for name in odd)
         raise DataError(
-            f"The owners' columns differ: {odd[0]!r} is only known to {', '.join(holders)} ({len(odd)} such names). "
+            f"The owners' columns differ in {len(odd)} names: {listed(known, 12)}. "
             "Use --how intersection to keep the common ones, or --how union to keep all."
         )
     if not common and how == "intersection":
@@ -96,13 +97,13 @@ def arrange(
     position = {name: j for j, name in enumerate(names)}
     lacking = [name for name in agreed if name not in position]
     extra = [name for name in names if name not in set(agreed)]
+    wrong: list[str] = []
     if lacking and how != "union":
-        raise DataError(f"{len(lacking)} agreed columns are not in this file, the first is {lacking[0]!r}.")
+        wrong.append(f"{len(lacking)} agreed columns are not in this file: {listed(map(repr, lacking), 12)}.")
     if extra and how != "intersection":
-        raise DataError(
-            f"{len(extra)} columns of this file are not among those agreed, the first is {extra[0]!r}. Agree on "
-            "columns again, or drop them from the file."
-        )
+        wrong.append(f"{len(extra)} columns of this file are not among those agreed: {listed(map(repr, extra), 12)}.")
+    if wrong:
+        raise DataError(" ".join([*wrong, "Rename or drop them in the file, or agree on columns again."]))
     order = np.array([position.get(name, -1) for name in agreed], np.int64)
     there = order >= 0
     if there.all():

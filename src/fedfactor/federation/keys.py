@@ -70,6 +70,11 @@ def public_line(path: str | os.PathLike[str]) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}). Give the .pub file that fedfactor keygen wrote.") from None
     line = " ".join(words[:2])
+    if line.startswith("-----BEGIN"):
+        raise DataError(
+            f"{path} is a private key, which must never leave its party. Delete it here, have that party make a new "
+            "one (fedfactor keygen), and take its .pub file."
+        )
     public_pem(line)
     return line
 
@@ -101,4 +106,5 @@ def _private(path: str | os.PathLike[str], ser: Any) -> Any:
     except FileNotFoundError:
         raise DataError(f"{path} is not there. Make a key with: fedfactor keygen") from None
     except Exception as error:
-        raise DataError(f"{path} is not a private key in OpenSSH format ({error}).") from None
+        other = " Give the file without .pub." if str(path).endswith(".pub") else ""
+        raise DataError(f"{path} is not a private key in OpenSSH format ({error}).{other}") from None

@@ -6,6 +6,7 @@ import json
 import logging
 import logging.handlers
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,15 @@ JSON = "FEDFACTOR_JSON_LOGS"
 
 class _Owned(logging.handlers.RotatingFileHandler):
     """Writes files that only their owner may read."""
+
+    _complained = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say once that a log cannot be written, and go on: what it is about matters more than the log."""
+        error = sys.exc_info()[1]
+        if not self._complained and isinstance(error, OSError):
+            self._complained = True
+            print(f"Note: {self.baseFilename} cannot be written ({error.strerror}).", file=sys.stderr)
 
     def _open(self) -> Any:
         return open(self.baseFilename, self.mode, encoding="utf-8", errors="replace", opener=_private)
@@ -54,7 +64,7 @@ class LogFile:
     """
 
     def __init__(self, path: Path, most: int = MOST, kept: int = KEPT) -> None:
-        self._handler = _Owned(path, maxBytes=most, backupCount=kept)
+        self._handler = _Owned(path, maxBytes=most, backupCount=kept, delay=True)
         self._handler.setFormatter(_Lines())
 
     def write(self, line: str) -> None:

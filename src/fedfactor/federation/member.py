@@ -142,6 +142,7 @@ class Member:
         raise_budget : bool
             Let the budget be more than was decided on before.
         """
+        self.terms.agreement(self.name)  # terms that are not complete yet cannot be agreed to
         if not confirmed:
             self._refuse_strangers()
         source, kept = _source(data, reading, keep_out), self._signed()
@@ -312,7 +313,8 @@ class Member:
         except ModuleNotFoundError as error:
             raise MissingExtraError.named(error.name or "httpx", "flower", "A federation across machines") from None
         server = self.terms.content["server"]
-        node = Node(RemoteClient(store), server["address"], server["certificate"], self.key, self.folder.resolve())
+        node = Node(RemoteClient(store), server["address"], server["certificate"], self.key, self.folder.resolve(),
+                    self.terms.fingerprint)  # fmt: skip
         try:
             node.serve(alive)
         except (TurnedAway, ForeignServer) as error:
@@ -358,7 +360,8 @@ class Member:
         ]  # fmt: skip
         self._before = self.log.stat().st_size if self.log.exists() else 0
         home = private_folder(folder / "flower")
-        extra = {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll), "FEDFACTOR_NODE_FILE": str(folder / "node")}
+        extra = {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll), "FEDFACTOR_NODE_FILE": str(folder / "node"),
+                 "FEDFACTOR_NODE_TERMS": self.terms.fingerprint}  # fmt: skip
         self.node = children.start(command, self.log, extra)
 
     def _await(self, port: int, end: float) -> None:

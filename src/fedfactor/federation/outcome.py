@@ -21,13 +21,14 @@ from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import write_factors
 from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
+from fedfactor.engines.remote.server import ENDED, UNPROTECTED, written
 from fedfactor.federation.forgetting import has_left
 from fedfactor.federation.member import ROW_IDS
 from fedfactor.federation.reach import Connection, moment
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.stability import MARK
 from fedfactor.federation.terms import Terms
-from fedfactor.federation.watch import ENDED, is_locked
+from fedfactor.federation.watch import away_words, is_locked
 
 
 def folder_of(place: str | os.PathLike[str]) -> Path:
@@ -59,9 +60,9 @@ def from_anywhere(folder: Path) -> Generator[None]:
         ) from error
 
 
-def status_of(place: str | os.PathLike[str]) -> dict[str, Any]:
-    """Tell where a party or the coordinator stands."""
-    folder = folder_of(place)
+def status_of(place: str | os.PathLike[str], server: Path | None = None) -> dict[str, Any]:
+    """Tell where a party or the coordinator stands; ``server`` is its folder where that is not beside the file."""
+    folder = server or folder_of(place)
     with from_anywhere(folder):
         if not is_server(folder):
             return client_status(folder)
@@ -116,8 +117,7 @@ def server_status(place: Coordinator) -> dict[str, Any]:
         "served": f"yes, at {place.terms.content['server']['address']}" if served else "NO: start fedfactor serve",
         "connected": [name for name, (online, _) in there.items() if online],
         "not_connected": [
-            f"{name} ({f'last came {since[:19]} UTC' if since else 'never came'})"
-            for name, (online, since) in there.items() if not online
+            f"{name} ({away_words(since)})" for name, (online, since) in there.items() if not online
         ],
         "removed": place.removed(),
     }  # fmt: skip
@@ -255,8 +255,7 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
         "bytes_sent": sum(line["bytes"] for line in sent),
         "letters": len(sent),
     }
-    if agreement.noise:
-        record["privacy"] = _paid(agreement, store, about.get("run", ""), record["rounds"])
+    record["privacy"] = _protected(agreement, store, about.get("run", ""), record["rounds"])
     plan = terms.preprocess()
     columns = beside / COLUMNS
     weights = terms.declared_weights()
@@ -270,12 +269,15 @@ def _client_result(folder: Path, result: Path, before: list[str], out: str | os.
     )
 
 
-def _paid(agreement: Agreement, store: ClientFolder, run: str, rounds: int) -> dict[str, Any]:
-    """Say what a run with noise promises, and what it cost these rows by their own books."""
-    channel, ledger = agreement.channel(run), store.ledger
-    assert channel is not None
+def _protected(agreement: Agreement, store: ClientFolder, run: str, rounds: int) -> dict[str, Any]:
+    """Say what protected the uploads of a run; with noise also what it cost these rows by their own books."""
+    channel = agreement.channel(run)
+    report = UNPROTECTED if channel is None else written(channel.report(rounds))
+    if not agreement.noise:
+        return report
+    ledger = store.ledger
     assert ledger is not None
-    return {**channel.report(rounds), "epsilon": ledger.epsilon(run=run), "data_set_epsilon": ledger.epsilon()}
+    return {**report, "epsilon": ledger.epsilon(run=run), "data_set_epsilon": ledger.epsilon()}
 
 
 def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:

@@ -22,10 +22,12 @@ from fedfactor.engines.checkpoint import environment
 from fedfactor.federation import certificates, children
 from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.member import Member
+from fedfactor.federation.outcome import server_results
 from fedfactor.federation.reach import SOON, clock_words, explain, probe
 from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import Terms
+from fedfactor.federation.watch import away_words
 
 LEAST_DISK, LEAST_MEMORY = 1 << 30, 1 << 29
 """Bytes below which a machine is said to be short of room: of the disk, and of memory."""
@@ -44,7 +46,7 @@ class Line:
 def check_party(member: Member, data: Path | None = None, reading: Reading | None = None) -> list[Line]:
     """Look at everything that a party needs; with a data file also at its columns and units."""
     terms = member.terms
-    lines = [_terms(terms), _key_file(member.key), _signed(member)]
+    lines = [_terms(terms), *_complete(terms), _key_file(member.key), _signed(member)]
     where, authority = terms.content["server"]["address"], terms.content["server"]["certificate"]
     lines += _address(terms.address[0])
     found = member.reach()
@@ -59,7 +61,7 @@ def check_party(member: Member, data: Path | None = None, reading: Reading | Non
             lines.append(Line("clock", "wrong" if apart else "ok", apart.partition(":")[0] or shown,
                               "let both machines follow a time server (NTP)" if apart else ""))  # fmt: skip
         lines += _knock(member, where, authority)
-    if data is not None:
+    if data is not None and terms.features:
         lines.append(_rows(terms, member.name, data, reading))
     return [*lines, *_machine(member.folder if member.folder.exists() else Path.cwd())]
 
@@ -82,10 +84,30 @@ def check_coordinator(place: Coordinator) -> list[Line]:
     lines += _address(terms.address[0])
     lines += _served(place)
     try:
-        lines.append(Line("journal", "ok", f"{len(place.journal.lines())} deeds, unbroken"))
+        lines.append(_journal(place))
     except FedfactorError as error:
         lines.append(Line("journal", "wrong", str(error), "restore it from a copy"))
     return [*lines, *_machine(place.folder)]
+
+
+def _complete(terms: Terms) -> list[Line]:
+    """Say at a party what its file lacks yet; nothing when it is whole."""
+    try:
+        terms.agreement()
+    except FedfactorError as error:
+        return [Line("agreement", "wrong", str(error), "ask the coordinator for the complete federation.toml")]
+    return []
+
+
+def _journal(place: Coordinator) -> Line:
+    """Compare the journal with the results that lie here: each finished run has its line."""
+    deeds = place.journal.lines()
+    told = {deed["run"] for deed in deeds if deed["deed"] == "run finished"}
+    untold = [run for run in server_results(place.folder) if run not in told]
+    if untold:
+        return Line("journal", "note", f"{len(deeds)} deeds, unbroken; but it does not say that run {untold[0]} "
+                    "finished, whose result is here", "somebody put it there, or an older version made it")  # fmt: skip
+    return Line("journal", "ok", f"{len(deeds)} deeds, unbroken; {len(told)} finished runs, as the results say")
 
 
 def _terms(terms: Terms) -> Line:
@@ -190,7 +212,7 @@ def _served(place: Coordinator) -> list[Line]:
     else:
         lines.append(Line("port", "ok", f"{host}:{port} answers"))
     there = place.presence()
-    away = [name for name, (online, _) in there.items() if not online]
+    away = [f"{name} ({away_words(since)})" for name, (online, since) in there.items() if not online]
     if away:
         lines.append(Line("parties", "note", f"not connected: {', '.join(away)}", "fedfactor federation check there"))
     else:

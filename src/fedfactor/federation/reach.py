@@ -16,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+from fedfactor.engines.mailbox.boxes import OTHER_TERMS
 from fedfactor.engines.mailbox.diary import CONNECTION
 
 SOON = 30
@@ -135,6 +136,15 @@ def explain(error: BaseException | str, where: str) -> Reached:
         return Reached(str(error).rstrip("."), "let both machines follow a time server (NTP)")
     if "invalid supernode authentication" in text:
         return Reached("the server does not know this key: it is not registered, or was removed", "ask the coordinator")
+    if OTHER_TERMS.lower() in text:
+        served = str(error).rpartition(" ")[2]
+        return Reached(
+            f"the agreement changed: the server serves other terms (fingerprint {served}) than you agreed to, and asks "
+            "you nothing",
+            "get the present federation.toml from the coordinator, end this fedfactor join, and give it again with "
+            "that file and --accept-changes, which shows what changed (or, if your file is the newer one, ask the "
+            "coordinator to start fedfactor serve again)",
+        )
     if "another process of this party" in text:
         return Reached(
             "the server takes this party for present already",

@@ -13,6 +13,7 @@ from fedfactor.core.checks import check_values, is_sparse, split_missing
 from fedfactor.core.column_sums import column_sums
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
+from fedfactor.core.text import listed
 from fedfactor.data.content import Reading
 from fedfactor.data.io import load
 from fedfactor.data.scales import ScaleWarning, uneven
@@ -43,8 +44,9 @@ def prepare_rows(path: str | os.PathLike[str], terms: Terms, name: str, reading:
     strange = strange_columns(terms.content.get("units", {}), terms.features, X, mask)
     if strange:
         raise DataError(
-            f"{path} has other units than agreed, it seems: {'; '.join(strange[:5])}. Convert these columns, or agree "
-            "on other ranges ([units]). Nothing of this was sent."
+            f"{path} has other units than agreed, it seems, in {len(strange)} of {len(terms.content['units'])} columns "
+            f"with a declared range: {listed(strange, 12, '; ')}. Convert these columns, or agree on other ranges "
+            "([units]). Nothing of this was sent."
         )
     X = plan.apply(X, terms.declared_weights())
     X = X.astype(terms.content["run"]["dtype"], copy=False)

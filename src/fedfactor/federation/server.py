@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, read_json, write_atomic
-from fedfactor.engines.remote.server import ABANDON
+from fedfactor.core.files import alone_with, private_folder, read_json, write_atomic
+from fedfactor.engines.remote.journal import Journal
+from fedfactor.engines.remote.server import ABANDON, ENDED
 from fedfactor.federation import certificates, children
 from fedfactor.federation.children import ChildError
-from fedfactor.federation.journal import Journal
 from fedfactor.federation.keys import public_pem
 from fedfactor.federation.reach import CERTIFY, SOON, explain, moment
 from fedfactor.federation.terms import Terms, TermsError
-from fedfactor.federation.watch import ENDED, is_locked
+from fedfactor.federation.watch import APART, is_locked
 
 APP = {
     "pyproject.toml": """\
@@ -67,6 +67,9 @@ SERVING, PRESENCE, REMOVED = "serving.lock", "presence.json", "removed.json"
 BESIDE = ("features.json", "preprocess.json", "survey.safetensors")
 """What is kept beside an earlier version's result, so that it can be read under terms that changed since."""
 
+LEAST_ROOM = 8 << 20
+"""Bytes on the disk of a folder that is served below which nothing works any more: databases, logs, checkpoints."""
+
 STARTING = "starting"
 """State of a run between its order and its first word."""
 
@@ -104,12 +107,16 @@ class Coordinator:
         """Where it listens."""
         return self.terms.address[1]
 
-    def prepare(self) -> None:
-        """Write down what the server app will need; refuse a folder without certificates."""
-        children.need_flower()
+    def _has_papers(self) -> None:
+        """Refuse a folder without certificates."""
         for name in ("server.pem", "server.key"):
             if not (self.folder / name).exists():
                 raise DataError(f"{self.folder / name} is not there. Make it with: fedfactor federation init")
+
+    def prepare(self) -> None:
+        """Write down what the server app will need; refuse a folder without certificates."""
+        children.need_flower()
+        self._has_papers()
         private_folder(self.folder)
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
         write_atomic(self.folder / "agreement.json", self.terms.agreement().to_json())
@@ -136,6 +143,7 @@ class Coordinator:
         parties = {name: party for name, party in self.terms.content["parties"].items() if name not in gone}
         keys = {name: public_pem(party["key"]).decode() for name, party in parties.items()}
         about = {"policy": asdict(self.terms.policy()), "keys": keys, "address": self.here}
+        about["terms"] = self.terms.fingerprint
         write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())
 
     def removed(self) -> list[str]:
@@ -184,9 +192,16 @@ class Coordinator:
 
     def serve(self, patience: float = 120.0) -> None:
         """Start the SuperLink and register every party's key; returns when it is ready."""
+        self._alone()  # before anything is written: a server that is at work here reads the same files
+        try:
+            self._serve(patience)
+        except BaseException:
+            self.close()
+            raise
+
+    def _serve(self, patience: float) -> None:
         self.prepare()
         self.certificate_words()
-        self._alone()
         host = self.terms.address[0]
         bind = host if host in ("127.0.0.1", "localhost", "::1") else "0.0.0.0"
         folder = self.folder.resolve()
@@ -198,16 +213,13 @@ class Coordinator:
             "--disable-runtime-dependency-installation", "--database", f"{folder / 'superlink.db'}",
         ]  # fmt: skip
         self.child = children.start(command, self.log, self._environment())
-        try:
-            self._await(time.monotonic() + patience)
-            self._register()
-            self.journal.write("served", terms=self.terms.fingerprint, parties=list(self.terms.names))
-        except BaseException:
-            self.close()
-            raise
+        self._await(time.monotonic() + patience)
+        self._register()
+        self.journal.write("served", terms=self.terms.fingerprint, parties=list(self.terms.names))
 
     def _alone(self) -> None:
         """Hold the folder while it is served: whoever looks can tell, and a second one is refused."""
+        self._has_papers()
         if self._serving >= 0:  # of a SuperLink that died
             os.close(self._serving)
             self._serving = -1
@@ -231,11 +243,11 @@ class Coordinator:
         if not self.served:
             return False
         status, began = self.status(), (self.folder / SERVING).stat().st_mtime
-        if status.get("time", 0.0) < began or status["state"] in ENDED:
+        if status["state"] in ENDED:
             return False
         if status["state"] == STARTING:
-            return time.time() - status["time"] < 300.0
-        return is_locked(self.folder / "lock")
+            return status["time"] >= began and time.time() - status["time"] < 300.0
+        return is_locked(self.folder / "lock")  # no clock is asked, which somebody may set back
 
     def presence(self) -> dict[str, tuple[bool, str]]:
         """Tell who is connected and since when, or who is not and when it was last seen, as the server last saw it."""
@@ -249,7 +261,8 @@ class Coordinator:
         looked = file.stat().st_mtime
         old = serving.exists() and looked < serving.stat().st_mtime
         seen: dict[str, tuple[bool, str]] = json.loads(file.read_bytes())
-        return {name: (False, moment(looked)) if there and old else (there, at) for name, (there, at) in seen.items()}
+        now = {name: (False, moment(looked)) if there and old else (there, at) for name, (there, at) in seen.items()}
+        return {name: (False, "") if at == APART and old else (there, at) for name, (there, at) in now.items()}
 
     def look(self) -> None:
         """Ask the SuperLink who is connected, and write it down for whoever wants to know."""
@@ -259,6 +272,7 @@ class Coordinator:
         try:
             mailbox = MailboxTransport(self.here, self.folder)
             known = {name: (here, moment(at)) for name, (here, at) in mailbox.since().items()}
+            known |= {name: (False, APART) for name in mailbox.apart}
             mailbox.close()
             there = {name: told for name, told in known.items() if told[0]}
             if set(self.terms.names) <= {*there, *self.removed()}:
@@ -272,7 +286,7 @@ class Coordinator:
         for name, node in nodes.items():
             online, since = there.get(name) or node or (False, "")
             # Of who is not there the mailbox knows the last word; of an earlier serving's, this file.
-            last = known.get(name, (False, ""))[1] or before.get(name, (False, ""))[1]
+            last = known.get(name, (False, ""))[1] or before.get(name, (False, ""))[1].replace(APART, "")
             seen[name] = (online, since if online else last or since)
         seen = {name: told for name, told in seen.items() if name not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
@@ -291,7 +305,7 @@ class Coordinator:
         address = f"https://127.0.0.1:{self.port}/health"
         while True:
             if self.child is not None and self.child.poll() is not None:
-                raise ChildError(f"Flower's SuperLink ended at once. {self.log} says:\n{children.tail(self.log)}")
+                raise ChildError(self._why("ended at once"))
             try:
                 with urllib.request.urlopen(address, context=context, timeout=5):
                     return
@@ -336,13 +350,18 @@ class Coordinator:
         sure : bool
             Also one that goes on, or that was interrupted and could go on.
         """
+        if not (self.folder / "agreement.json").exists() or not (self.served or self.child is not None):
+            raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
+        with alone_with(self.folder / "start"):  # two at once would both find that no run goes on
+            self._start(again, sure)
+
+    def _start(self, again: bool, sure: bool) -> None:
         from fedfactor.federation.versions import put_start
 
         kept = self.folder / "agreement.json"
-        if not kept.exists() or not (self.served or self.child is not None):
-            raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
         if json.loads(kept.read_bytes())["terms"] != self.terms.fingerprint:
             raise TermsError(f"{self.file} changed since the server was started. Start fedfactor serve again.")
+        self.journal.lines()  # one that was changed is told of before anything is done that belongs in it
         finished = (self.folder / "result" / "run.json").exists() and not self._unfinished()
         if self.running:
             state = self.status()
@@ -372,11 +391,12 @@ class Coordinator:
         app = private_folder(self.folder / "app")
         for name, text in APP.items():
             write_atomic(app / name, text.encode())
+        self.journal.write("started", terms=self.terms.fingerprint, again=again)
         done = self._flwr("run", str(app.resolve()), "here")
         if done.returncode != 0:
             (self.folder / "status.json").unlink(missing_ok=True)
+            self.journal.write("run not taken")
             raise ChildError(f"The run was not taken: {(done.stdout + done.stderr).strip()[-800:]}")
-        self.journal.write("started", terms=self.terms.fingerprint, again=again)
 
     def _abandon(self, patience: float = 60.0) -> None:
         """End the run that goes on, at once, and wait until its process has let go of the folder."""
@@ -456,7 +476,19 @@ class Coordinator:
     def check(self) -> None:
         """Raise when the SuperLink ended by itself."""
         if self.child is not None and self.child.poll() is not None:
-            raise ChildError(f"Flower's SuperLink ended. {self.log} says:\n{children.tail(self.log)}")
+            raise ChildError(self._why("ended"))
+
+    def _why(self, how: str) -> str:
+        """Say why the SuperLink is gone: in plain words where its disk is full, else in its own."""
+        free = shutil.disk_usage(self.folder).free
+        if free < LEAST_ROOM:
+            return (
+                f"Flower's SuperLink {how}: only {free >> 10} kB are free at {self.folder}. Make room, and start "
+                "fedfactor serve again; what was reached is kept."
+            )
+        if self.child is not None:
+            children.heard(self.child)
+        return f"Flower's SuperLink {how}. {self.log} says:\n{children.tail(self.log)}"
 
     def close(self) -> None:
         """End the SuperLink."""

@@ -18,11 +18,11 @@ from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, read_json, write_atomic
 from fedfactor.core.text import printable
+from fedfactor.engines.remote.journal import Journal
 from fedfactor.engines.remote.secure_sum import LEAST
 from fedfactor.federation import certificates, document, keys, units, vouching
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.fingerprint import key_words, terms_words
-from fedfactor.federation.journal import Journal
 from fedfactor.federation.server import REMOVED
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
@@ -45,7 +45,7 @@ def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tu
 def found(
     folder: Path, *, address: str, algorithm: str, rank: int, rounds: int, name: str, purpose: str, contact: str,
     own: tuple[Path, Path, Path] | None, privacy: Mapping[str, Any] | None = None, steps: Sequence[str] = (),
-    stability: int = 0,
+    missing: str = "none", stability: int = 0,
 ) -> Path:  # fmt: skip
     """Write a new ``federation.toml`` and the server's certificates."""
     file = folder / "federation.toml"
@@ -57,7 +57,7 @@ def found(
     content["algorithm"] = {"name": algorithm, "n_components": rank}
     content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
     content["privacy"] |= {"minimum_rows": Minimums().rows_for(rank), **(privacy or {})}
-    content["preprocess"]["steps"] = list(steps)
+    content["preprocess"] |= {"steps": list(steps), "missing_values": missing}
     content["stability"] = {"seeds": stability, "leave_out": bool(stability) and not privacy}
     host = Terms.of({**content, "parties": {}}).address[0]
     server = private_folder(folder / "server")
@@ -105,12 +105,18 @@ def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Ter
         if len(vouching.vouchers(terms, name, known)) < len(vouched):
             raise DataError(f"Not all of what vouches for {name!r} is signed, for this name and key, by a party here.")
     terms = document.save(file, content)
+    write_down(file, "added", party=name, key=words_of_key(terms, name))
+    server = file.resolve().parent / "server"
+    if name in (gone := read_json(server / REMOVED) if (server / REMOVED).exists() else []):
+        write_atomic(server / REMOVED, json.dumps([other for other in gone if other != name]).encode())
+    return terms
+
+
+def write_down(file: Path, deed: str, **about: Any) -> None:
+    """Add a line to the journal in the server's folder beside a ``federation.toml``, if there is one."""
     server = file.resolve().parent / "server"
     if server.is_dir():
-        Journal(server).write("added", party=name, key=words_of_key(terms, name))
-        if name in (gone := read_json(server / REMOVED) if (server / REMOVED).exists() else []):
-            write_atomic(server / REMOVED, json.dumps([other for other in gone if other != name]).encode())
-    return terms
+        Journal(server).write(deed, **about)
 
 
 def dismiss(file: Path, name: str) -> Terms:
@@ -131,7 +137,9 @@ def declare_units(file: Path, table: Path) -> Terms:
     """Write the declared ranges of columns into the file."""
     content = copy.deepcopy(dict(Terms.read(file).content))
     content["units"] = units.read_units(table)
-    return document.save(file, content)
+    terms = document.save(file, content)
+    write_down(file, "units declared", ranges=len(content["units"]), terms=terms.fingerprint)
+    return terms
 
 
 def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
@@ -141,7 +149,9 @@ def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
     names = agree({path.name.removesuffix(".features.json"): read_names(path) for path in lists}, how)
     content = copy.deepcopy(dict(Terms.read(file).content))
     content["features"] = {"how": how, "absent": absent, "sha256": features_hash(names), "names": list(names)}
-    return document.save(file, content)
+    terms = document.save(file, content)
+    write_down(file, "columns agreed", columns=len(names), how=how, terms=terms.fingerprint)
+    return terms
 
 
 def _sent(terms: Terms) -> list[str]:

@@ -50,9 +50,28 @@ def over_mailbox(place: Coordinator, say: Callable[[str], Any]) -> dict[str, lis
         raise DataError(f"Nothing is served from {place.folder}. Begin with: fedfactor serve {place.file}")
     post = MailboxTransport(place.here, place.folder)
     try:
+        refuse_absent(place, post)
         return stability(place, post, say)
     finally:
         post.close()
+
+
+def refuse_absent(place: Coordinator, post: Transport) -> None:
+    """Refuse to begin while somebody cannot be asked: these runs need everybody, and would wait without a word."""
+    there, seen = post.present(), place.presence()
+    away = [name for name in place.terms.names if name not in there]
+    nodes = [name for name in away if seen.get(name, (False, ""))[0]]
+    if nodes:
+        raise DataError(
+            f"{', '.join(nodes)} joined with --supernode. These runs are made by this command and not by Flower, whose "
+            "nodes answer to Flower's own runs only. Let them join without --supernode while it runs: the same terms, "
+            "folder and key, and nothing is agreed anew."
+        )
+    if away:
+        raise DataError(
+            f"{', '.join(away)} cannot be asked: not connected, or removed. These runs need everybody who agreed. See "
+            "fedfactor status; go on without somebody by a new agreement."
+        )
 
 
 def stability(place: Coordinator, post: Transport, say: Callable[[str], Any]) -> dict[str, list[float]]:

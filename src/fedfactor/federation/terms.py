@@ -91,7 +91,7 @@ class Terms:
         """
         path = Path(path)
         try:
-            raw = tomllib.loads(path.read_text())
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise TermsError(f"{path} is not there. Make one with: fedfactor federation init") from None
         except OSError as error:
@@ -249,9 +249,7 @@ class Terms:
         for name, party in self.content["parties"].items():
             if set(party) - {"sign", "vouched"} != {"key"}:
                 raise TermsError(f"[parties.{name}] needs the entry key, and for a secure sum the entry sign.")
-            # The name becomes a folder at the party: it must not lead anywhere else.
-            if not 1 <= len(name) <= 64 or "/" in name or "\\" in name or name[0] in ".~" or not name.isprintable():
-                raise TermsError(f"{name!r} cannot be a party's name: letters, digits and spaces, at most 64.")
+            check_party_name(name)
             signed = party.get("vouched", [])
             if not isinstance(signed, list) or not all(isinstance(s, str) and _VOUCHED.fullmatch(s) for s in signed):
                 raise TermsError(f"[parties.{name}] vouched is not what fedfactor vouch writes. Add the party again.")
@@ -298,6 +296,8 @@ class Terms:
         host, _, port = str(self.content["server"]["address"]).rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise TermsError(f"[server] address = {self.content['server']['address']!r} must be host:port.")
+        if not host.isascii():
+            raise TermsError(f"[server] address = {host!r} has letters that DNS does not know. {_ascii(host)}")
         return host.strip("[]"), int(port)
 
     def algorithm(self) -> Algorithm:
@@ -485,9 +485,9 @@ class Terms:
     def agreement(self, name: str = "") -> Agreement:
         """Say the same in the words of engines, once there are parties and features."""
         if not self.names:
-            raise TermsError("nobody is in [parties] yet. Add each with: fedfactor federation add")
+            raise TermsError("nobody is in [parties] yet. The coordinator adds each with: fedfactor federation add")
         if not self.features:
-            raise TermsError("[features] names is empty. Fill it with: fedfactor federation agree")
+            raise TermsError("[features] names is empty. The coordinator fills it with: fedfactor federation agree")
         if name and name not in self.names:
             raise TermsError(f"{name!r} is not one of the parties ({', '.join(self.names)}).")
         self.declared_weights()
@@ -527,6 +527,20 @@ class Terms:
             f"{'sends' if len(moved) == 1 else 'send'}, and whoever holds both can read it. Only noise (protect = "
             "'dp') hides that"
         ]
+
+
+def check_party_name(name: str) -> None:
+    """Refuse what cannot be a party's name: it becomes a folder at the party, and must not lead anywhere else."""
+    if not 1 <= len(name) <= 64 or "/" in name or "\\" in name or name[0] in ".~" or not name.isprintable():
+        raise TermsError(f"{name!r} cannot be a party's name: letters, digits and spaces, at most 64.")
+
+
+def _ascii(host: str) -> str:
+    """Say how DNS writes a name with other letters."""
+    try:
+        return f"Write it as DNS does: {host.encode('idna').decode()}"
+    except UnicodeError:
+        return "Give the name under which DNS knows the machine, or its address."
 
 
 def features_hash(names: Any) -> str:

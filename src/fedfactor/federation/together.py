@@ -21,12 +21,12 @@ def serve_together(seats: Sequence[tuple[Member, ClientFolder, Callable[[str], A
     stop : threading.Event
         Ends all of them.
     """
-    wrong: list[FedfactorError] = []
+    wrong: list[Exception] = []
 
     def serve(member: Member, store: ClientFolder, say: Callable[[str], Any]) -> None:
         try:
             member.join(store, stop=stop, say=say)
-        except FedfactorError as error:
+        except (FedfactorError, OSError) as error:  # one whose disk is full, too
             say(str(error))
             wrong.append(error)  # the others go on
 

@@ -7,6 +7,7 @@ party's machine; its outcome, and its quantiles, stay there.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
+from fedfactor.core.text import listed
 
 LOW, HIGH = 0.05, 0.95
 """Quantiles of a party's cells that must lie in the declared range."""
@@ -36,30 +38,38 @@ def read_units(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     ...     read_units(file)
     {'hb': {'low': 5.0, 'high': 20.0, 'unit': 'g/dl'}}
     """
-    with Path(path).open(newline="") as file:
-        lines = list(csv.DictReader(file))
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8. Save it as CSV UTF-8.") from None
+    head = text.partition("\n")[0]
+    sep = max(",;\t", key=head.count)  # spreadsheets of many countries write semicolons, and decimal commas
+    lines = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=sep))
+    if not lines or set(lines[0]) != {"column", *FIELDS}:
+        raise DataError(f"{path} must have the columns column,low,high,unit, and a line for each declared range.")
     found: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(lines, 2):
-        if set(line) != {"column", *FIELDS}:
-            raise DataError(f"{path} must have the columns column,low,high,unit.")
         try:
-            bounds = {key: float(line[key]) for key in ("low", "high") if line[key]}
+            bounds = {key: float(line[key].replace(",", ".")) for key in ("low", "high") if (line[key] or "").strip()}
         except ValueError:
             raise DataError(f"{path}, line {number}: low and high must be numbers, or empty.") from None
+        if line["column"] in found:
+            raise DataError(f"{path}, line {number}: {line['column']!r} has a range already.")
         found[str(line["column"])] = {**bounds, "unit": line["unit"] or ""}
     return found
 
 
 def check_entries(units: Mapping[str, Any], features: Sequence[str]) -> str:
     """Say what is wrong with declared ranges; nothing when they are right."""
+    odd = [name for name in units if features and name not in features]
+    if odd:
+        return f"[units] {listed(map(repr, odd), 12)} {'are' if len(odd) > 1 else 'is'} not among the agreed columns"
     for name, entry in units.items():
         if not isinstance(entry, Mapping) or set(entry) - set(FIELDS):
             return f"[units] {name!r} must be a range such as {{ low = 5.0, high = 20.0, unit = 'g/dl' }}"
         bounds = [entry.get("low", -math.inf), entry.get("high", math.inf)]
         if not all(type(bound) in (int, float) for bound in bounds) or not bounds[0] < bounds[1]:
             return f"[units] {name!r} needs numbers, low below high"
-        if features and name not in features:
-            return f"[units] {name!r} is not one of the agreed columns"
     return ""
 
 

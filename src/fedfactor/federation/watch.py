@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.text import printable
 from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.engines.remote.server import ENDED
 from fedfactor.federation.reach import Connection
 
 if TYPE_CHECKING:
@@ -19,8 +20,21 @@ if TYPE_CHECKING:
 PASSING = 10.0
 """Seconds for which requests may be lost before that is spoken of: a busy network loses some."""
 
-ENDED = ("finished", "paused", "failed")
-"""States in which no round goes on."""
+APART = "under other terms"
+"""Stands in the place of when a party last came, while it asks under other terms than those that are served."""
+
+
+def away_words(since: str) -> str:
+    """Say of a party that is not connected what is known of it.
+
+    Examples
+    --------
+    >>> away_words("2030-01-02 03:04:05 UTC")
+    'last came 2030-01-02 03:04:05 UTC'
+    """
+    if since == APART:
+        return "asks under other terms: send it this federation.toml, to join again with --accept-changes"
+    return f"last came {since[:19]} UTC" if since else "never came"
 
 
 class PartyWatch:
@@ -37,7 +51,7 @@ class PartyWatch:
     def __init__(self, store: ClientFolder, where: str) -> None:
         self._store, self._where = store, where
         self._file = store.folder / "sent.jsonl"
-        self._read = self._file.stat().st_size if self._file.exists() else 0
+        self._read = self._file.read_bytes().rfind(b"\n") + 1 if self._file.exists() else 0
         self._said = ""
         self._begun = ""
         self._round = ""
@@ -101,7 +115,8 @@ class ServerWatch:
 
     def __init__(self, place: Coordinator) -> None:
         self._place = place
-        self._there: set[str] | None = None
+        self._there: set[str] = set()
+        self._apart: set[str] = set()
         self._last: tuple[Any, ...] = ()
         self._reasons: dict[str, str] = {}
 
@@ -110,10 +125,15 @@ class ServerWatch:
         return [*self._presence(), *self._run()]
 
     def _presence(self) -> list[str]:
-        there = {name for name, (online, _) in self._place.presence().items() if online}
-        before, self._there = self._there or set(), there
+        seen = self._place.presence()
+        there = {name for name, (online, _) in seen.items() if online}
+        apart = {name for name, (_, since) in seen.items() if since == APART}
+        before, self._there = self._there, there
         said = [f"{name} is connected." for name in sorted(there - before)]
-        return said + [f"{name} is no longer connected." for name in sorted(before - there)]
+        said += [f"{name} is no longer connected." for name in sorted(before - there)]
+        said += [f"{name} {away_words(APART)}." for name in sorted(apart - self._apart)]
+        self._apart = apart
+        return said
 
     def _run(self) -> list[str]:
         status, said = self._place.status(), []

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from fedfactor.metrics.coherence import client_similarity
-from fedfactor.plots.axes import Runs, axes_or_new, by_label
+from fedfactor.plots.axes import Runs, axes_or_new, by_label, draws
 
 
+@draws
 def plot_drift(runs: Runs, *, plain: bool = True, ax: Any = None) -> Any:
     """Draw how far clients moved from the factor they received, round by round.
 
@@ -19,19 +20,11 @@ def plot_drift(runs: Runs, *, plain: bool = True, ax: Any = None) -> Any:
         Runs of methods with ``diagnostics=True``, such as :class:`~fedfactor.algorithms.FNMF`.
     plain : bool
         Draw, dashed, also the drift that does not look for the best order of components.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    Axes
 
     Raises
     ------
     ValueError
         If no run kept its drift.
-    MissingExtraError
-        If matplotlib is not installed.
 
     Examples
     --------
@@ -59,6 +52,7 @@ def plot_drift(runs: Runs, *, plain: bool = True, ax: Any = None) -> Any:
     return ax
 
 
+@draws
 def plot_similarity(source: Any, *, ax: Any = None) -> Any:
     """Draw how alike clients are: a line over rounds for runs, or a table for the components of clients.
 
@@ -66,12 +60,6 @@ def plot_similarity(source: Any, *, ax: Any = None) -> Any:
     ----------
     source : Run or mapping of label to Run; mapping of client to array of shape (k, m)
         Runs with ``diagnostics=True``, or components.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedfactor.privacy.outbox import Outbox
     from fedfactor.privacy.session import Channel
 
-__all__ = ["Reducer", "Sender", "Site", "Transform", "check_order"]
+__all__ = ["Opening", "Reducer", "Sender", "Site", "Transform", "check_order"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,19 @@ class Site:
         if self.noise_seed is None:
             return Entropy()
         return Entropy.seeded(self.noise_seed, self.name, self.at.index, purpose)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a link may know before it combines the parcels of one round: who sends, how much, and what was sent down."""
+
+    names: Sequence[str]
+    at: Round
+    size: tuple[int, int]
+    run: bytes
+    seed: int | None
+    down: Tree = None
+    layout: Any = None
 
 
 class Reducer(Protocol):
@@ -110,16 +123,7 @@ class Transform:
     def heard(self, total: Tree, at: Round, down: Tree) -> None:
         """Notice what the server learns in a round (for audits)."""
 
-    def open(
-        self,
-        names: Sequence[str],
-        at: Round,
-        size: tuple[int, int],
-        run: bytes,
-        seed: int | None,
-        down: Any,
-        layout: Any,
-    ) -> Reducer | None:
+    def open(self, opening: Opening) -> Reducer | None:
         """Begin to combine the parcels of one round; None for links that do not combine."""
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +11,7 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree, leaves, to_numpy
 from fedfactor.core.wire import Spec
-from fedfactor.privacy.channel import Transform
+from fedfactor.privacy.channel import Opening, Transform
 from fedfactor.privacy.flat_upload import Layout, Parcel
 
 __all__ = ["Robust"]
@@ -98,18 +97,9 @@ class Robust(Transform):
     def _cut(self, n_clients: int) -> int:
         return min(int(np.ceil(self.trim * n_clients)), (n_clients - 1) // 2)
 
-    def open(
-        self,
-        names: Sequence[str],
-        at: Round,
-        size: tuple[int, int],
-        run: bytes,
-        seed: int | None,
-        down: Tree,
-        layout: Layout,
-    ) -> RobustSum:
+    def open(self, opening: Opening) -> RobustSum:
         """Begin one round."""
-        return RobustSum(self, at, down, layout)
+        return RobustSum(self, opening.at, opening.down, opening.layout)
 
 
 class RobustSum:

@@ -10,7 +10,7 @@ import numpy as np
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Round
 from fedfactor.kernels.clipping import doubles, row_squares
-from fedfactor.privacy.channel import PlainSum, Site
+from fedfactor.privacy.channel import Opening, PlainSum, Site
 from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.noise import Gaussian
 from fedfactor.privacy.outbox import Outbox
@@ -35,7 +35,7 @@ def noisy_sum(
     """Sum vectors of all clients with noise, outside any round; what was sent before a crash is sent again."""
     names, at = sorted(vectors), Round(0, -1)
     size = (next(iter(vectors.values())).size, 0)
-    box = PlainSum() if secure is None else secure.open(names, at, size, run, seed, None, None)
+    box = PlainSum() if secure is None else secure.open(Opening(names, at, size, run, seed))
     for name in names:
         site = Site(name, at, len(names), None, seed)
         parcel = outbox.find(site) if outbox else None

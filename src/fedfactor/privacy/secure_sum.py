@@ -13,9 +13,9 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec
-from fedfactor.privacy.channel import Transform
+from fedfactor.privacy.channel import Opening, Transform
 from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.flat_upload import Layout, Parcel
+from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.primitives import Identity
 from fedfactor.privacy.secagg import SecureClient, least_threshold
 from fedfactor.privacy.sum_phases import SumClient, SumServer, read_words, size_of, words_of
@@ -118,18 +118,9 @@ class SecureSum(Transform):
             found.append("uploads that the server sees one by one (in_clear): no sum hides them")
         return found
 
-    def open(
-        self,
-        names: Sequence[str],
-        at: Round,
-        size: tuple[int, int],
-        run: bytes,
-        seed: int | None,
-        down: Tree,
-        layout: Layout | None,
-    ) -> MaskedSum:
+    def open(self, opening: Opening) -> MaskedSum:
         """Begin one round among these clients."""
-        return MaskedSum(self, names, at, size, run, seed)
+        return MaskedSum(self, opening.names, opening.at, opening.size, opening.run, opening.seed)
 
 
 class MaskedSum:

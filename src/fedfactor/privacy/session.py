@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedfactor.core.errors import NotFiniteError, ProtocolError
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec, check_message
-from fedfactor.privacy.channel import Gathered, PlainSum, Sender, Transform
+from fedfactor.privacy.channel import Gathered, Opening, PlainSum, Sender, Transform
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
 from fedfactor.privacy.ledger import BudgetError, Entry, Ledger
@@ -149,6 +149,9 @@ class Channel:
 class ChannelReceiver:
     """Receives the uploads of one round through a channel; stands where a round's plain receiver stands."""
 
+    asks_later: ClassVar[bool] = False
+    complete: ClassVar[bool] = True  # no channel carries sums by group
+
     def __init__(
         self, channel: Channel, expected: Mapping[type, Spec], at: Round, down: Tree, *, encoded: bool
     ) -> None:
@@ -204,9 +207,14 @@ class ChannelReceiver:
             self._reducer = Gathered(lambda one: restore(self._decoded(one, ("",)), self._layout))
             return
         channel, size = self._channel, (parcel.values.size, len(parcel.side))
-        about = (self._at.participants, self._at, size, channel.run.encode(), channel.noise_seed, self._down, layout)
-        opened = (link.open(*about) for link in reversed(channel.links))
+        names, run, seed = self._at.participants, channel.run.encode(), channel.noise_seed
+        opening = Opening(names, self._at, size, run, seed, self._down, layout)
+        opened = (link.open(opening) for link in reversed(channel.links))
         self._reducer = next((reducer for reducer in opened if reducer is not None), None) or PlainSum()
+
+    def settle(self) -> bool:
+        """Find no bad upload: every one was looked at before it was added."""
+        return False
 
     def replace_by(self, total: Parcel, layout: Layout, present: Sequence[str]) -> None:
         """Take a sum that was formed elsewhere, of parcels that only their clients saw."""

@@ -1,5 +1,7 @@
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
+from .evaluate import Evaluation as Evaluation
+from .evaluate import evaluate as evaluate
 from .holdout import hold_out as hold_out
 from .rank import RankSelection as RankSelection
 from .rank import select_rank as select_rank

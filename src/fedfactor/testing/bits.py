@@ -17,30 +17,27 @@ from fedfactor.core.run import Run
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.local.engine import LocalEngine
-from fedfactor.testing.data import federation_for, small_data, variants
-from fedfactor.testing.drive import combine, differences, drive, freeze_down
+from fedfactor.testing.data import federation_for, small_data
+from fedfactor.testing.drive import combine, differences, drive, freeze_down, open_all, traces
 
 Data = Mapping[str, Any] | None
 
 
 def check_same_seed_same_bits(algorithm: Algorithm, data: Data = None) -> None:
     """Two runs from one seed agree in every state, message and factor, to the last bit."""
-    for kind, owners in variants(algorithm, data).items():
-        one, two = drive(algorithm, owners, seed=11), drive(algorithm, owners, seed=11)
-        for (name, a), (_, b) in zip(one.everything, two.everything, strict=True):
-            assert not (found := differences(a, b)), f"two runs of seed 11 on {kind} data: {name}: {found}"
+    for kind, (owners, one) in traces(algorithm, data).items():
+        for (name, a), (_, b) in zip(one.everything, drive(algorithm, owners).everything, strict=True):
+            assert not (found := differences(a, b)), f"two runs of one seed on {kind} data: {name}: {found}"
 
 
 def check_inputs_untouched(algorithm: Algorithm, data: Data = None) -> None:
     """No step writes into its arguments: all of them are read-only, and the rows are the same afterwards."""
-    for kind, owners in variants(algorithm, data).items():
-        try:
-            trace = drive(algorithm, owners)
-        except ValueError as error:
-            raise AssertionError(
-                f"a step fails on read-only {kind} data: does it write into its input? {error}"
-            ) from error
-        before = drive(algorithm, owners, rounds=1).shards
+    try:
+        found = traces(algorithm, data)
+    except ValueError as error:
+        raise AssertionError(f"a step fails on read-only data: does it write into its input? {error}") from error
+    for kind, (owners, trace) in found.items():
+        before = open_all(algorithm, owners)[1]
         for name, shard in trace.shards.items():
             assert _same_rows(shard, before[name]), f"the rows of {name!r} changed on {kind} data"
 
@@ -52,8 +49,7 @@ def _same_rows(one: Shard, two: Shard) -> bool:
 
 def check_pure_functions(algorithm: Algorithm, data: Data = None) -> None:
     """Calling a step again with the same arguments gives the same result: nothing is remembered outside the state."""
-    for kind, owners in variants(algorithm, data).items():
-        trace = drive(algorithm, owners, rounds=2)
+    for kind, (_, trace) in traces(algorithm, data).items():
         for index, ups in enumerate(trace.ups):
             at = Round(5, index, participants=trace.meta.clients)
             for name in reversed(trace.meta.clients):
@@ -75,8 +71,8 @@ def check_pure_functions(algorithm: Algorithm, data: Data = None) -> None:
 
 def check_bytes_round_trip(algorithm: Algorithm, data: Data = None) -> None:
     """Every state, message and result survives safetensors bytes: same type, same leaves, same bits."""
-    for kind, owners in variants(algorithm, data).items():
-        for name, tree in drive(algorithm, owners, rounds=2).everything:
+    for kind, (_, trace) in traces(algorithm, data).items():
+        for name, tree in trace.everything:
             found = differences(tree, freeze_down(through_bytes(tree)))
             assert not found, f"{name} on {kind} data does not survive its bytes: {found}"
 
@@ -88,8 +84,8 @@ def through_bytes(tree: Tree) -> Tree:
 
 def check_state_through_bytes(algorithm: Algorithm, data: Data = None) -> None:
     """A run whose states and downloads pass through bytes before each step gives the same factors."""
-    for kind, owners in variants(algorithm, data).items():
-        plain, stored = drive(algorithm, owners), drive(algorithm, owners, keep=through_bytes)
+    for kind, (owners, plain) in traces(algorithm, data).items():
+        stored = drive(algorithm, owners, keep=through_bytes)
         for name, kept in plain.factors.items():
             found = differences(kept, stored.factors[name])
             assert not found, f"factors of {name!r} on {kind} data change when states pass through bytes: {found}"

@@ -13,7 +13,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, download_for, one_of
 from fedfactor.core.settings import check_settings
 from fedfactor.core.tree import Tree, freeze, leaves, tree_sum
-from fedfactor.testing.data import federation_for
+from fedfactor.testing.data import federation_for, variants
 
 Keep = Callable[[Tree], Tree]
 
@@ -103,6 +103,27 @@ def drive(
         trace.factors[name] = freeze(algorithm.finish(shards[name], keep(states[name]), keep(last[name])))
         trace.scores[name] = freeze(algorithm.score(shards[name], trace.factors[name], last[name]))
     return trace
+
+
+_last: list[Any] = []
+
+
+def traces(algorithm: Algorithm, data: Mapping[str, Any] | None = None) -> dict[str, tuple[dict[str, Any], Trace]]:
+    """Name → owners and plain run, for every kind of data that the algorithm takes.
+
+    What one call gave is kept for the next with the same arguments: most checks look at this run. All that a trace
+    holds is read-only.
+
+    Examples
+    --------
+    >>> from fedfactor.algorithms import PooledNMF
+    >>> list(traces(PooledNMF(1), {"a": np.ones((2, 2))}))
+    ['dense', 'float32', 'sparse', 'masked', 'masked float32']
+    """
+    if not (_last and _last[0] is algorithm and _last[1] is data):
+        found = {kind: (owners, drive(algorithm, owners)) for kind, owners in variants(algorithm, data).items()}
+        _last[:] = algorithm, data, found
+    return _last[2]
 
 
 def combine(algorithm: Algorithm, ups: Mapping[str, Tree], down: Tree, meta: Meta) -> Tree:

@@ -12,8 +12,7 @@ from fedfactor.core.errors import ProtocolError
 from fedfactor.core.protocol import Algorithm, Round
 from fedfactor.core.tree import freeze, leaves
 from fedfactor.core.wire import check_message, receive, to_bytes
-from fedfactor.testing.data import small_data, variants
-from fedfactor.testing.drive import Trace, combine, differences, drive
+from fedfactor.testing.drive import Trace, combine, differences, traces
 
 Data = Mapping[str, Any] | None
 
@@ -24,8 +23,7 @@ def _sent(trace: Trace) -> list[tuple[str, Any]]:
 
 def check_announced_messages(algorithm: Algorithm, data: Data = None) -> None:
     """``messages()`` announces what is sent, type by type and leaf by leaf; ``accepts()`` refuses nothing of it."""
-    for kind, owners in variants(algorithm, data).items():
-        trace = drive(algorithm, owners)
+    for kind, (_, trace) in traces(algorithm, data).items():
         announced = algorithm.messages(trace.meta)
         for name, message in _sent(trace):
             try:
@@ -42,8 +40,7 @@ def check_announced_messages(algorithm: Algorithm, data: Data = None) -> None:
 
 def check_uplink(algorithm: Algorithm, data: Data = None) -> None:
     """Every upload class declares its uplink, and all clients send the same class in a round."""
-    for kind, owners in variants(algorithm, data).items():
-        trace = drive(algorithm, owners)
+    for kind, (_, trace) in traces(algorithm, data).items():
         announced = algorithm.messages(trace.meta)
         for index, ups in enumerate(trace.ups):
             types = {type(up) for up in ups.values()}
@@ -67,8 +64,7 @@ def check_groups_alone(algorithm: Algorithm, data: Data = None) -> None:
     """
     if type(algorithm).groups is Algorithm.groups:
         return
-    owners = small_data(algorithm.domain) if data is None else data
-    trace = drive(algorithm, owners)
+    trace = traces(algorithm, data)["dense"][1]
     for index, ups in enumerate(trace.ups):
         if next(iter(ups.values())).uplink != "group":
             continue
@@ -82,10 +78,10 @@ def check_groups_alone(algorithm: Algorithm, data: Data = None) -> None:
 
 def check_float32_stays(algorithm: Algorithm, data: Data = None) -> None:
     """Rows in float32 give messages, states and factors in float32; single numbers may be wider."""
-    for kind, owners in variants(algorithm, data).items():
+    for kind, (_, trace) in traces(algorithm, data).items():
         if "float32" not in kind:
             continue
-        for name, tree in drive(algorithm, owners).everything:
+        for name, tree in trace.everything:
             for path, leaf in leaves(tree):
                 wide = np.ndim(leaf) > 0 and np.asarray(leaf).dtype == np.float64
                 assert not wide, f"{name} on {kind} data: leaf {path or 'value'} became float64"
@@ -96,9 +92,7 @@ def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
 
     What is summed by group is not asked: such nodes work on the same rows of one matrix.
     """
-    owners = small_data(algorithm.domain)  # its row counts are primes that no rank or width here shares
-    for kind, kept in variants(algorithm, owners).items():
-        trace = drive(algorithm, kept)
+    for kind, (_, trace) in traces(algorithm).items():  # row counts are primes that no rank or width there shares
         for index, ups in enumerate(trace.ups):
             for name, up in ups.items():
                 if type(up).uplink == "group":
@@ -118,8 +112,7 @@ def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
 
 def check_factors(algorithm: Algorithm, data: Data = None) -> None:
     """Owners keep finite factors of fitting shapes, one row of U for each row of X; new rows can be folded in."""
-    for kind, owners in variants(algorithm, data).items():
-        trace = drive(algorithm, owners)
+    for kind, (_, trace) in traces(algorithm, data).items():
         for name, kept in trace.factors.items():
             shard, where = trace.shards[name], f"factors of {name!r} on {kind} data"
             assert kept.U.shape[0] == shard.n_rows, (

@@ -10,8 +10,8 @@ import numpy as np
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.engines.local.engine import LocalEngine
-from fedfactor.testing.data import federation_for, partitions, small_data, variants, with_holes
-from fedfactor.testing.drive import apart, differences, drive
+from fedfactor.testing.data import federation_for, partitions, small_data, with_holes
+from fedfactor.testing.drive import apart, differences, drive, traces
 
 Data = Mapping[str, Any] | None
 
@@ -27,10 +27,10 @@ def _reverse(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def check_client_order(algorithm: Algorithm, data: Data = None) -> None:
     """The order in which uploads are added changes nothing but rounding (uplink ``sum``)."""
-    for kind, owners in variants(algorithm, data).items():
+    for kind, (owners, one) in traces(algorithm, data).items():
         if "float32" in kind:
             continue
-        one, two = drive(algorithm, owners), drive(algorithm, owners, order=_reverse)
+        two = drive(algorithm, owners, order=_reverse)
         for name, kept in one.factors.items():
             distance = apart(kept.V, two.factors[name].V)
             assert distance < getattr(algorithm, "rounding", ROUNDING), (
@@ -54,8 +54,8 @@ def check_mapping_order(algorithm: Algorithm, data: Data = None) -> None:
 
 def check_streams_by_name(algorithm: Algorithm, data: Data = None) -> None:
     """What a client does first depends on its name, its rows and the download, not on who worked before it."""
-    for kind, owners in variants(algorithm, data).items():
-        one, two = drive(algorithm, owners, rounds=1), drive(algorithm, owners, rounds=1, order=_reverse)
+    for kind, (owners, one) in traces(algorithm, data).items():
+        two = drive(algorithm, owners, rounds=1, order=_reverse)
         for name, up in one.ups[0].items():
             found = differences(up, two.ups[0][name]) or differences(one.clients[1][name], two.clients[1][name])
             assert not found, f"the first step of {name!r} on {kind} data depends on the order of clients: {found}"

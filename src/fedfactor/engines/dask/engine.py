@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfactor.core.errors import IncompatibleError, MissingExtraError, WorkerError
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, Meta, Round
+from fedfactor.core.protocol import Round
 from fedfactor.core.run import Run
-from fedfactor.engines.base import AnyCallback, Participation, check_fit, judge_small, participants, rounds_of
-from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.base import check_fit, judge_small, participants
+from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Checkpoint
-from fedfactor.engines.round import Rounds
 from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    pass
 
 
 def load_dask() -> Any:
@@ -31,7 +29,7 @@ def load_dask() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class DaskEngine:
+class DaskEngine(Carrier):
     """Runs the owners of a federation on the workers of a Dask cluster.
 
     Parameters
@@ -71,55 +69,38 @@ class DaskEngine:
     apart: ClassVar[bool] = True
     channels: ClassVar[bool] = True
 
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Federation,
-        *,
-        rounds: int | None = None,
-        seed: int = 0,
-        participation: Participation = 1.0,
-        checkpoint: Any = None,
-        callbacks: Sequence[AnyCallback] = (),
-        channel: Channel | Callable[[Meta], Channel] | None = None,
-    ) -> Run:
-        """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
+    def _carry(self, asked: Asked) -> Run:
         from fedfactor.engines.dask.clients import DaskClients
 
         if self.reduction not in ("tree", "ordered"):
             raise ValueError(f"reduction={self.reduction!r} is not known. Use 'tree' or 'ordered'.")
-        rounds, told, run = rounds_of(algorithm, rounds), Callbacks(callbacks), None
-        try:
-            with self._client() as client, client.as_current():
-                clients = DaskClients(client, federation)
-                clients.ordered = self.reduction == "ordered"
-                try:
-                    meta = clients.meet(algorithm)
-                    check_fit(algorithm, meta)
-                    if not callable(participation):
-                        participants(participation, Round(seed, 0), meta.clients)
-                    if all(each.bounds is None for each in clients.facts):
-                        judge_small(algorithm, {each.name: each.n_rows for each in clients.facts}, simulation=True)
-                    made = channel(meta) if callable(channel) else channel
-                    if made is not None and made.hides:
-                        raise IncompatibleError(
-                            "The Dask engine has no secure sum: its workers trust each other. Use the local engine to "
-                            "simulate one, or a real federation."
-                        )
-                    clients.adopt(made)
-                    kept = Checkpoint.of(checkpoint)
-                    how = {} if clients.ordered else {"sums along a tree of": len(clients.own)}
-                    with limit_threads(thread_limit()):
-                        loop = Rounds(
-                            algorithm, meta, clients, rounds, seed, participation=participation, channel=made,
-                            callbacks=told, kept=kept, mark=clients.mark(seed, **how) if kept else None,
-                        )  # fmt: skip
-                        run = loop.finish(loop.run(), 1, clients.facts[0].features)
-                finally:
-                    clients.close()
-            return run
-        finally:
-            told.end(run)
+        algorithm, seed = asked.algorithm, asked.seed
+        with self._client() as client, client.as_current():
+            clients = DaskClients(client, asked.federation)
+            clients.ordered = self.reduction == "ordered"
+            try:
+                meta = clients.meet(algorithm)
+                check_fit(algorithm, meta)
+                if not callable(asked.participation):
+                    participants(asked.participation, Round(seed, 0), meta.clients)
+                if all(each.bounds is None for each in clients.facts):
+                    judge_small(algorithm, {each.name: each.n_rows for each in clients.facts}, simulation=True)
+                asked = asked.meeting(meta)
+                channel: Any = asked.channel
+                if channel is not None and channel.hides:
+                    raise IncompatibleError(
+                        "The Dask engine has no secure sum: its workers trust each other. Use the local engine to "
+                        "simulate one, or a real federation."
+                    )
+                clients.adopt(channel)
+                kept = Checkpoint.of(asked.checkpoint)
+                how = {} if clients.ordered else {"sums along a tree of": len(clients.own)}
+                with limit_threads(thread_limit()):
+                    mark = clients.mark(seed, **how) if kept else None
+                    loop = asked.loop(meta, clients, kept=kept, mark=mark)
+                    return loop.finish(loop.run(), 1, clients.facts[0].features)
+            finally:
+                clients.close()
 
     @contextmanager
     def _client(self) -> Generator[Any]:

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from fedfactor.core.errors import DataError, ProtocolError
+from fedfactor.core.files import read_json
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import from_record, to_record
 from fedfactor.engines.flower.transport import FlowerTransport
@@ -20,7 +21,8 @@ from fedfactor.engines.mailbox.transport import Both, MailboxTransport
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.engines.remote.exchange import WaitingRules
-from fedfactor.engines.remote.server import Server
+from fedfactor.engines.remote.journal import Journal
+from fedfactor.engines.remote.server import ENDED, AbandonedError, Server
 
 SERVER_FOLDER = "FEDFACTOR_SERVER"
 """Environment variable that names the server's folder."""
@@ -43,7 +45,24 @@ def _serve(grid: Any, context: Context) -> None:
     keys = {name: key.encode() for name, key in about["keys"].items()}
     flower = FlowerTransport(grid, keys, ttl=max(3600.0, 2 * policy.deadline))
     transport = Both(MailboxTransport(about["address"], folder), flower, agreement.meta.clients)
-    Server(folder, agreement, policy, transport).run()
+    _journalled(Server(folder, agreement, policy, transport))
+
+
+def _journalled(server: Server) -> None:
+    """Run, and write down at the coordinator that it began and how it ended, in the words of its status."""
+    journal, kept = Journal(server.folder), server.folder / "checkpoint" / "run.safetensors"
+    journal.write("run goes on" if kept.exists() else "run begun", run=server.run_id)
+    told = True
+    try:
+        server.run()
+    except AbandonedError:  # whoever abandons a run writes that down
+        told = False
+        raise
+    finally:
+        if told:
+            about = read_json(server.folder / "status.json")
+            state = about["state"] if about["state"] in ENDED else "interrupted"
+            journal.write(f"run {state}", run=server.run_id, round=about["round"], reason=about.get("reason", ""))
 
 
 @client_app.query()

@@ -24,7 +24,7 @@ from typing import Any, cast
 from fedfactor.core.files import write_atomic
 from fedfactor.engines.flower.bell import Bell
 from fedfactor.engines.flower.door import Door
-from fedfactor.engines.mailbox.boxes import PARTY, RUN, SECRET_FILE, Mailbox, answer, refuse
+from fedfactor.engines.mailbox.boxes import OTHER_TERMS, PARTY, RUN, SECRET_FILE, TERMS, Mailbox, answer, refuse
 from fedfactor.engines.mailbox.proof import UNKNOWN, key_of, refusal
 
 FLEET, HEALTH, KNOCK = "/v1/fleet/", "/health", "/v1/fleet/fedfactor-terms"
@@ -71,6 +71,8 @@ class Gate:
         What a party hears that asks under which terms and with which versions is served.
     mailbox : Mailbox, optional
         The boxes of parties that have no node of Flower's.
+    terms : callable, optional
+        Returns the fingerprint of what is served: who agreed to something else is told so, and asked nothing.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class Gate:
         door: Door | None = None,
         about: Callable[[], bytes] | None = None,
         mailbox: Mailbox | None = None,
+        terms: Callable[[], str] = str,
     ) -> None:
         self._app, self._keys, self._door, self._about, self._mailbox = app, keys, door, about, mailbox
+        self._terms = terms
         self._room, self._bells = _Room(LOCAL), {True: Bell(), False: Bell(APP_HOLD)}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -98,10 +102,10 @@ class Gate:
         elif size > BODY and scope["path"] not in (PARTY, RUN):
             await refuse(send, 413, "Too long.")
         elif scope["path"].startswith(FLEET):
-            why = None if self._keys is None else refusal(scope["headers"], self._keys())
+            why = None if self._keys is None else refusal(scope["headers"], self._keys()) or self._apart(scope)
             if why is not None:
                 # A node writes down why it was turned away, but at 401 one of Flower's ends without a word. A wrong
-                # clock is mended without it: such a node is to try again.
+                # clock, or other terms, are mended without it: such a node is to try again.
                 status = 412 if why == UNKNOWN else 503
                 await refuse(send, status, why)
                 return
@@ -126,6 +130,16 @@ class Gate:
             async with self._room.of(size if size >= 0 else BODY):
                 with contextlib.suppress(TooLong):
                     await self._app(scope, _counted(receive, size), self._watched(scope, send))
+
+    def _apart(self, scope: dict[str, Any]) -> str | None:
+        """Say that a party agreed to other terms than those that are served."""
+        named = next((value for name, value in scope["headers"] if name.lower() == TERMS.encode()), b"")
+        served = self._terms()
+        if not served or named in (b"", served.encode()):
+            return None
+        if self._mailbox is not None:
+            self._mailbox.turned_away(key_of(scope["headers"]))
+        return f"{OTHER_TERMS}: {served[:16]}"
 
     async def _waited(self, scope: dict[str, Any], send: Any, node: bool) -> Any:
         """Let who asks for messages wait until the other side has handed in some; notice what is handed in."""
@@ -216,19 +230,26 @@ def _pieces(answer: bytes, node: bool) -> int:
 
 
 class Registered:
-    """The parties' keys from ``server.json``, read again when the file changes."""
+    """The parties' keys, and what is served, from ``server.json``, read again when the file changes."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._seen = file, -1
+        self._file, self._seen, self._terms = file, -1, ""
         self._keys: dict[bytes, str] = {}
 
     def __call__(self) -> Mapping[bytes, str]:
         """Return the name of each key."""
         changed = self._file.stat().st_mtime_ns
         if changed != self._seen:
-            keys: dict[str, str] = json.loads(self._file.read_bytes())["keys"]
+            about = json.loads(self._file.read_bytes())
+            keys: dict[str, str] = about["keys"]
             self._keys, self._seen = {key.encode().strip(): name for name, key in keys.items()}, changed
+            self._terms = about.get("terms", "")
         return self._keys
+
+    def terms(self) -> str:
+        """Return the fingerprint of what is served."""
+        self()
+        return self._terms
 
 
 def _declared(scope: dict[str, Any]) -> int:
@@ -264,6 +285,7 @@ def gated(
     keys: Callable[[], Collection[bytes]] | None = None,
     about: Callable[[], bytes] | None = None,
     mailbox: Mailbox | None = None,
+    terms: Callable[[], str] = str,
     **options: Any,
 ) -> tuple[Any, Door]:
     """Make the configuration of a gated server, and its door.
@@ -284,7 +306,7 @@ def gated(
         "proxy_headers": False, "access_log": False, "http": Protocol, "ws": "none", "loop": "asyncio", "workers": 1,
         "h11_max_incomplete_event_size": HEAD,
     }  # fmt: skip
-    return uvicorn.Config(Gate(app, keys, door, about, mailbox), **{**options, **fixed}), door
+    return uvicorn.Config(Gate(app, keys, door, about, mailbox, terms), **{**options, **fixed}), door
 
 
 def _about(folder: Path) -> Callable[[], bytes]:
@@ -312,7 +334,7 @@ def serve_gated(app: Any, **options: Any) -> None:
         place = Path(folder)
         keys, secret = Registered(place / "server.json"), secrets.token_hex(32).encode()
         write_atomic(place / SECRET_FILE, secret)
-        config, door = gated(app, keys, _about(place), Mailbox(keys, secret), **options)
+        config, door = gated(app, keys, _about(place), Mailbox(keys, secret), keys.terms, **options)
 
     class Server(uvicorn.Server):
         async def on_tick(self, counter: int) -> bool:

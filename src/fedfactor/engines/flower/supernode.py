@@ -11,6 +11,7 @@ from typing import Any
 
 from fedfactor.core.files import write_atomic
 from fedfactor.engines.flower.objects import wait_for_pieces
+from fedfactor.engines.mailbox.boxes import TERMS as TERMS_HEADER
 from fedfactor.engines.mailbox.diary import CONNECTION, Diary, is_foreign, told
 from fedfactor.engines.remote.backoff import Backoff
 
@@ -22,6 +23,9 @@ IDLE = 3
 
 NODE = "FEDFACTOR_NODE_FILE"
 """Environment variable: the file that keeps the number under which the server knows this node."""
+
+TERMS = "FEDFACTOR_NODE_TERMS"
+"""Environment variable: fingerprint of what the party agreed to."""
 
 HEARTBEAT = 10
 """Seconds between two signs of life, at most: a server gives a silent node up after twice as long."""
@@ -76,8 +80,8 @@ def come_back(connection: Any, file: Path) -> None:
     connection.ActivateNode = again
 
 
-def watch(connection: Any, diary: Diary) -> None:
-    """Stand between a class of connections and what it sends, and write down how that goes.
+def watch(connection: Any, diary: Diary, terms: str = "") -> None:
+    """Stand between a class of connections and what it sends, name the party's terms, and write down how that goes.
 
     A server whose certificate ended, or whose clock runs apart, is tried again like one that is away: Flower's node
     would end in silence, and stay away after its server was mended. One of another authority is given up at once,
@@ -88,6 +92,8 @@ def watch(connection: Any, diary: Diary) -> None:
     send: Any = connection._send
 
     def watched(client: Any, context: Any) -> Any:
+        if terms:
+            context.request.headers[TERMS_HEADER] = terms
         try:
             response = send(client, context)
         except httpx.TransportError as error:
@@ -125,7 +131,7 @@ def main() -> None:
         wait_for_pieces(PIECES)
     if os.environ.get(NODE):
         file = Path(os.environ[NODE])
-        watch(speaking.FleetHttpClient, Diary(file.with_name(CONNECTION)))
+        watch(speaking.FleetHttpClient, Diary(file.with_name(CONNECTION)), os.environ.get(TERMS, ""))
         come_back(speaking.FleetHttpClient, file)
     flower_supernode()
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.run import Run
-from fedfactor.engines.base import AnyCallback, Participation, check_fit, participants, rounds_of
-from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.base import check_fit, participants
+from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Checkpoint, fingerprint
 from fedfactor.engines.local.pool import ThreadPool
-from fedfactor.engines.round import Clients, Rounds
+from fedfactor.engines.round import Clients
 from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    pass
 
 
 @dataclass(frozen=True, slots=True)
-class LocalEngine:
+class LocalEngine(Carrier):
     """Runs every client on this machine.
 
     Parameters
@@ -40,43 +39,27 @@ class LocalEngine:
     simulation: ClassVar[bool] = True
     channels: ClassVar[bool] = True
 
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Federation,
-        *,
-        rounds: int | None = None,
-        seed: int = 0,
-        participation: Participation = 1.0,
-        checkpoint: Any = None,
-        callbacks: Sequence[AnyCallback] = (),
-        channel: Channel | None = None,
-    ) -> Run:
-        """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
+    def _carry(self, asked: Asked) -> Run:
+        algorithm, federation = asked.algorithm, asked.federation
         meta = federation.prepare(algorithm.domain, algorithm.handles_half)
         check_fit(algorithm, meta)
-        rounds = rounds_of(algorithm, rounds)
-        if not callable(participation):  # a share that cannot be is refused before any work
-            participants(participation, Round(seed, 0), meta.clients)
+        if not callable(asked.participation):  # a share that cannot be is refused before any work
+            participants(asked.participation, Round(asked.seed, 0), meta.clients)
         # Threads that feed one card fight for the interpreter lock, and the card does one thing after the other anyway.
         on_card = getattr(federation.shard(federation.names[0]).X, "is_cuda", False)
         workers, threads = self._share_out(1 if on_card else len(federation))
-        allowed = self._allowed()
-        kept, told, run = Checkpoint.of(checkpoint), Callbacks(callbacks), None
+        kept = Checkpoint.of(asked.checkpoint)
         with limit_threads(threads):
             clients = self._clients(algorithm, federation, meta, workers, threads, on_card)
             try:
-                mark = fingerprint(algorithm, federation, meta, seed, threads) if kept else None
-                loop = Rounds(
-                    algorithm, meta, clients, rounds, seed, participation=participation, channel=channel,
-                    callbacks=told, kept=kept, mark=mark,
-                    server_threads=allowed,  # the server works alone
+                mark = fingerprint(algorithm, federation, meta, asked.seed, threads) if kept else None
+                loop = asked.loop(
+                    meta, clients, kept=kept, mark=mark,
+                    server_threads=self._allowed(),  # the server works alone
                 )  # fmt: skip
-                run = loop.finish(loop.run(), threads, federation.feature_names)
-                return run
+                return loop.finish(loop.run(), threads, federation.feature_names)
             finally:
                 clients.close()
-                told.end(run)
 
     def _allowed(self) -> int:
         """Return how many threads may work at once, those of products and of the server included."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,21 +14,21 @@ from fedfactor.core.protocol import Algorithm, Meta, Round, download_for
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.core.tree import Tree, tree_sum
 from fedfactor.engines import client
-from fedfactor.engines.base import AnyCallback, Participation, check_fit, rounds_of
-from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.base import Participation, check_fit
+from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Snapshot
 from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.round import Receiving, Rounds
 from fedfactor.threads import limit_threads
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    pass
 
 Durations = Mapping[str, float] | Literal["rows", "equal"]
 
 
 @dataclass(frozen=True, slots=True)
-class VirtualEngine:
+class VirtualEngine(Carrier):
     """Runs clients one after the other, each upload at the moment a virtual clock gives it: the same every time.
 
     Parameters
@@ -72,33 +72,17 @@ class VirtualEngine:
         """Whether uploads can be protected: without rounds each is merged alone, and nothing protects that."""
         return self.barrier
 
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Federation,
-        *,
-        rounds: int | None = None,
-        seed: int = 0,
-        participation: Participation = 1.0,
-        checkpoint: Any = None,
-        callbacks: Sequence[AnyCallback] = (),
-        channel: Channel | None = None,
-    ) -> Run:
+    def _carry(self, asked: Asked) -> Run:
         """Run until clients have taken ``rounds`` steps on average."""
-        self._refuse(algorithm, participation, checkpoint, channel)
+        algorithm, federation = asked.algorithm, asked.federation
+        self._refuse(algorithm, asked.participation, asked.checkpoint, asked.channel)
         meta = federation.prepare(algorithm.domain)
         check_fit(algorithm, meta)
-        rounds, told, run = rounds_of(algorithm, rounds), Callbacks(callbacks), None
-        try:
-            with limit_threads(1):
-                clients = _Clocked(self, algorithm, federation, meta)
-                total = rounds if self.barrier else rounds * meta.n_clients
-                loop = Rounds(algorithm, meta, clients, total, seed, channel=channel, callbacks=told)
-                status = loop.run() if self.barrier else loop.stream(clients.next)
-                run = loop.finish(status, 1, federation.feature_names)
-            return run
-        finally:
-            told.end(run)
+        with limit_threads(1):
+            clients = _Clocked(self, algorithm, federation, meta)
+            loop = asked.loop(meta, clients, rounds=asked.rounds * (1 if self.barrier else meta.n_clients))
+            status = loop.run() if self.barrier else loop.stream(clients.next)
+            return loop.finish(status, 1, federation.feature_names)
 
     def _refuse(self, algorithm: Algorithm, participation: Participation, checkpoint: Any, channel: Any) -> None:
         if channel is not None and not self.channels:

@@ -30,6 +30,10 @@ SESSION, AFTER, HAVE, BEAT = "fedfactor-session", "fedfactor-after", "fedfactor-
 """Headers of a party: which of its processes asks; in the place of which earlier one, that has ended; the question that
 it has; that it only gives a sign of life."""
 
+TERMS, OTHER_TERMS = "fedfactor-terms", "Other terms are served here"
+"""Header that names the terms a party agreed to, and how the refusal begins when those are not the ones of this server.
+"""
+
 TICKET, SECRET = "fedfactor-ticket", "fedfactor-secret"
 """Headers that name the question that a party gets, and that show the secret of the run."""
 
@@ -61,6 +65,7 @@ class _Box:
     since: float = 0.0
     seen: float = float("-inf")
     last: float = 0.0
+    apart: float = float("-inf")
     held: int = 0
     question: bytes = b""
     ticket: str = ""
@@ -101,7 +106,16 @@ class Mailbox:
         """Name the parties that were there and are not, with the moment they were last heard."""
         return {name: box.last for name, box in sorted(self._boxes.items()) if box.last and not box.alive}
 
+    def apart(self) -> list[str]:
+        """Name the parties that asked a moment ago under other terms than those that are served."""
+        late = time.monotonic() - LIFE
+        return [name for name, box in sorted(self._boxes.items()) if box.apart > late]
+
     # ------------------------------------------------------------------------------------------------------ a party
+    def turned_away(self, key: bytes) -> None:
+        """Notice that a party asks under other terms."""
+        self._boxes.setdefault(self._names()[key], _Box()).apart = time.monotonic()
+
     async def party(self, key: bytes, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Take a party's answer, and give it the next question when there is one."""
         head = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -112,7 +126,7 @@ class Mailbox:
                 return
             # A process that was not there before: what was asked of the last one is asked again by the run.
             box.session, box.since, box.question, box.ticket = session, time.time(), b"", ""
-        box.seen, box.last = time.monotonic(), time.time()
+        box.seen, box.last, box.apart = time.monotonic(), time.time(), float("-inf")
         if BEAT.encode() in head:
             await answer(send)
             return
@@ -168,7 +182,7 @@ class Mailbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._came.wait(), float(about["wait"]))
         taken = self._take() if "wait" in about else []
-        await answer(send, pack(taken, {"present": self.present(), "gone": self.gone()}))
+        await answer(send, pack(taken, {"present": self.present(), "gone": self.gone(), "apart": self.apart()}))
 
     def _put(self, letters: Iterable[tuple[str, bytes]], most: int) -> None:
         self._most = max(self._most, most)

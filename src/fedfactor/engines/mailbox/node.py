@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 
 from fedfactor.core.files import write_atomic
-from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, HOLD, PARTY, SESSION, TICKET
+from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, HOLD, PARTY, SESSION, TERMS, TICKET
 from fedfactor.engines.mailbox.diary import CONNECTION, Diary, is_foreign, told
 from fedfactor.engines.mailbox.proof import Signer
 from fedfactor.engines.remote.backoff import Backoff
@@ -76,13 +76,18 @@ class Node:
     folder : path
         The party's folder: keeps the name of this process, so that the next one may take its place at once, and how
         requests to the server go.
+    terms : str
+        Fingerprint of what the party agreed to: a server of other terms turns it away at once.
     """
 
-    def __init__(self, remote: RemoteClient, address: str, authority: str, key: Path, folder: Path) -> None:
+    def __init__(
+        self, remote: RemoteClient, address: str, authority: str, key: Path, folder: Path, terms: str = ""
+    ) -> None:
         self._remote, self._signer, self._diary = remote, Signer.of(key), Diary(folder / CONNECTION)
         kept = folder / "session"
         self._after = kept.read_text() if kept.exists() else ""
         self._url, self._session = f"https://{address}{PARTY}", secrets.token_hex(8)
+        self._terms = {TERMS: terms} if terms else {}
         write_atomic(kept, self._session.encode())
         self._working, self._ended = threading.Lock(), threading.Event()
         self._client = httpx.Client(
@@ -134,7 +139,7 @@ class Node:
                         have, answer = ticket, self._remote.answer(response.content)
 
     def _ask(self, body: bytes, headers: dict[str, str]) -> httpx.Response:
-        head = {**self._signer.head(), SESSION: self._session, AFTER: self._after, **headers}
+        head = {**self._signer.head(), **self._terms, SESSION: self._session, AFTER: self._after, **headers}
         try:
             response = self._client.post(self._url, content=body, headers=head)
         except httpx.TransportError as error:

@@ -43,6 +43,8 @@ class MailboxTransport:
         self._url = f"https://{address}{RUN}"
         self._present: dict[str, tuple[str, float]] = {}
         self._gone: dict[str, float] = {}
+        self.apart: list[str] = []
+        """Who asked under other terms than those that are served, at the last look."""
         self._looked = float("-inf")
 
     def _post(self, letters: Iterable[tuple[str, bytes]], about: Mapping[str, Any]) -> list[tuple[str, bytes]]:
@@ -60,7 +62,7 @@ class MailboxTransport:
         found, said = unpack(response.content)
         self._looked = time.monotonic()
         self._present = {name: (str(session), float(since)) for name, (session, since) in said["present"].items()}
-        self._gone = dict(said["gone"])
+        self._gone, self.apart = dict(said["gone"]), list(said["apart"])
         return found
 
     def since(self) -> dict[str, tuple[bool, float]]:

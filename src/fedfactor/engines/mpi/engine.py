@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedfactor.core.errors import FedfactorError, IncompatibleError
@@ -13,18 +13,17 @@ from fedfactor.core.federation import Facts, Federation, agree
 from fedfactor.core.grid import even_bounds
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.run import Run
-from fedfactor.engines.base import AnyCallback, Participation, check_fit, judge_small, rounds_of, sums_by_group
-from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.base import check_fit, judge_small, sums_by_group
+from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.mpi.checkpoints import RankCheckpoints, mark_of
 from fedfactor.engines.mpi.collectives import Collectives, missing
 from fedfactor.engines.mpi.rounds import RankClients
 from fedfactor.engines.mpi.stream import StreamClients
-from fedfactor.engines.round import Rounds
 from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    pass
 
 
 def load_mpi() -> Any:
@@ -44,7 +43,7 @@ def take_card(place: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class MPIEngine:
+class MPIEngine(Carrier):
     """Runs the owners of a federation on the ranks of an MPI job; every rank calls it alike.
 
     Parameters
@@ -96,25 +95,17 @@ class MPIEngine:
     apart: ClassVar[bool] = True
     channels: ClassVar[bool] = True
 
-    def run(
-        self,
-        algorithm: Algorithm,
-        federation: Federation,
-        *,
-        rounds: int | None = None,
-        seed: int = 0,
-        participation: Participation = 1.0,
-        checkpoint: Any = None,
-        callbacks: Sequence[AnyCallback] = (),
-        channel: Channel | Callable[[Meta], Channel] | None = None,
-    ) -> Run:
-        """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
+    def _carry(self, asked: Asked) -> Run:
         MPI = load_mpi()
         group = Collectives(MPI, MPI.COMM_WORLD if self.comm is None else self.comm)
         group.check_size(self.size)
         if self.reduction not in ("allreduce", "ordered"):
             raise ValueError(f"reduction={self.reduction!r} is not known. Use 'allreduce' or 'ordered'.")
-        seed, followed = int(group.tell_all(seed)), bool(group.flag(int(bool(callbacks))))
+        asked = replace(asked, seed=int(group.tell_all(asked.seed)))
+        followed = bool(group.flag(int(len(asked.told) > 0)))
+        if group.rank:
+            asked.told.mute()  # the first rank tells for all
+        algorithm, federation, seed = asked.algorithm, asked.federation, asked.seed
         here, place = group.ranks_here()
         take_card(place)
         alone = self._without_rounds(group, algorithm)
@@ -122,30 +113,24 @@ class MPIEngine:
         openers = {name: federation.opener(name) for name in own}
         mine = Federation(openers, missing_values=federation.missing_values) if own else None
         meta = self._meet(group, mine, algorithm)
-        rounds = rounds_of(algorithm, rounds)
         check_fit(algorithm, meta)
         allowed = thread_limit()
         threads = max(1, allowed // here)
-        told, run, clients = Callbacks(callbacks if group.rank == 0 else ()), None, None
-        kept = Checkpoint.of(checkpoint)
+        clients, kept = None, Checkpoint.of(asked.checkpoint)
         ranked = None if kept is None else RankCheckpoints(kept, group)
-        if callable(channel):
-            channel = channel(meta)
+        asked = asked.meeting(meta)
         try:
             with limit_threads(threads):
                 if alone:
-                    clients = self._stream(group, algorithm, mine, meta, participation, checkpoint, channel)
-                    run = clients.run(rounds, seed, told, threads)
-                    return run
+                    clients = self._stream(group, asked, mine, meta)
+                    return clients.run(asked.rounds, seed, asked.told, threads)
                 assert mine is not None
-                clients = self._clients(group, algorithm, mine, meta, participation, channel, followed)
+                clients = self._clients(group, asked, mine, meta, followed)
                 mark = mark_of(algorithm, mine, meta, seed, threads, group) if ranked else None
                 # The reference lets the server use all threads, and the number of threads can show in the last bit.
                 exact = clients.rooted or self.reduction == "ordered"
-                loop = Rounds(
-                    algorithm, meta, clients, rounds, seed, participation=participation, channel=channel,
-                    callbacks=told, kept=ranked, mark=mark, server_threads=allowed if exact else threads,
-                )  # fmt: skip
+                used = allowed if exact else threads
+                loop = asked.loop(meta, clients, kept=ranked, mark=mark, server_threads=used)
                 run = loop.finish(loop.run(), threads, mine.feature_names)
                 clients.close()
             return run
@@ -154,8 +139,6 @@ class MPIEngine:
                 why = clients.failure(error, ranked.last if ranked else None)
                 group.abort(why + ("" if _plain(error) else f"\n{traceback.format_exc()}"))
             raise
-        finally:
-            told.end(run)
 
     def _without_rounds(self, group: Collectives, algorithm: Algorithm) -> bool:
         """Tell whether uploads are merged as they arrive."""
@@ -166,11 +149,10 @@ class MPIEngine:
             return made_for and group.size > 1
         return self.asynchronous
 
-    def _clients(
-        self, group: Collectives, algorithm: Algorithm, mine: Federation, meta: Meta, participation: Participation,
-        channel: Channel | None, followed: bool,
-    ) -> RankClients:  # fmt: skip
+    def _clients(self, group: Collectives, asked: Asked, mine: Federation, meta: Meta, followed: bool) -> RankClients:
         """Say where the server is, and how uploads come to it."""
+        algorithm, participation = asked.algorithm, asked.participation
+        channel: Any = asked.channel
         gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
         whole = not self.drop_outs and participation == 1.0 and channel is None
         if channel is not None and channel.hides:
@@ -190,17 +172,14 @@ class MPIEngine:
             drop_outs=self.drop_outs or participation != 1.0, followed=followed, channel=channel,
         )  # fmt: skip
 
-    def _stream(
-        self, group: Collectives, algorithm: Algorithm, mine: Federation | None, meta: Meta,
-        participation: Participation, checkpoint: Any, channel: Any,
-    ) -> StreamClients:  # fmt: skip
-        if participation != 1.0:
+    def _stream(self, group: Collectives, asked: Asked, mine: Federation | None, meta: Meta) -> StreamClients:
+        if asked.participation != 1.0:
             raise IncompatibleError("In an asynchronous run clients come when they are ready; participation must be 1.")
-        if checkpoint is not None:
+        if asked.checkpoint is not None:
             raise IncompatibleError("An asynchronous MPI run keeps no checkpoint: its moments do not come again.")
-        if channel is not None:
+        if asked.channel is not None:
             raise IncompatibleError("Without rounds every upload is merged alone, and no channel protects that.")
-        return StreamClients(group, algorithm, mine, meta)
+        return StreamClients(group, asked.algorithm, mine, meta)
 
     def _meet(self, group: Collectives, mine: Federation | None, algorithm: Algorithm) -> Meta:
         """Exchange facts about the owners, never their rows, and bring this rank's rows to what was agreed."""

@@ -11,6 +11,7 @@ does, because a refusal would tell that they did not; and a step that fails all 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 from collections.abc import Generator
@@ -111,6 +112,8 @@ class RemoteClient:
                 self._agree(asked)
                 answer, told = self._serve(asked, data)
             except Exception as error:
+                if _is_of_the_disk(error):
+                    raise  # nothing was kept, so nothing is said: the server asks again when this party is back
                 why = f"{type(error).__name__}: {error}"[:2000]
                 expected = isinstance(error, Refused | ProtocolError | LimitError | BudgetError)
                 logger.warning("A message was refused: %s", why, exc_info=None if expected else error)
@@ -194,8 +197,8 @@ class RemoteClient:
             yield
         except (Refused, CheckpointError, RefusedError):  # files that are damaged or gone say nothing about rows
             raise
-        except Exception:
-            if self.channel is not None:
+        except Exception as error:
+            if self.channel is not None and not _is_of_the_disk(error):
                 write_atomic(self.store.folder / BROKEN, asked.run.encode())
             raise
 
@@ -342,6 +345,11 @@ class RemoteClient:
         if "rare" in found:
             return without_columns(shard, found["rare"], merge=False) if found["rare"].size else shard
         return Shard(weighted(shard.X, found["weights"]), shard.mask, shard.features)
+
+
+def _is_of_the_disk(error: Exception) -> bool:
+    """Tell whether this machine could not write: that says nothing about rows, and passes."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 def _place(head: Head) -> tuple[str, str, int]:

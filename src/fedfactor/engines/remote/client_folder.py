@@ -358,12 +358,17 @@ class ClientFolder:
         }  # fmt: skip
         if why:
             line["reason"] = why
-        handle = os.open(self.folder / "sent.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-        try:
-            os.write(handle, (json.dumps(line) + "\n").encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        handle = os.open(self.folder / "sent.jsonl", os.O_CREAT | os.O_RDWR, 0o600)
+        with os.fdopen(handle, "r+b") as file:
+            whole = file.seek(0, os.SEEK_END)
+            file.seek(max(whole - 1, 0))
+            if file.read() not in (b"", b"\n"):  # a full disk or a power cut tore a line: what it is about never left
+                file.seek(0)
+                whole = file.truncate(file.read().rfind(b"\n") + 1)
+            file.seek(whole)
+            file.write((json.dumps(line) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())
 
     @staticmethod
     def run_of(folder: Path) -> str:
@@ -382,7 +387,8 @@ class ClientFolder:
     def sent(self) -> list[dict[str, Any]]:
         """List what was sent, oldest first."""
         file = self.folder / "sent.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        *whole, _torn = file.read_bytes().split(b"\n") if file.exists() else [b""]
+        return [json.loads(line) for line in whole]
 
 
 def _write_npy(path: Path, array: Any) -> None:

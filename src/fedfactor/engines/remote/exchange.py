@@ -274,7 +274,8 @@ class Asking:
             elif head.attempt or head.since != self.since.get(name, -1):
                 tally.count("unasked", name, "an answer to a question that was not asked like this")
             elif head.kind == "refusal":
-                tally.count("refused", name, head.reason)
+                apart = " (it signed up for other terms)" if head.terms != self.head.terms else ""
+                tally.count("refused", name, head.reason + apart)
                 self.open.discard(name)
             else:
                 self.answers[name] = unseal(data, head, self.expected, self.payload)

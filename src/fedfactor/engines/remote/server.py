@@ -45,6 +45,9 @@ ABANDON, REMOVED = "abandon", "removed.json"
 """Files in the server's folder: end this run at once; nobody waits for these clients any more."""
 
 
+ENDED = ("finished", "paused", "failed")
+"""States in which no round goes on."""
+
 START = "start.safetensors"
 """File in the server's folder: the components that a run starts at, where the parties agreed on some."""
 
@@ -87,7 +90,7 @@ class Outcome:
             "seconds": sum(r.seconds for r in self.history),
             "rejected": dict(self.rejected),
             "environment": environment(agreement.threads),
-            "privacy": _written(self.privacy or {"mode": "none", "epsilon": "inf", "sees": {"server": "every upload"}}),
+            "privacy": written(self.privacy) if self.privacy else UNPROTECTED,
             "history": [asdict(r) for r in self.history],
         }
 
@@ -152,7 +155,8 @@ class Server:
                 self.tick({"state": "paused", "reason": str(error)}, force=True)
                 raise
             except Exception as error:
-                self.tick({"state": "failed", "reason": f"{type(error).__name__}: {error}"}, force=True)
+                anew = " Or begin anew: fedfactor start --again." if isinstance(error, CheckpointError) else ""
+                self.tick({"state": "failed", "reason": f"{type(error).__name__}: {error}{anew}"}, force=True)
                 raise
             return outcome
 
@@ -259,8 +263,12 @@ class Server:
         write_atomic(self.folder / "status.json", json.dumps(status, indent=1).encode())
 
 
-def _written(report: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity."""
+UNPROTECTED = {"mode": "none", "epsilon": "inf", "sees": {"server": "every upload"}}
+"""What the record of a run says where nothing protects uploads."""
+
+
+def written(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the report on a run's privacy fit for JSON, which has no infinity."""
     return {key: "inf" if value == math.inf else value for key, value in report.items()}
 
 

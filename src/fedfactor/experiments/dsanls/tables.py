@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
+
+from fedfactor.experiments.tables import markdown_lines, write_csv
 
 __all__ = ["markdown", "write", "write_parties"]
 
@@ -14,26 +15,21 @@ COLUMNS = ("study", "data", "split", "method", "k", "ranks", "iterations", "fina
 def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
     """Write ``<study>.csv`` and ``<study>.md``."""
     rows = [{**row, "seconds_all": row["seconds"][-1] if row["seconds"] else None} for row in rows]
-    with (out / f"{study}.csv").open("w", newline="") as file:
-        table: csv.DictWriter[str] = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
+    write_csv(out / f"{study}.csv", rows, COLUMNS)
     (out / f"{study}.md").write_text(markdown(study, rows))
 
 
 def write_parties(out: Path, rows: list[dict[str, Any]]) -> None:
     """Write ``parties.csv`` and ``parties.md``: alternations per second, messages and bytes of a party, error."""
     names = ("data", "clock", "split", "parties", "method", "speed", "messages", "sent", "final")
-    with (out / "parties.csv").open("w", newline="") as file:
-        table: csv.DictWriter[str] = csv.DictWriter(file, names, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
+    write_csv(out / "parties.csv", rows, names)
     head = (*names[:5], "alternations per second", "messages", "bytes sent", "relative error")
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for row in rows:
-        figures = (f"{row['speed']:.1f}", f"{row['messages']:g}", str(row["sent"]), f"{row['final']:.4f}")
-        lines.append("| " + " | ".join([*(str(row[name]) for name in names[:5]), *figures]) + " |")
-    (out / "parties.md").write_text("\n".join(lines) + "\n")
+    cells = (
+        [*(row[name] for name in names[:5]), f"{row['speed']:.1f}", f"{row['messages']:g}", row["sent"],
+         f"{row['final']:.4f}"]
+        for row in rows
+    )  # fmt: skip
+    (out / "parties.md").write_text("\n".join(markdown_lines(head, cells)) + "\n")
 
 
 def markdown(study: str, rows: list[dict[str, Any]]) -> str:
@@ -52,16 +48,9 @@ def markdown(study: str, rows: list[dict[str, Any]]) -> str:
     clock = "virtual seconds" if study == "secure" else "seconds"
     who = "party" if study == "secure" else "rank"
     head = ("data", "method", "k", where, "relative error", clock, f"a {who} sent")
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for row in rows:
-        cells = (
-            row["data"],
-            row["method"],
-            row["k"],
-            row[where],
-            f"{row['final']:.4f}",
-            f"{row['seconds_all']:.2f}",
-            row["sent"],
-        )
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines) + "\n"
+    cells = (
+        [*(row[name] for name in ("data", "method", "k", where)), f"{row['final']:.4f}", f"{row['seconds_all']:.2f}",
+         row["sent"]]
+        for row in rows
+    )  # fmt: skip
+    return "\n".join(markdown_lines(head, cells)) + "\n"

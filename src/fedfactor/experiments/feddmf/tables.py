@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from fedfactor.experiments.tables import write_csv
 
 __all__ = ["markdown", "write", "write_attributes"]
 
@@ -18,10 +19,7 @@ COLUMNS = (
 
 def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
     """Write ``<study>.csv`` with every repetition and ``<study>.md`` with means and spreads."""
-    with (out / f"{study}.csv").open("w", newline="") as file:
-        table: csv.DictWriter[str] = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
+    write_csv(out / f"{study}.csv", rows, COLUMNS)
     (out / f"{study}.md").write_text("\n".join([markdown(rows), measures(rows), by_count(rows)]))
 
 

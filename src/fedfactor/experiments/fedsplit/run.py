@@ -15,6 +15,7 @@ from fedfactor.experiments.fedsplit import audit, ranking, surprise, tables
 from fedfactor.experiments.fedsplit.methods import METHODS, PRINTED, Budget, tuned_central, tuned_groups, untold
 from fedfactor.experiments.fedsplit.protocol import make_split, prepared, present
 from fedfactor.experiments.fedsplit.store import Store
+from fedfactor.experiments.tables import check_studies
 from fedfactor.privacy import PrivacyWarning
 from fedfactor.selection.ratings import Tuned
 
@@ -47,9 +48,7 @@ def reproduce(
     Path
         The folder.
     """
-    unknown = sorted(set(only) - set(STUDIES))
-    if unknown:
-        raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(STUDIES)}.")
+    check_studies(only, STUDIES)
     names = present()
     if not names:
         raise DataError(

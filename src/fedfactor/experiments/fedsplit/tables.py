@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.experiments.tables import markdown_lines, write_csv
 from fedfactor.metrics.ratings import mean_interval
 
 __all__ = [
@@ -140,7 +140,7 @@ def _methods(out: Path, name: str, rows: list[Any]) -> list[str]:
         cells = [m, str(len(here)), str(last["exchanges"]), _pm(macro), _pm(mse), f"{last['micro']:.3f}"]
         cells += [f"{last['mae']:.3f}", f"{last['gap_closed']:.0%}", f"{last['improved']:.0%}", f"{last['mb_up']:.1f}"]
         lines.append("| " + " | ".join([*cells, str(last["paper"])]) + " |")
-    _csv(out / f"table3_{name}.csv", table)
+    write_csv(out / f"table3_{name}.csv", table)
     quoted = expected()["quoted"]
     lines += ["", "Quoted by the paper, not run here (RMSE on their authors' own splits):", ""]
     lines += ["| method | exchanges | " + name + " | source |", "|---|---|---|---|"]
@@ -189,8 +189,8 @@ def write_audit(
     curves: list[dict[str, Any]],
 ) -> None:
     """Write what the adversary gets back, by group size, rank, kind of attack and share of known ratings."""
-    _csv(out / "audit.csv", rows)
-    _csv(out / "figure4.csv", curves)
+    write_csv(out / "audit.csv", rows)
+    write_csv(out / "figure4.csv", curves)
     words = "data|members|rank|sent|attack|known|come back|(no upload)|unknown|(no upload)|biases|all known|as printed"
     head = "| " + words.replace("|", " | ") + " |"
     lines = ["## Figure 4: squared relative error, mean over groups ± 95 % interval"]
@@ -215,26 +215,14 @@ def write_audit(
 
 def write_ranking(out: Path, rows: Mapping[tuple[str, str], Mapping[str, float]]) -> None:
     """Write precision, recall and NDCG of lists of ten."""
-    _csv(out / "ranking.csv", [{"data": name, "method": method, **row} for (name, method), row in rows.items()])
+    write_csv(out / "ranking.csv", [{"data": name, "method": method, **row} for (name, method), row in rows.items()])
     words = list(next(iter(rows.values())))
-    lines = ["| data | method | " + " | ".join(words) + " |", "|---" * (len(words) + 2) + "|"]
-    for (name, method), row in rows.items():
-        lines.append(f"| {name} | {method} | " + " | ".join(f"{row[word]:.3f}" for word in words) + " |")
+    cells = ((*both, *(f"{row[word]:.3f}" for word in words)) for both, row in rows.items())
+    lines = markdown_lines(["data", "method", *words], cells)
     (out / "ranking.md").write_text("\n".join(lines) + "\n")
 
 
 def write_surprise(out: Path, means: Mapping[str, float]) -> None:
     """Write the macro RMSE of Surprise's central models."""
-    lines = [
-        "| central model of Surprise | macro RMSE |",
-        "|---|---|",
-        *(f"| {k} | {v:.3f} |" for k, v in means.items()),
-    ]
+    lines = markdown_lines(["central model of Surprise", "macro RMSE"], ((k, f"{v:.3f}") for k, v in means.items()))
     (out / "surprise.md").write_text("\n".join(lines) + "\n")
-
-
-def _csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)

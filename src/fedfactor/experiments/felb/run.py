@@ -15,6 +15,7 @@ from fedfactor.experiments.felb import tables
 from fedfactor.experiments.felb.cells import Bench, Cell, Store
 from fedfactor.experiments.felb.datasets import DATASETS, load_owners, present
 from fedfactor.experiments.felb.tiles import even_tiles
+from fedfactor.experiments.tables import check_studies
 from fedfactor.kernels.boolean.prox import Pull
 
 __all__ = ["STUDIES", "reproduce"]
@@ -167,9 +168,7 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), se
     Path
         The folder.
     """
-    unknown = sorted(set(only) - set(STUDIES))
-    if unknown:
-        raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(STUDIES)}.")
+    check_studies(only, STUDIES)
     store, full = Store(out / "cells"), size == "full"
     for study, plan in STUDIES.items():
         if study not in only if only else study in ASKED and not full:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from fedfactor.experiments.tables import write_csv
 
 __all__ = ["late_solvers", "markdown", "means", "order_holds", "write"]
 
@@ -21,10 +22,7 @@ def write(out: Path, study: str, rows: list[dict[str, Any]], absent: Iterable[st
 
     Under the table of real data it says whether the hoped-for order holds, and which sets were `absent`.
     """
-    with (out / f"{study}.csv").open("w", newline="") as file:
-        table: csv.DictWriter[str] = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
+    write_csv(out / f"{study}.csv", rows, COLUMNS)
     notes = list(order_holds(rows)) if study == "real" else []
     notes += [f"- Not in the data folder, so left out: {', '.join(absent)}."] if (absent := list(absent)) else []
     (out / f"{study}.md").write_text(markdown(rows) + "\n".join(["", *notes, ""] if notes else []))

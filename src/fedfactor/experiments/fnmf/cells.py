@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from fedfactor.core.run import Run
 from fedfactor.engines.run import run
 from fedfactor.experiments.kept import kept
 
-__all__ = ["Store", "mean_rows", "measure", "write_table"]
+__all__ = ["Store", "mean_rows", "measure"]
 
 Row = dict[str, Any]
 
@@ -77,19 +76,3 @@ def mean_rows(rows: Sequence[Row], by: Sequence[str], figures: Sequence[str]) ->
         means = {name: float(np.mean([m[name] for m in members])) for name in figures if name in members[0]}
         out.append({**dict(zip(by, key, strict=True)), **means, "seeds": len(members)})
     return out
-
-
-def write_table(rows: Sequence[Row], path: Path) -> None:
-    """Write rows as CSV and as Markdown, with the columns of the first one."""
-    columns = list(rows[0])
-    with path.with_suffix(".csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(_text(row.get(name, "")) for name in columns) + " |" for row in rows]
-    path.with_suffix(".md").write_text("\n".join(lines) + "\n")
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -8,7 +8,8 @@ from typing import Any
 
 from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.fnmf import barycenters, figures, real, synthetic
-from fedfactor.experiments.fnmf.cells import Store, write_table
+from fedfactor.experiments.fnmf.cells import Store
+from fedfactor.experiments.tables import check_studies, write_table
 
 __all__ = ["STUDIES", "reproduce"]
 
@@ -64,9 +65,7 @@ def reproduce(
     Path
         The folder.
     """
-    unknown = sorted(set(only) - set(STUDIES))
-    if unknown:
-        raise ValueError(f"No study is called {unknown[0]!r}. Known are {', '.join(STUDIES)}.")
+    check_studies(only, STUDIES)
     folder = Path(out)
     seeds, full = seeds or {"quick": 1, "usual": 2, "full": 5}[size], size == "full"
     for name, study in STUDIES.items():
@@ -75,6 +74,6 @@ def reproduce(
         store = Store(folder / "cells", say, QUICK.get(name) if size == "quick" else None)
         rows = study(store, full, seeds)
         if rows:
-            write_table(rows, folder / name)
+            write_table(folder / name, rows)
             figures.draw(name, rows, folder / f"{name}.png")
     return folder

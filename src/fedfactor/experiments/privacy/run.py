@@ -17,12 +17,14 @@ from fedfactor.data.partition import split_evenly, split_rows
 from fedfactor.data.synthetic import planted_boolean, planted_nmf
 from fedfactor.engines.run import run
 from fedfactor.experiments.catalogue import Size
-from fedfactor.experiments.privacy.store import Row, Store, write_table
+from fedfactor.experiments.kept import kept
+from fedfactor.experiments.tables import check_studies, write_table
 from fedfactor.privacy.dp import dp
 from fedfactor.privacy.paper_noise import PaperNoise
 
 __all__ = ["STUDIES", "reproduce"]
 
+Row = dict[str, Any]
 Cells = Iterator[tuple[Row, Callable[[], Row]]]
 ROUNDS = 40
 THETA = 10.0
@@ -188,11 +190,10 @@ def reproduce(
     Path
         The folder.
     """
-    unknown = sorted(set(only) - set(STUDIES))
-    if unknown:
-        raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(STUDIES)}.")
+    check_studies(only, STUDIES)
     out = Path(out)
-    store = Store(out / "cells")
+    cells = out / "cells"
+    cells.mkdir(parents=True, exist_ok=True)
     for study, plan in STUDIES.items():
         if only and study not in only:
             continue
@@ -200,12 +201,12 @@ def reproduce(
         for key, make in plan(size == "full"):
             if size == "quick" and any(key[name] not in few for name, few in QUICK.items() if name in key):
                 continue
-            rows.append(store.get(key, make))
+            rows.append(kept(cells, key, lambda key=key, make=make: {**key, **make()}, prefix=f"{key['study']}-"))
             say(", ".join(f"{name} {value}" for name, value in rows[-1].items() if name != "full"))
         if not rows:
             say(f"{study}: none of its data are here. Set FEDFACTOR_DATA to the folder that holds them.")
             continue
-        write_table(out, study, rows)
+        write_table(out / study, rows, list(dict.fromkeys(name for row in rows for name in row)))
         from fedfactor.experiments.privacy.figures import draw
 
         draw(out, study, rows)

@@ -90,7 +90,7 @@ def evaluate(model: Any, ratings: Any, *, n: int = 10, liked: float | None = Non
     if liked is None and explicit:
         liked = model.scale_[0] + 0.6 * (model.scale_[1] - model.scale_[0]) + 1e-9
     likes = np.ones(len(users), bool) if stars is None else stars >= liked if liked is not None else stars > 0
-    homes = model._by_owner(users.tolist(), None, strangers=True)
+    homes = model.tables_.by_owner(users.tolist(), None, strangers=True)
     parts = {name: _one(model, name, np.array(where), users, items, stars, likes, n) for name, where in homes.items()}
     return _joined(parts, explicit, {name: found["evaluation"] for name, found in parts.items()})
 

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ import numpy as np
 from fedfactor.core.errors import DataError
 from fedfactor.data.formats.arrow import need_arrow
 from fedfactor.data.formats.delimited import harmless
+from fedfactor.data.user_table import UserTable
 
 COLUMNS = ("user", "rank", "item", "score", "owner")
 USERS = 4096
 """Users whose lists are in memory at one time."""
 
 
-def write_lists(model: Any, path: Path, names: list[str], n: int, rules: dict[str, Any]) -> int:
+def write_lists(path: Path, tables: Mapping[str, UserTable], n: int, rules: dict[str, Any]) -> int:
     """Write the lists of all users of some owners; return how many rows were written."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".parquet"):
@@ -33,7 +34,7 @@ def write_lists(model: Any, path: Path, names: list[str], n: int, rules: dict[st
     handle, part = tempfile.mkstemp(prefix=f".{path.name[:80]}.", suffix=".part", dir=path.parent)
     os.close(handle)
     try:
-        total = write(Path(part), _blocks(model, names, n, rules))
+        total = write(Path(part), _blocks(tables, n, rules))
         os.replace(part, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -42,9 +43,8 @@ def write_lists(model: Any, path: Path, names: list[str], n: int, rules: dict[st
     return total
 
 
-def _blocks(model: Any, names: list[str], n: int, rules: dict[str, Any]) -> Iterator[dict[str, np.ndarray]]:
-    for name in names:
-        table = model.tables_[name]
+def _blocks(tables: Mapping[str, UserTable], n: int, rules: dict[str, Any]) -> Iterator[dict[str, np.ndarray]]:
+    for name, table in tables.items():
         for start in range(0, len(table.users), USERS):
             users = table.users[start : start + USERS]
             items, scores = table.recommend(users, n, **rules)

@@ -8,7 +8,7 @@ import pytest
 
 import fedfactor
 from fedfactor.data.io import open_files
-from fedfactor.estimators.saved import load_run
+from fedfactor.saved.folder import load_run
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import LocalFactors, Score
 from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.tree import to_numpy
+from fedfactor.data.owner_tables import OwnerTables
 from fedfactor.data.ratings import Ratings
 from fedfactor.data.record import missing_of, read_record
 from fedfactor.data.results import (
@@ -26,7 +28,6 @@ from fedfactor.data.results import (
     write_factors,
 )
 from fedfactor.estimators._base import FederatedTransformer
-from fedfactor.estimators._model_file import read_model, write_model
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
 from fedfactor.privacy.published import seal
 
@@ -86,7 +87,7 @@ def save(estimator: Any, folder: str | os.PathLike[str], *, overwrite: bool = Fa
     features = None if names is None else [str(name) for name in names]
     turned = getattr(estimator, "split", "rows") == "columns"  # then owners have columns, and U is what they share
     private = {} if turned else private_parts(run)
-    write_factors(out, _plain(estimator.components_), features=features, private=private, run=record)
+    write_factors(out, to_numpy(estimator.components_), features=features, private=private, run=record)
     if isinstance(estimator, FederatedRecommender):
         write_models(estimator, out)
     return out
@@ -144,7 +145,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     Examples
     --------
     >>> import tempfile, numpy as np, fedfactor
-    >>> from fedfactor.estimators.saved import load_run
+    >>> from fedfactor.saved.folder import load_run
     >>> X = np.random.default_rng(0).random((30, 6))
     >>> model = fedfactor.PooledNMF(2, rounds=5, tol=0, random_state=0).fit({"a": X[:10], "b": X[10:]})
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -240,7 +241,7 @@ def private_parts(run: Run) -> dict[str, dict[str, Any]]:
 
 def _own(kept: LocalFactors) -> dict[str, Any]:
     arrays = {"U": kept.U, "U_private": kept.U_private, "V_private": kept.V_private}
-    return {name: _plain(array) for name, array in arrays.items() if array is not None}
+    return {name: to_numpy(array) for name, array in arrays.items() if array is not None}
 
 
 def recommender_of(run: Run, federation: Federation) -> FederatedRecommender | None:
@@ -270,7 +271,7 @@ def recommender_of(run: Run, federation: Federation) -> FederatedRecommender | N
 def write_models(model: FederatedRecommender, out: Path) -> None:
     """Write every owner's users and ratings beside its factors, readable by the writer alone."""
     for name in model.tables_:
-        write_model(model, name, out / "private" / model_file(name))
+        model.save(out / "private" / model_file(name), client=name)
 
 
 def model_file(owner: str) -> str:
@@ -285,16 +286,15 @@ def _recommender(out: Path, kind: Any, run: Run) -> Any:
             f"{out} holds item factors, but no owner's users and ratings: nobody can be recommended anything from it. "
             "Give the folder that fedfactor fit wrote from a table of ratings."
         )
-    models = [read_model(kind, path) for path in files]
+    models = [kind.load(path) for path in files]
     first = models[0]
     factors: dict[str, Any] = {}
     for each in models:
         factors |= each.run_.factors
-        first.tables_ |= each.tables_
+        first.tables_ = OwnerTables(first.tables_ | each.tables_)
         first.users_ |= each.users_
         first.client_factors_ |= each.client_factors_
     first.run_ = replace(run, factors=factors)
-    first._homes = None
     return first
 
 
@@ -329,7 +329,3 @@ def _ids(names: Any, count: int) -> np.ndarray:
         return np.arange(count)
     whole = all(name.isdecimal() and len(name) < 19 and (name == "0" or name[0] != "0") for name in names)
     return np.array([int(name) for name in names]) if whole else np.array(names, dtype=str)
-
-
-def _plain(array: Any) -> np.ndarray:
-    return array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)

@@ -13,7 +13,7 @@ JOURNAL = "journal.jsonl"
 
 
 class Journal:
-    """The coordinator's log of deeds: founded, let in, removed, served, started, stopped, finished.
+    """The coordinator's log of deeds: founded, let in, agreed, served, started, stopped, and how each run ended.
 
     Parameters
     ----------
