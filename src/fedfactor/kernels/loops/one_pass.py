@@ -13,11 +13,12 @@ import numpy as np
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "dense_rows": ("rTRRRWnnnnstnnQQWWWDn", "contract"),
+    "dense_rows": ("rTRRRWnnnnstnnnQQWWWWDn", "contract"),
     "sparse_rows": ("iidRRRRRWWWnnnstnnnQQWWW", "contract"),
     "sparse_sums": ("iidRRnnnW", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
     "transpose": ("RWnn", "contract"),
+    "add_copies": ("QnnWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
@@ -35,6 +36,8 @@ scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("A
 TILE = ROWS = LARGE = TOGETHER = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
+LONG = 1024
+"""Dense rows that are."""
 STRETCH = 256
 """Stored cells of one column that are."""
 
@@ -157,14 +160,17 @@ def dots(V, rows, ldx, count, whole, ends, B, kept):
             break
 
 
-def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, A, H, W, B, ends, kept, group):
+def dense_rows(
+    X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, more, A, H, part, W, B, ends, kept, group
+):
     """Improve rows ``start:stop`` of U for the rows of X, and add their sums to A and H.
 
     The cells of a row lie side by side. Its first `head` cells, and those that do not fill a register at its end, are
     copied and padded; the others are read where they are. V lies in packed tiles: before, whole registers, after; the
-    columns of A, which is in double precision as H is, in the same order. With ``fit = 0`` U stays as it is; with
-    ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a `group` are worked on
-    together.
+    columns of A, which is in double precision as H is, in the same order. Sums are taken in `part` (zero before and
+    after) and moved to A from time to time: added to what is there with `more`, else in its place. With ``fit = 0`` U
+    stays as it is; with ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a
+    `group` are worked on together, and meanwhile the next ones are fetched.
     """
     m, k = X.shape[1], U.shape[1]
     padded, lanes = W.shape
@@ -173,9 +179,10 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
     rest = m - head - whole * across
     size = X.itemsize
     ldx = X.strides[0] // size
-    w, a, e = W.ctypes.data, A.ctypes.data, ends.ctypes.data
-    lda = A.shape[1]
+    w, a, e = W.ctypes.data, part.ctypes.data, ends.ctypes.data
+    lda = part.shape[1]
     zero = l1 - l1
+    pending = 0
     for top in range(start, stop, group):
         count = min(group, stop - top)
         rows = X.ctypes.data + top * X.strides[0] + head * size
@@ -198,20 +205,28 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
                     W[t, j] = zero
         if sums:
             for q in range(0, padded, TILE):
-                u = w + q * lanes * size
-                outer_column(V, e, 2 * across, count, u, lanes, a + q * lda * 8, lda)
+                u, line = w + q * lanes * size, a + q * lda * size
+                outer_column(V, part, e, 2 * across, count, u, lanes, line, lda)
                 outer_column(
-                    V, e + across * size, 2 * across, count, u, lanes, a + (q * lda + (whole + 1) * across) * 8, lda
+                    V, part, e + across * size, 2 * across, count, u, lanes, line + (whole + 1) * across * size, lda
                 )
+            soon = rows + group * ldx * size
             for c in range(0, whole - ROWS + 1, ROWS):
+                x = rows + c * across * size
                 for q in range(0, padded, TILE):
-                    cell = a + (q * lda + (c + 1) * across) * 8
-                    outer_tile(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+                    cell = a + (q * lda + (c + 1) * across) * size
+                    outer_tile(V, part, x, ldx, count, w + q * lanes * size, lanes, cell, lda, soon)
+                    soon += count * across * size
             for c in range(whole - whole % ROWS, whole):
+                x = rows + c * across * size
                 for q in range(0, padded, TILE):
-                    cell = a + (q * lda + (c + 1) * across) * 8
-                    outer_column(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+                    cell = a + (q * lda + (c + 1) * across) * size
+                    outer_column(V, part, x, ldx, count, w + q * lanes * size, lanes, cell, lda)
             add_gram(W, H)
+            pending += count
+            if pending > LONG or top + count == stop:
+                flush(part, A, more)
+                pending, more = 0, 1
 
 
 def own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes):
@@ -410,11 +425,11 @@ def masked_rows(
                 for q in range(0, padded, TILE):
                     u, place = w + q * lanes * size, (q * lda + left) * 8
                     if many == ROWS:
-                        outer_tile(V, y + left * size, ldy, count, u, lanes, n + place, lda)
-                        outer_tile(V, f, ldf, count, u, lanes, d + place, lda)
+                        outer_tile(V, N, y + left * size, ldy, count, u, lanes, n + place, lda, y)
+                        outer_tile(V, D, f, ldf, count, u, lanes, d + place, lda, y)
                     else:
-                        outer_column(V, y + left * size, ldy, count, u, lanes, n + place, lda)
-                        outer_column(V, f, ldf, count, u, lanes, d + place, lda)
+                        outer_column(V, N, y + left * size, ldy, count, u, lanes, n + place, lda)
+                        outer_column(V, D, f, ldf, count, u, lanes, d + place, lda)
                 for each in range(squares.size):
                     told[0] += squares[each]
                     squares[each] = zero
@@ -521,12 +536,30 @@ def scatter(indices, data, begin, end, row, out, across):
             at += across
 
 
-def flush(part, A):
-    """Add what was summed in single precision to A (columns × components, double), and begin anew."""
+def flush(part, A, more):
+    """Move what was summed in single precision to A, in double: add it with `more`, else put it in place."""
     for j in range(A.shape[0]):
+        if more:
+            for t in range(A.shape[1]):
+                A[j, t] += part[j, t]
+        else:
+            for t in range(A.shape[1]):
+                A[j, t] = part[j, t]
         for t in range(A.shape[1]):
-            A[j, t] += part[j, t]
             part[j, t] = 0
+
+
+def add_copies(A, copies, left, out, first, last):
+    """Add up copies of A, which lie below each other, in order; write rows ``first:last``, from column `left` on."""
+    rows, m = A.shape[0] // copies, out.shape[1]
+    total = np.zeros(m)
+    for t in range(first, last):
+        total[:] = A[t, left : left + m]
+        for c in range(1, copies):
+            line = A[c * rows + t, left : left + m]
+            for j in range(m):
+                total[j] += line[j]
+        out[t] = total
 
 
 def sparse_rows(
@@ -577,10 +610,10 @@ def sparse_rows(
                 scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, across)
             pending += indptr[top + count] - indptr[top]
             if pending > OFTEN * part.shape[0]:
-                flush(part, A)
+                flush(part, A, 1)
                 pending = 0
     if sums == 1:
-        flush(part, A)
+        flush(part, A, 1)
 
 
 def sparse_sums(indptr, indices, data, P, Q, start, stop, across, A):

@@ -215,12 +215,14 @@ def _outer(columns: int):
     """Return the code of a tile of TILE components and so many registers of columns."""
 
     def codegen(context, builder, signature, args):
-        _, X, ldx, rows, U, ldu, A, lda = args
-        code = _Code(builder, signature.args[0].dtype)
-        wide = ir.VectorType(ir.DoubleType(), code.width)
+        _, _, X, ldx, rows, U, ldu, A, lda, soon = args
+        code, target = (_Code(builder, kind.dtype) for kind in signature.args[:2])
+        wide = ir.VectorType(target.scalar, code.width)
         sums = code.cells(TILE * columns)
         with cgutils.for_range(builder, rows) as loop:
             start = builder.mul(loop.index, ldx)
+            if columns > 1:
+                code.fetch(soon, builder.mul(loop.index, code.number(code.width)))
             x = [code.load(X, builder.add(start, code.number(c * code.width))) for c in range(columns)]
             for q in range(TILE):
                 u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
@@ -230,26 +232,33 @@ def _outer(columns: int):
         for q in range(TILE):
             for c in range(columns):
                 offset = builder.add(builder.mul(code.number(q), lda), code.number(c * code.width))
-                place = builder.inttoptr(builder.add(A, builder.mul(offset, code.number(8))), ir.PointerType())
-                value = code.get(sums[q * columns + c])
-                if code.size == 4:
+                place, value = target.pointer(A, offset), code.get(sums[q * columns + c])
+                if target.size > code.size:
                     value = builder.fpext(value, wide)
-                builder.store(builder.fadd(builder.load(place, typ=wide, align=8), value), place, align=8)
+                before = builder.load(place, typ=wide, align=target.size)
+                builder.store(builder.fadd(before, value), place, align=target.size)
         return context.get_dummy_value()
 
     return codegen
 
 
 @intrinsic
-def outer_tile(typingctx, like, X, ldx, rows, U, ldu, A, lda):
-    """Add ``UᵀX`` of TILE components and a few registers of columns to `A`, which is in double precision."""
-    return types.none(like, *[types.int64] * 7), _outer(rows_of_tile())
+def outer_tile(typingctx, like, kind, X, ldx, rows, U, ldu, A, lda, soon):
+    """Add ``UᵀX`` of TILE components and a few registers of columns to `A`, whose numbers are as those of `kind` are.
+
+    Meanwhile a line of memory for each row, from `soon` on, is fetched into the cache.
+    """
+    return types.none(like, kind, *[types.int64] * 8), _outer(rows_of_tile())
 
 
 @intrinsic
-def outer_column(typingctx, like, X, ldx, rows, U, ldu, A, lda):
-    """Do the same for one register of columns."""
-    return types.none(like, *[types.int64] * 7), _outer(1)
+def outer_column(typingctx, like, kind, X, ldx, rows, U, ldu, A, lda):
+    """Do the same for one register of columns; nothing is fetched."""
+
+    def codegen(context, builder, signature, args):
+        return _outer(1)(context, builder, signature, (*args, None))
+
+    return types.none(like, kind, *[types.int64] * 7), codegen
 
 
 def _fitted(columns: int):

@@ -32,7 +32,7 @@ Array = Any
 _CHUNKS = 32
 """Most parts that are summed apart: enough for as many threads, and to let a free thread take what a slow one left."""
 
-_CACHE = 1 << 20
+_CACHE = 1 << 19
 """Bytes of rows that are worked on together."""
 
 _MANY = 1 << 25
@@ -235,19 +235,22 @@ def _dense(
         arrive(place)
         W, B = scratch("W", (padded, lanes), real), scratch("B", (padded, lanes), real)
         ends, kept = aligned((lanes, 2 * across), real), scratch("kept", (padded * lanes * across,), real)
-        A[chunk] = 0
+        some = scratch("part", sizes[1:], real)  # zero before and after
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
             run(
                 rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
-                A[chunk], H[chunk], W, B, ends, kept, group,
+                a > start, A[chunk], H[chunk], some, W, B, ends, kept, group,
             )  # fmt: skip
 
     with read_ahead(len(order), lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]]) as arrive:
         for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = np.array(added(A)[:k, across - head : across - head + m], dtype=real, order="C")
+    total = np.empty((k, m), real)
+    add: Any = kernel("add_copies", real)
+    block = max(1, (1 << 18) // max(1, m * len(A)))
+    for_blocks(lambda a, b: add(A.reshape(-1, sizes[2]), len(A), across - head, total, a, b), k, block)
     return Pass(out, added(H)[:k, :k].astype(real), total)
 
 
