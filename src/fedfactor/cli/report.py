@@ -110,9 +110,9 @@ class Told:
 def page(folder: Path) -> str:
     """Fill the template; whatever comes from data is escaped on the way."""
     from fedfactor.data.record import read_record
-    from fedfactor.data.results import read_components
+    from fedfactor.data.results import NOBODY, read_components
     from fedfactor.privacy.published import promises
-    from fedfactor.saved.folder import NOBODY, load_run
+    from fedfactor.saved.folder import load_run
 
     run = load_run(folder)
     V, features = read_components(folder)
