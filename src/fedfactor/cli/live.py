@@ -260,6 +260,6 @@ def _party_metrics(folder: Path) -> str:
                  [({}, not about["connection"].startswith("NOT"))]),
         *_metric("round", "gauge", "Rounds answered in the last run.", [({}, about["rounds"])]),
         *_metric("sent_bytes_total", "counter", "Bytes that left this house.", [({}, about["bytes_sent"])]),
-        *_metric("sent_total", "counter", "Messages that left this house.", [({}, about["letters"])]),
+        *_metric("sent_total", "counter", "Messages that left this house.", [({}, about["messages"])]),
         *_metric("refused_total", "counter", "Messages that were refused.", [({}, about["refused"])]),
     ]) + "\n"  # fmt: skip

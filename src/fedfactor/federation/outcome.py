@@ -88,7 +88,7 @@ def client_status(folder: Path) -> dict[str, Any]:
         "run": None if last is None else last["run"],
         "rounds": len(_rounds(sent, last["run"])) if last else 0,
         "runs": [f"{run} ({len(_rounds(sent, run))} rounds)" for run in dict.fromkeys(line["run"] for line in sent)],
-        "letters": len(sent),
+        "messages": len(sent),
         "bytes_sent": sum(line["bytes"] for line in sent),
         "asked_again": sum(line["again"] for line in sent),
         "refused": len(refused),
