@@ -30,7 +30,7 @@ OUT = Path(__file__).parent / "out" / "bench.json"
 def compile_all() -> float:
     """Load (or, the first time, compile) the loops in single precision; return the time it took."""
     real = np.dtype(np.float32)
-    names = ("dense_rows", "sparse_rows", "sparse_columns", "sweep_rows", "masked_rows", "fold_start", "squares")
+    names = ("dense_rows", "sparse_rows", "sparse_sums", "sweep_rows", "masked_rows", "fold_start", "squares")
     return seconds(lambda: [kernel(name, real) for name in names])[0]
 
 

@@ -97,18 +97,35 @@ def test_threads_do_not_change_bits(stored, dtype):
 
 
 @needs_numba
-def test_few_stored_cells_are_summed_at_once_or_by_columns_alike(monkeypatch):
-    X, plain, V, U = case((260, 1999, 5), "csr", np.float64)
-    expected = naive(plain, V, U, 2)
-    for most in (0, 16_000_000):
-        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", most)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_stored_cells_are_summed_by_rows_or_by_columns_alike(dtype, monkeypatch):
+    X, plain, V, U = case((2600, 199, 5), "csr", dtype)
+    for most in (0, 1 << 25):
+        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._MANY", most)
         found = []
         for threads in (1, 2):
             with limit_threads(threads):
                 found.append(one_pass(X, V, U, sweeps=2))
-        for mine, other, right in zip(*found, expected, strict=True):
+        kept = np.array(found[0].U, np.float64)
+        for mine, other, right in zip(*found, (kept, kept.T @ kept, kept.T @ plain), strict=True):
             np.testing.assert_array_equal(mine, other)
-            assert far(mine, right) < 1e-13
+            assert far(mine, right) < (1e-6 if dtype == np.float32 else 1e-13)
+
+
+@needs_numba
+def test_other_cells_in_place_of_those_summed_before_are_seen():
+    X, _, _, U = case((50, 9, 3), "csr", np.float64)
+    before = sums_of_rows(U, X)[1]
+    X.data = 2 * X.data
+    np.testing.assert_allclose(sums_of_rows(U, X)[1], 2 * before)
+
+
+@needs_numba
+def test_a_long_column_in_single_precision_is_summed_in_double():
+    n = 200_000
+    U, X = np.full((n, 1), 0.1, np.float32), sp.csr_array(np.full((n, 1), 0.3, np.float32))
+    exact = n * float(U[0, 0]) * float(X.data[0])
+    assert sums_of_rows(U, X)[1][0, 0] == pytest.approx(exact, rel=2e-6)
 
 
 @needs_numba

@@ -181,7 +181,7 @@ class AsynSD(MergedArrivals):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 20))
     >>> owners = {"a": X[:50], "b": X[50:]}
-    >>> run = fedfactor.run(AsynSD(3), owners, engine=VirtualEngine(), rounds=30, seed=0)
+    >>> run = fedfactor.run(AsynSD(3), owners, engine=VirtualEngine(), rounds=10, seed=0)
     >>> run.relative_error < 0.05
     True
     """
@@ -218,7 +218,7 @@ class AsynSSD(MergedArrivals):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((80, 3)) @ rng.random((3, 20))
     >>> owners = {"a": X[:50], "b": X[50:]}
-    >>> run = fedfactor.run(AsynSSD(3, ratio=0.3), owners, engine=VirtualEngine(), rounds=30, seed=0)
+    >>> run = fedfactor.run(AsynSSD(3, ratio=0.3), owners, engine=VirtualEngine(), rounds=10, seed=0)
     >>> run.relative_error < 0.05
     True
     """

@@ -134,7 +134,7 @@ class SynSD(PartySteps):
     >>> import numpy as np, fedfactor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 20))
-    >>> run = fedfactor.run(SynSD(3), {"a": X[:20], "b": X[20:]}, rounds=20, seed=0)
+    >>> run = fedfactor.run(SynSD(3), {"a": X[:20], "b": X[20:]}, rounds=8, seed=0)
     >>> run.V.shape, run.relative_error < 0.05
     ((3, 20), True)
     """
@@ -210,7 +210,7 @@ class SynSSD(PartySteps):
     >>> import numpy as np, fedfactor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 40))
-    >>> run = fedfactor.run(SynSSD(3, ratio=0.3), {"a": X[:20], "b": X[20:]}, rounds=200, seed=0)
+    >>> run = fedfactor.run(SynSSD(3, ratio=0.3), {"a": X[:20], "b": X[20:]}, rounds=40, seed=0)
     >>> run.V.shape, run.relative_error < 0.05
     ((3, 40), True)
     """

@@ -35,6 +35,8 @@ SERVER = "the server, which follows the protocol and looks at all it gets"
 LATE = 20
 """Round in which a client stays away: by then V moves little, and the difference of two sums is that client's part."""
 ROWS = "no row can be read from what the server sees"
+ONE_UPLOAD = "rows from one upload in the clear"
+_COUNTED = ("rows", "recovered", "false", "confirmed")
 NO_MATRIX = "No upload here holds a matrix over all columns; what its numbers tell of rows was not tried."
 SUMS = 10
 """Sums of each kind in which rows are looked for."""
@@ -67,59 +69,78 @@ def _sent_by(algorithm: Algorithm, federation: Federation, name: str, heard: Lis
 
 def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *, all_kinds: bool) -> list[Finding]:
     """Read rows out of each owner's own uploads, one of every kind; beside a secure sum, of those seen one by one."""
-    heard, m, k = Listener(), federation.n_features, getattr(algorithm, "n_components", 1)
-    attack, cells = "rows from one upload in the clear", "unknown cells from one upload and a quarter of the cells"
+    heard, k = Listener(), getattr(algorithm, "n_components", 1)
     try:
         run(algorithm, federation, seed=seed, privacy=(heard,))
     except FedfactorError as error:
-        return [Finding(attack, SERVER, ROWS, "not examined", {}, f"The run did not come to an end: {error}")]
+        return [Finding(ONE_UPLOAD, SERVER, ROWS, "not examined", {}, f"The run did not come to an end: {error}")]
     rows = {name: dense(federation.shard(name).X) for name in federation.names}
     small = [name for name in federation.names if len(rows[name]) <= k]
-    total = {"rows": 0, "recovered": 0, "false": 0, "confirmed": 0, "uploads": 0, "uploads_that_span_everything": 0}
-    inferred, silent, full, looked_at = list[float](), set[str](), set[str](), set[str]()
-    rng = np.random.default_rng(seed)
+    search, inferred, rng = _Search(federation.n_features), list[float](), np.random.default_rng(seed)
     for name, X in rows.items():
         others = np.concatenate([part for other, part in rows.items() if other != name] or [X[:0]])
         kinds: dict[type, tuple[Any, Any]] = {}
         for up, got, _ in _sent_by(algorithm, federation, name, heard, seed):
             if up is not None and (all_kinds or up.uplink == "gather"):
                 kinds.setdefault(type(up), (up, got))
+        last = search.owner(X, others, kinds)
+        if last and name in small[:5]:
+            inferred.append(factor_inference(X, last[-1], 0.25, rng, ridge=1e-6))
+    return [search.finding(len(small)), _inference(inferred, k)]
+
+
+class _Search:
+    """Looks for rows in uploads, owner by owner, and counts what comes back."""
+
+    def __init__(self, n_features: int) -> None:
+        self._m = n_features
+        self.total = dict.fromkeys((*_COUNTED, "uploads", "uploads_that_span_everything"), 0)
+        self._silent, self._full, self._looked_at = set[str](), set[str](), set[str]()
+
+    def owner(self, X: np.ndarray, others: np.ndarray, kinds: dict[type, tuple[Any, Any]]) -> list[np.ndarray]:
+        """Search what one owner sent; return the matrices of the last kind that has any."""
         last: list[np.ndarray] = []
-        best = {"rows": 0, "recovered": 0, "false": 0, "confirmed": 0}
+        best = dict.fromkeys(_COUNTED, 0)
         for kind, (up, got) in kinds.items():
-            blocks, received = wide_matrices(up, m), wide_matrices(got, m)
+            blocks, received = wide_matrices(up, self._m), wide_matrices(got, self._m)
             if not blocks:
-                silent.add(kind.__name__)
+                self._silent.add(kind.__name__)
                 continue
             last = blocks
-            total["uploads"] += 1
+            self.total["uploads"] += 1
             if not spans_less(*blocks):
-                total["uploads_that_span_everything"] += 1
-                full.add(kind.__name__)
+                self.total["uploads_that_span_everything"] += 1
+                self._full.add(kind.__name__)
                 continue
-            looked_at.add(kind.__name__)
+            self._looked_at.add(kind.__name__)
             one = _searched(X, others, blocks, received)
             best = {word: max(best[word], one[word]) for word in best}
         for word, count in best.items():
-            total[word] += count
-        if last and name in small[:5]:
-            inferred.append(factor_inference(X, last[-1], 0.25, rng, ridge=1e-6))
-    word = "REFUTED" if total["recovered"] or total["confirmed"] else "consistent"
-    note = f"Kinds without a matrix over all columns, not searched: {', '.join(sorted(silent))}." if silent else ""
-    if not total["uploads"]:
-        word, note = "not examined", NO_MATRIX
-    elif word == "consistent" and full - looked_at:
-        which = ", ".join(sorted(full - looked_at))
-        word, note = "not examined", f"{which}: every one spans all columns, so that this search cannot tell. {note}"
-    found = [Finding(attack, SERVER, ROWS, word, {**total, "owners_with_few_rows": len(small)}, note.strip())]
-    if inferred:
-        error = float(np.median(inferred))
-        figures = {"relative_error_on_unknown_cells": error, "owners": len(inferred)}
-        found.append(Finding(cells, SERVER, ROWS, "REFUTED" if error < 0.1 else "consistent", figures))
-    else:
+            self.total[word] += count
+        return last
+
+    def finding(self, small: int) -> Finding:
+        """Say what was found, and what could not be searched."""
+        total, silent, unseen = self.total, sorted(self._silent), sorted(self._full - self._looked_at)
+        word = "REFUTED" if total["recovered"] or total["confirmed"] else "consistent"
+        note = f"Kinds without a matrix over all columns, not searched: {', '.join(silent)}." if silent else ""
+        if not total["uploads"]:
+            word, note = "not examined", NO_MATRIX
+        elif word == "consistent" and unseen:
+            why = "every one spans all columns, so that this search cannot tell."
+            word, note = "not examined", f"{', '.join(unseen)}: {why} {note}"
+        return Finding(ONE_UPLOAD, SERVER, ROWS, word, {**total, "owners_with_few_rows": small}, note.strip())
+
+
+def _inference(inferred: list[float], k: int) -> Finding:
+    """Say how well cells were guessed that the attacker did not know."""
+    attack = "unknown cells from one upload and a quarter of the cells"
+    if not inferred:
         note = f"No owner has as few rows as there are components ({k})."
-        found.append(Finding(cells, SERVER, ROWS, "does not apply", {}, note))
-    return found
+        return Finding(attack, SERVER, ROWS, "does not apply", {}, note)
+    error = float(np.median(inferred))
+    figures = {"relative_error_on_unknown_cells": error, "owners": len(inferred)}
+    return Finding(attack, SERVER, ROWS, "REFUTED" if error < 0.1 else "consistent", figures)
 
 
 def _searched(X: np.ndarray, others: np.ndarray, blocks: list, received: list) -> dict[str, int]:

@@ -180,65 +180,79 @@ def _decided(
     where: object, content: Content, reading: Reading, said: list[str]
 ) -> tuple[Any, list[str] | None, Sequence[str] | None, str | None]:
     """Tell ids from features; turn text that is numbers, or yes and no, into numbers; refuse other text."""
-    X, features = content.X, content.features
-    if features is None:
-        return X, None, content.row_ids, content.id_name
-    ids, id_name = content.row_ids, content.id_name
-    left_out = [name for name in content.order if not reading.takes(name) and name != reading.id]
-    texts = {name: content.texts[name] for name in content.order if name in content.texts}
-    if reading.id not in (None, NO_ID):
-        id_name = reading.id
-        ids = texts.pop(id_name)() if id_name in texts else _as_ids(where, id_name, _column(content, id_name))
-    added: dict[str, np.ndarray] = {}
-    words: dict[str, tuple[str, int]] = {}
-    guess = reading.id is None
-    named = matches_any(reading)
-    first = content.order[0] if content.order else None
-    for name, read in texts.items():
-        cells = read()
-        values, wrong = numbers_of(cells, content.decimal)
-        if not reading.takes(name):  # not asked for: it may name the rows, and is nothing else
-            if ids is None and (names_ids(name) or len(set(cells)) == len(cells)):
-                ids, id_name = cells, name
-                left_out.remove(name)
-            continue
-        looks = guess and name not in named
-        if values is not None:
-            # By their text, too: long numbers may be different where doubles are not.
-            differ = names_ids(name) and _whole(values) and len(set(cells)) == len(cells) > 2
-            if looks and (differ or looks_like_ids(name, values)):
-                if ids is None:
-                    ids, id_name = cells, name
-                else:
-                    left_out.append(name)
-            elif looks and names_ids(name) and len(values) > 2 and _whole(values):
-                raise _repeated(where, name, cells, content)
-            else:
-                added[name] = values
-        elif ids is None and looks and (names_ids(name) or _names_rows(cells, name == first, content.decimal)):
-            ids, id_name = cells, name
-        elif looks and names_ids(name):
-            left_out.append(name)
-        else:
-            words[name] = cells[wrong], wrong
-    if words:
-        raise NotNumbers(where, content, words)
-    kept = [name for name in features if reading.takes(name) and name != id_name]
-    if guess and not sparse.issparse(X):
+    if content.features is None:
+        return content.X, None, content.row_ids, content.id_name
+    found = _Columns(where, content, reading)
+    for name, read in found.texts.items():
+        found.sort_text(name, read())
+    if found.words:
+        raise NotNumbers(where, content, found.words)
+    kept = [name for name in content.features if reading.takes(name) and name != found.id_name]
+    if found.guess and not sparse.issparse(content.X):
         for name in list(kept):
             values = _column(content, name)
-            if name not in named and looks_like_ids(name, values):
+            if name not in found.named and looks_like_ids(name, values):
                 kept.remove(name)
-                if ids is None:
-                    ids, id_name = _as_ids(where, name, values), name
+                if found.ids is None:
+                    found.ids, found.id_name = _as_ids(where, name, values), name
                 else:
-                    left_out.append(name)
-    if ids is not None:
-        said.append(f"row ids: {id_name or 'the index'}")
-    if left_out:
-        said.append(f"left out: {listed(left_out)}")
-    X, features = _assembled(content, kept, added)
-    return X, features, ids, id_name
+                    found.left_out.append(name)
+    if found.ids is not None:
+        said.append(f"row ids: {found.id_name or 'the index'}")
+    if found.left_out:
+        said.append(f"left out: {listed(found.left_out)}")
+    X, features = _assembled(content, kept, found.added)
+    return X, features, found.ids, found.id_name
+
+
+class _Columns:
+    """What the columns of a table turn out to be: ids, numbers written as text, words, and what is left out."""
+
+    def __init__(self, where: object, content: Content, reading: Reading) -> None:
+        self.where, self.content, self.reading = where, content, reading
+        self.ids, self.id_name = content.row_ids, content.id_name
+        self.left_out = [name for name in content.order if not reading.takes(name) and name != reading.id]
+        self.texts = {name: content.texts[name] for name in content.order if name in content.texts}
+        self.added: dict[str, np.ndarray] = {}
+        self.words: dict[str, tuple[str, int]] = {}
+        self.guess, self.named = reading.id is None, matches_any(reading)
+        if reading.id not in (None, NO_ID):
+            self.id_name = name = reading.id
+            self.ids = self.texts.pop(name)() if name in self.texts else _as_ids(where, name, _column(content, name))
+
+    def sort_text(self, name: str, cells: Sequence[str]) -> None:
+        """Say what a column of text is."""
+        values, wrong = numbers_of(cells, self.content.decimal)
+        looks = self.guess and name not in self.named
+        if not self.reading.takes(name):  # not asked for: it may name the rows, and is nothing else
+            if self.ids is None and (names_ids(name) or len(set(cells)) == len(cells)):
+                self.ids, self.id_name = cells, name
+                self.left_out.remove(name)
+        elif values is not None:
+            self._sort_numbers(name, cells, values, looks)
+        elif self.ids is None and looks and (names_ids(name) or self._names_rows(name, cells)):
+            self.ids, self.id_name = cells, name
+        elif looks and names_ids(name):
+            self.left_out.append(name)
+        else:
+            self.words[name] = cells[wrong], wrong
+
+    def _names_rows(self, name: str, cells: Sequence[str]) -> bool:
+        first = self.content.order[0] if self.content.order else None
+        return _names_rows(cells, name == first, self.content.decimal)
+
+    def _sort_numbers(self, name: str, cells: Sequence[str], values: np.ndarray, looks: bool) -> None:
+        # By their text, too: long numbers may be different where doubles are not.
+        differ = names_ids(name) and _whole(values) and len(set(cells)) == len(cells) > 2
+        if looks and (differ or looks_like_ids(name, values)):
+            if self.ids is None:
+                self.ids, self.id_name = cells, name
+            else:
+                self.left_out.append(name)
+        elif looks and names_ids(name) and len(values) > 2 and _whole(values):
+            raise _repeated(self.where, name, cells, self.content)
+        else:
+            self.added[name] = values
 
 
 def matches_any(reading: Reading) -> frozenset[str]:

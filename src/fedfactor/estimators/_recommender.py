@@ -53,7 +53,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
     """
 
     n_components: int
-    _how: ClassVar[str] = "n_components=1"
+    _how: ClassVar[str] = "n_components=1, random_state=0"
     _touched_only: ClassVar[bool] = False
     _kind_of_table: ClassVar[type[UserTable]] = UserTable
     _example: ClassVar[str] = """
@@ -63,7 +63,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
         >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
         >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-        >>> model = {name}({how}, random_state=0).fit(ratings, groups=owner)
+        >>> model = {name}({how}).fit(ratings, groups=owner)
         >>> items, scores = model.recommend("ann", n=1)
         >>> items[0].tolist(), model.predict("ann", "d").shape
         (['d'], (1,))
@@ -398,7 +398,7 @@ class CatalogueRecommender(ListRecommender):
         >>> X = np.random.default_rng(0).random((20, 6)) < 0.5
         >>> north = ItemTable(X[:10, :4], users=range(10), items=list("abcd"))
         >>> south = ItemTable(X[10:, 2:], users=range(10), items=list("cdef"))
-        >>> model = {name}({how}, random_state=0).fit({"north": north, "south": south})
+        >>> model = {name}({how}).fit({"north": north, "south": south})
         >>> model.predict_proba("north", [3, 7], ["f", "a"]).shape
         (2,)
         """
@@ -439,7 +439,8 @@ class CatalogueRecommender(ListRecommender):
     def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
         """Return F1 over pairs of known users and items whose ``rating`` is 0 (no interaction) or not.
 
-        An interaction is predicted from one half on; by :class:`PooledRidge` for the share of pairs that have one.
+        An interaction is predicted from one half on; by :class:`fedfactor.PooledRidge` for the share of pairs
+        that have one.
         """
         truth, found = self._compared(ratings, client)
         true = truth != 0

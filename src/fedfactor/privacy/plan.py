@@ -194,38 +194,42 @@ def _private_plan(
     z = asked.noise_multiplier or calibrate(
         asked.epsilon, asked.delta, rounds / (1 - share), sampling=asked.sampling, accountant=asked.accountant
     )
-    own = None if folder is None else folder / "ledger.jsonl"
-    ledgers = [_opened(own, asked)]
-    ledgers += _ledgers(parts.ledger, asked)
-    entry = Entry(
-        run,
-        0,
-        z,
-        asked.unit,
-        asked.sampling,
-        algorithm=type(algorithm).__name__,
-        simulation=asked.noise_seed is not None,
-    )
-    books = Books(ledgers, entry)
-    for ledger in ledgers:
-        if ledger.path is not None:
-            ledger.belong(rows_fingerprint(federation))
-    books.check_first()
+    books = _open_books(parts, asked, algorithm, federation, run, z, folder)
     work, size, about = federation, 0.0, {"survey_share": share}
     if asked.unit == "client":
         algorithm = alike_for_noise(algorithm, meta)
     else:
         if asked.unit == "subject":
-            assert asked.subject is not None
-            work = cap_subjects(federation, asked.subject, asked.cap)
-            if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
-                federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
+            work, federation = _capped(asked, federation, meta)
         algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
         about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
     links = (*others, *noise_links(asked, z, size, honest, meta), *(() if secure is None else (secure,)))
     check_links(links, algorithm, meta)
     channel = Channel(links, algorithm, meta, books, run, parts.minimums, asked, about, simulation, folder)
     return Plan(algorithm, work, rounds, channel, federation)
+
+
+def _open_books(
+    parts: Parts, asked: DP, algorithm: Algorithm, federation: Federation, run: str, z: float, folder: Path | None
+) -> Books:
+    """Open the ledgers of the run and of the data set, and refuse a run that one of them cannot afford."""
+    ledgers = [_opened(None if folder is None else folder / "ledger.jsonl", asked), *_ledgers(parts.ledger, asked)]
+    name, drawn = type(algorithm).__name__, asked.noise_seed is not None
+    books = Books(ledgers, Entry(run, 0, z, asked.unit, asked.sampling, algorithm=name, simulation=drawn))
+    for ledger in ledgers:
+        if ledger.path is not None:
+            ledger.belong(rows_fingerprint(federation))
+    books.check_first()
+    return books
+
+
+def _capped(asked: DP, federation: Federation, meta: Meta) -> tuple[Federation, Federation]:
+    """Return the rows of subjects that count in the run, and those of the owners at home."""
+    assert asked.subject is not None
+    work = cap_subjects(federation, asked.subject, asked.cap)
+    if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
+        federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
+    return work, federation
 
 
 def _bounded(

@@ -13,28 +13,33 @@ import numpy as np
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "dense_rows": ("rTRRRWnnnnstnnQQWWWDn", "contract"),
-    "sparse_rows": ("iidRRRRWnnnstnnnQQWWW", "contract"),
-    "sparse_columns": ("iidRnnnQ", "contract"),
+    "dense_rows": ("rTRRRWnnnnstnnnQQWWWWDn", "contract"),
+    "sparse_rows": ("iidRRRRRWWWnnnstnnnQQWWW", "contract"),
+    "sparse_sums": ("iidRRnnnW", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
     "transpose": ("RWnn", "contract"),
+    "add_copies": ("QnnWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
 _BUILT = (
     "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile", "own_slope",
-    "take_seen", "add_kinds",
+    "take_seen", "add_kinds", "group_gram",
     "gram_large", "gram_one", "gram_two",
-    "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
+    "gather_quarter", "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
     "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
 )  # fmt: skip
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
 turn_tile = take_seen = add_kinds = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
-gather_half = gather_one = gather_more = gather_two = gather_four = cast("Any", None)
+gather_quarter = gather_half = gather_one = gather_more = gather_two = gather_four = group_gram = cast("Any", None)
 scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
 TILE = ROWS = LARGE = TOGETHER = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
+LONG = 1024
+"""Dense rows that are."""
+STRETCH = 256
+"""Stored cells of one column that are."""
 
 
 def prepare(numba) -> None:
@@ -46,10 +51,8 @@ def prepare(numba) -> None:
 
     room = globals()
     room.update({name: getattr(vectors, name) for name in _BUILT})
-    room.update(
-        {loop.__name__: numba.njit(loop, nogil=True) for loop in (sweep_group, load_group, gather, scatter, flush)}
-    )
-    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (own_grams, list_kinds, sweep_own, dots)})
+    plain = (sweep_group, load_group, gather, scatter, flush, exchange, own_grams, list_kinds, sweep_own, dots)
+    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in plain})
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
     ROWS, TILE, LARGE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile(), vectors.TOGETHER
@@ -91,7 +94,11 @@ def sweep_group(W, B, G, inverse, k, sweeps, tol):
 def add_gram(W, H):
     """Add the products of the rows of W with each other to H."""
     k, lanes = W.shape
-    for t in range(k):
+    whole = k - k % TILE
+    for t in range(0, whole, TILE):
+        for q in range(0, t + 1, TILE):
+            group_gram(W, W.ctypes.data, lanes, t, q, H.ctypes.data, H.shape[1], t - q)
+    for t in range(whole, k):
         for q in range(t + 1):
             total = W[0, 0] - W[0, 0]
             for j in range(lanes):
@@ -101,12 +108,30 @@ def add_gram(W, H):
                 H[q, t] += total
 
 
+def exchange(source, row, column, rows, columns, out, to_row, to_column):
+    """Write rows and columns of `source`, from these on, to `out`, exchanged, by tiles; the last ones overlap."""
+    size, lds, ldo = out.itemsize, source.shape[1], out.shape[1]
+    step = ACROSS * 4 // size
+    if rows < step or columns < step:
+        for start in range(0, rows, 32):
+            for q in range(columns):
+                for j in range(start, min(start + 32, rows)):
+                    out[to_row + q, to_column + j] = source[row + j, column + q]
+        return
+    first = source.ctypes.data + (row * lds + column) * size
+    target = out.ctypes.data + (to_row * ldo + to_column) * size
+    for j in range(0, rows, step):
+        j = min(j, rows - step)
+        for q in range(0, columns, step):
+            q = min(q, columns - step)
+            turn_tile(source, first + (j * lds + q) * size, lds, target + (q * ldo + j) * size, ldo)
+
+
 def load_group(U, top, count, W):
     """Put rows of U side by side, and zeros after them."""
     k = U.shape[1]
+    exchange(U, top, 0, count, k, W, 0, 0)
     for t in range(k):
-        for j in range(count):
-            W[t, j] = U[top + j, t]
         for j in range(count, W.shape[1]):
             W[t, j] = 0
 
@@ -135,14 +160,17 @@ def dots(V, rows, ldx, count, whole, ends, B, kept):
             break
 
 
-def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, A, H, W, B, ends, kept, group):
+def dense_rows(
+    X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, more, A, H, part, W, B, ends, kept, group
+):
     """Improve rows ``start:stop`` of U for the rows of X, and add their sums to A and H.
 
     The cells of a row lie side by side. Its first `head` cells, and those that do not fill a register at its end, are
     copied and padded; the others are read where they are. V lies in packed tiles: before, whole registers, after; the
-    columns of A, which is in double precision as H is, in the same order. With ``fit = 0`` U stays as it is; with
-    ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a `group` are worked on
-    together.
+    columns of A, which is in double precision as H is, in the same order. Sums are taken in `part` (zero before and
+    after) and moved to A from time to time: added to what is there with `more`, else in its place. With ``fit = 0`` U
+    stays as it is; with ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a
+    `group` are worked on together, and meanwhile the next ones are fetched.
     """
     m, k = X.shape[1], U.shape[1]
     padded, lanes = W.shape
@@ -151,9 +179,10 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
     rest = m - head - whole * across
     size = X.itemsize
     ldx = X.strides[0] // size
-    w, a, e = W.ctypes.data, A.ctypes.data, ends.ctypes.data
-    lda = A.shape[1]
+    w, a, e = W.ctypes.data, part.ctypes.data, ends.ctypes.data
+    lda = part.shape[1]
     zero = l1 - l1
+    pending = 0
     for top in range(start, stop, group):
         count = min(group, stop - top)
         rows = X.ctypes.data + top * X.strides[0] + head * size
@@ -170,28 +199,34 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
                     for j in range(lanes):
                         B[t, j] -= l1
             sweep_group(W, B, G, inverse, k, sweeps, tol)
-            for j in range(count):
-                for t in range(k):
-                    out[top + j, t] = W[t, j]
+            exchange(W, 0, 0, k, count, out, top, 0)
             for t in range(k):
                 for j in range(count, lanes):
                     W[t, j] = zero
         if sums:
             for q in range(0, padded, TILE):
-                u = w + q * lanes * size
-                outer_column(V, e, 2 * across, count, u, lanes, a + q * lda * 8, lda)
+                u, line = w + q * lanes * size, a + q * lda * size
+                outer_column(V, part, e, 2 * across, count, u, lanes, line, lda)
                 outer_column(
-                    V, e + across * size, 2 * across, count, u, lanes, a + (q * lda + (whole + 1) * across) * 8, lda
+                    V, part, e + across * size, 2 * across, count, u, lanes, line + (whole + 1) * across * size, lda
                 )
+            soon = rows + group * ldx * size
             for c in range(0, whole - ROWS + 1, ROWS):
+                x = rows + c * across * size
                 for q in range(0, padded, TILE):
-                    cell = a + (q * lda + (c + 1) * across) * 8
-                    outer_tile(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+                    cell = a + (q * lda + (c + 1) * across) * size
+                    outer_tile(V, part, x, ldx, count, w + q * lanes * size, lanes, cell, lda, soon)
+                    soon += count * across * size
             for c in range(whole - whole % ROWS, whole):
+                x = rows + c * across * size
                 for q in range(0, padded, TILE):
-                    cell = a + (q * lda + (c + 1) * across) * 8
-                    outer_column(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+                    cell = a + (q * lda + (c + 1) * across) * size
+                    outer_column(V, part, x, ldx, count, w + q * lanes * size, lanes, cell, lda)
             add_gram(W, H)
+            pending += count
+            if pending > LONG or top + count == stop:
+                flush(part, A, more)
+                pending, more = 0, 1
 
 
 def own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes):
@@ -390,11 +425,11 @@ def masked_rows(
                 for q in range(0, padded, TILE):
                     u, place = w + q * lanes * size, (q * lda + left) * 8
                     if many == ROWS:
-                        outer_tile(V, y + left * size, ldy, count, u, lanes, n + place, lda)
-                        outer_tile(V, f, ldf, count, u, lanes, d + place, lda)
+                        outer_tile(V, N, y + left * size, ldy, count, u, lanes, n + place, lda, y)
+                        outer_tile(V, D, f, ldf, count, u, lanes, d + place, lda, y)
                     else:
-                        outer_column(V, y + left * size, ldy, count, u, lanes, n + place, lda)
-                        outer_column(V, f, ldf, count, u, lanes, d + place, lda)
+                        outer_column(V, N, y + left * size, ldy, count, u, lanes, n + place, lda)
+                        outer_column(V, D, f, ldf, count, u, lanes, d + place, lda)
                 for each in range(squares.size):
                     told[0] += squares[each]
                     squares[each] = zero
@@ -403,22 +438,8 @@ def masked_rows(
 
 
 def transpose(wide, out, first, last):
-    """Write the transpose of rows ``first:last`` of `wide`, its first columns, to `out`, by tiles; the last overlap."""
-    k, m = out.shape
-    size = out.itemsize
-    step = ACROSS * 4 // size
-    if k < step or last - first < step:
-        for start in range(first, last, 32):
-            for q in range(k):
-                for j in range(start, min(start + 32, last)):
-                    out[q, j] = wide[j, q]
-        return
-    source, target = wide.ctypes.data, out.ctypes.data
-    for row in range(first, last, step):
-        j = min(row, last - step)
-        for column in range(0, k, step):
-            q = min(column, k - step)
-            turn_tile(wide, source + (j * wide.shape[1] + q) * size, wide.shape[1], target + (q * m + j) * size, m)
+    """Write the transpose of rows ``first:last`` of `wide`, its first columns, to `out`."""
+    exchange(wide, first, 0, last - first, out.shape[0], out, 0, first)
 
 
 def overlap(P, Q, rows):
@@ -458,135 +479,163 @@ def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B, H):
                 out[t, top + j] = W[t, j]
 
 
-def gather(indices, data, begin, end, D, row, across):
-    """Write the sum of stored cells ``begin:end`` times rows of D to `row`, a few registers at a time.
+def gather(indices, data, begin, end, D, E, row, across):
+    """Write the sum of stored cells ``begin:end`` times rows of D, and of E, to `row`, a few registers at a time.
 
-    `row` has whole registers; rows of D follow each other without a gap, so what is read beyond one is of no meaning.
+    Rows of D fill registers, each of which lies in one line of the cache; what is left of a row, at most a quarter of a
+    register (or half, without a whole one), is in E, where several rows share a line.
     """
-    ldd, size = D.shape[1], D.itemsize
-    i, x, d, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, row.ctypes.data
+    ldd, size, rest = D.shape[1], D.itemsize, E.shape[1]
+    i, x, d, e, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, E.ctypes.data, row.ctypes.data
     at = 0
     while at < ldd:
-        left = ldd - at
-        if left > 3 * across:
-            gather_four(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
+        left = (ldd - at) // across
+        if left >= 4:
+            gather_four(D, indices, i, x, begin, end, d + at * size, ldd, e, r + at * size)
             at += 4 * across
-        elif 4 * left > 5 * across:
-            gather_two(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
+        elif left >= 2:
+            gather_two(D, indices, i, x, begin, end, d + at * size, ldd, e, r + at * size)
             at += 2 * across
-        elif left > across:
-            gather_more(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
-            at += 2 * across
-        elif 2 * left > across:
-            gather_one(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
-            at += across
         else:
-            gather_half(D, indices, i, x, begin, end, d + at * size, ldd, r + at * size)
+            if rest > 0:
+                gather_more(D, indices, i, x, begin, end, d + at * size, ldd, e, r + at * size)
+                rest = 0
+            else:
+                gather_one(D, indices, i, x, begin, end, d + at * size, ldd, e, r + at * size)
             at += across
+    if 2 * rest == across:
+        gather_half(D, indices, i, x, begin, end, d, ldd, e, r + at * size)
+    elif rest > 0:
+        gather_quarter(D, indices, i, x, begin, end, d, ldd, e, r + at * size)
 
 
-def scatter(indices, data, begin, end, row, out, shift, stop, across):
-    """Add stored cells ``begin:end`` times `row` to the rows of `out`, the first of which is column `shift`.
+def scatter(indices, data, begin, end, row, out, across):
+    """Add stored cells ``begin:end`` times `row` to the rows of `out`.
 
-    Cells from the first on whose column number is `stop` or more are left; its place is returned. `row` ends in zeros,
-    which are added to what follows a row of `out`.
+    `row` ends in zeros, which are added to what follows a row of `out`.
     """
     ldo, size = out.shape[1], out.itemsize
     i, x, o, r = indices.ctypes.data, data.ctypes.data, out.ctypes.data, row.ctypes.data
-    at, reached = 0, begin
+    at = 0
     while at < ldo:
         left, u, to = ldo - at, r + at * size, o + at * size
         if left > 3 * across:
-            reached = scatter_four(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            scatter_four(out, indices, i, x, begin, end, u, to, ldo)
             at += 4 * across
         elif 4 * left > 5 * across:
-            reached = scatter_two(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            scatter_two(out, indices, i, x, begin, end, u, to, ldo)
             at += 2 * across
         elif left > across:
-            reached = scatter_more(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            scatter_more(out, indices, i, x, begin, end, u, to, ldo)
             at += 2 * across
         elif 2 * left > across:
-            reached = scatter_one(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            scatter_one(out, indices, i, x, begin, end, u, to, ldo)
             at += across
         else:
-            reached = scatter_half(out, indices, i, x, begin, end, u, to, ldo, shift, stop)
+            scatter_half(out, indices, i, x, begin, end, u, to, ldo)
             at += across
-    return reached
 
 
-def flush(part, A, shift):
-    """Add what was summed in single precision to A (columns × components, double), and begin anew."""
-    k = A.shape[1]
-    for j in range(min(part.shape[0], A.shape[0] - shift)):
-        for t in range(k):
-            A[shift + j, t] += part[j, t]
+def flush(part, A, more):
+    """Move what was summed in single precision to A, in double: add it with `more`, else put it in place."""
+    for j in range(A.shape[0]):
+        if more:
+            for t in range(A.shape[1]):
+                A[j, t] += part[j, t]
+        else:
+            for t in range(A.shape[1]):
+                A[j, t] = part[j, t]
+        for t in range(A.shape[1]):
             part[j, t] = 0
 
 
+def add_copies(A, copies, left, out, first, last):
+    """Add up copies of A, which lie below each other, in order; write rows ``first:last``, from column `left` on."""
+    rows, m = A.shape[0] // copies, out.shape[1]
+    total = np.zeros(m)
+    for t in range(first, last):
+        total[:] = A[t, left : left + m]
+        for c in range(1, copies):
+            line = A[c * rows + t, left : left + m]
+            for j in range(m):
+                total[j] += line[j]
+        out[t] = total
+
+
 def sparse_rows(
-    indptr, indices, data, D, G, inverse, U, out, start, stop, sweeps, l1, tol, fit, sums, across, A, H, W, B, part
-):
-    """Do for stored cells what :func:`dense_rows` does; D is Vᵀ and A is transposed.
+    indptr, indices, data, D, E, G, inverse, U, out, P, Q, start, stop, sweeps, l1, tol, fit, sums, across, A, H, W, B,
+    part,
+):  # fmt: skip
+    """Do for stored cells what :func:`dense_rows` does; D and E are Vᵀ, see :func:`gather`, and A is transposed.
 
     A register holds `across` numbers. Sums are taken in `part` (columns × components, zero before and after) and moved
-    to A from time to time. D and `part` have some rows more, into which the last register of a row reaches. With
-    ``sums = 2`` only H is filled, and A is left to :func:`sparse_columns`.
+    to A from time to time; it has some rows more, into which the last register of a row reaches. With ``sums = 2`` only
+    H is filled, U is left in P and Q, and A is left to :func:`sparse_sums`. W and B have as many rows as those columns.
     """
     k = U.shape[1]
-    lanes = W.shape[1]
+    wide, lanes = W.shape
     zero = l1 - l1
     pending = 0
-    found = np.zeros((1, (k + across - 1) // across * across), W.dtype)
-    line = np.zeros_like(found)  # apart from what was found, whose end has no meaning: zeros
+    found = np.zeros((lanes, (wide + across - 1) // across * across), W.dtype)
+    line = np.zeros((1, found.shape[1]), W.dtype)
+    for t in range(k, wide):
+        for j in range(lanes):
+            W[t, j] = zero
     for top in range(start, stop, lanes):
         count = min(lanes, stop - top)
         load_group(U, top, count, W)
         if fit:
             for j in range(count):
-                gather(indices, data, indptr[top + j], indptr[top + j + 1], D, found, across)
+                gather(indices, data, indptr[top + j], indptr[top + j + 1], D, E, found[j : j + 1], across)
+            found[count:] = zero
+            exchange(found, 0, 0, lanes, k, B, 0, 0)
+            if l1 != zero:
                 for t in range(k):
-                    B[t, j] = found[0, t] - l1
+                    for j in range(lanes):
+                        B[t, j] -= l1
+            sweep_group(W, B, G, inverse, k, sweeps, tol)
+            exchange(W, 0, 0, k, count, out, top, 0)
             for t in range(k):
                 for j in range(count, lanes):
-                    B[t, j] = zero
-            sweep_group(W, B, G, inverse, k, sweeps, tol)
-            for j in range(count):
-                for t in range(k):
-                    out[top + j, t] = W[t, j]
+                    W[t, j] = zero
+        if sums == 2:
+            exchange(W, 0, 0, P.shape[1], count, P, top, 0)
+            exchange(W, P.shape[1], 0, Q.shape[1], count, Q, top, 0)
         if sums:
             add_gram(W, H)
         if sums == 1:
             for j in range(count):
                 for t in range(k):
                     line[0, t] = W[t, j]
-                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, 0, part.shape[0], across)
+                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, across)
             pending += indptr[top + count] - indptr[top]
             if pending > OFTEN * part.shape[0]:
-                flush(part, A, 0)
+                flush(part, A, 1)
                 pending = 0
     if sums == 1:
-        flush(part, A, 0)
+        flush(part, A, 1)
 
 
-def sparse_columns(indptr, indices, data, U, left, right, across, A):
-    """Fill columns ``left:right`` of UᵀX (A is transposed) from CSR rows whose column numbers rise."""
-    n, k = U.shape
-    part = np.zeros((right - left + across // k + 1, k), U.dtype)
-    line = np.zeros((1, (k + across - 1) // across * across), U.dtype)
-    pending = 0
-    for i in range(n):
-        low, end = indptr[i], indptr[i + 1]
-        high = end if left > 0 else low
-        while low < high:
-            middle = (low + high) // 2
-            if indices[middle] < left:
-                low = middle + 1
-            else:
-                high = middle
+def sparse_sums(indptr, indices, data, P, Q, start, stop, across, A):
+    """Write columns ``start:stop`` of UᵀX to the rows of A, from X by columns; P and Q are U, see :func:`gather`.
+
+    Many cells of a column are summed in stretches, and those in double precision.
+    """
+    k = A.shape[1]
+    found = np.zeros((1, P.shape[1] + across), P.dtype)
+    total = np.zeros(k)
+    for j in range(start, stop):
+        begin, end = indptr[j], indptr[j + 1]
+        if end - begin <= STRETCH:
+            gather(indices, data, begin, end, P, Q, found, across)
+            for t in range(k):
+                A[j, t] = found[0, t]
+            continue
         for t in range(k):
-            line[0, t] = U[i, t]
-        pending += scatter(indices, data, low, end, line, part, left, right, across) - low
-        if pending > OFTEN * (right - left):
-            flush(part[: right - left], A, left)
-            pending = 0
-    flush(part[: right - left], A, left)
+            total[t] = 0
+        for first in range(begin, end, STRETCH):
+            gather(indices, data, first, min(first + STRETCH, end), P, Q, found, across)
+            for t in range(k):
+                total[t] += found[0, t]
+        for t in range(k):
+            A[j, t] = total[t]

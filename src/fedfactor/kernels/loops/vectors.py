@@ -215,12 +215,14 @@ def _outer(columns: int):
     """Return the code of a tile of TILE components and so many registers of columns."""
 
     def codegen(context, builder, signature, args):
-        _, X, ldx, rows, U, ldu, A, lda = args
-        code = _Code(builder, signature.args[0].dtype)
-        wide = ir.VectorType(ir.DoubleType(), code.width)
+        _, _, X, ldx, rows, U, ldu, A, lda, soon = args
+        code, target = (_Code(builder, kind.dtype) for kind in signature.args[:2])
+        wide = ir.VectorType(target.scalar, code.width)
         sums = code.cells(TILE * columns)
         with cgutils.for_range(builder, rows) as loop:
             start = builder.mul(loop.index, ldx)
+            if columns > 1:
+                code.fetch(soon, builder.mul(loop.index, code.number(code.width)))
             x = [code.load(X, builder.add(start, code.number(c * code.width))) for c in range(columns)]
             for q in range(TILE):
                 u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
@@ -230,26 +232,33 @@ def _outer(columns: int):
         for q in range(TILE):
             for c in range(columns):
                 offset = builder.add(builder.mul(code.number(q), lda), code.number(c * code.width))
-                place = builder.inttoptr(builder.add(A, builder.mul(offset, code.number(8))), ir.PointerType())
-                value = code.get(sums[q * columns + c])
-                if code.size == 4:
+                place, value = target.pointer(A, offset), code.get(sums[q * columns + c])
+                if target.size > code.size:
                     value = builder.fpext(value, wide)
-                builder.store(builder.fadd(builder.load(place, typ=wide, align=8), value), place, align=8)
+                before = builder.load(place, typ=wide, align=target.size)
+                builder.store(builder.fadd(before, value), place, align=target.size)
         return context.get_dummy_value()
 
     return codegen
 
 
 @intrinsic
-def outer_tile(typingctx, like, X, ldx, rows, U, ldu, A, lda):
-    """Add ``UᵀX`` of TILE components and a few registers of columns to `A`, which is in double precision."""
-    return types.none(like, *[types.int64] * 7), _outer(rows_of_tile())
+def outer_tile(typingctx, like, kind, X, ldx, rows, U, ldu, A, lda, soon):
+    """Add ``UᵀX`` of TILE components and a few registers of columns to `A`, whose numbers are as those of `kind` are.
+
+    Meanwhile a line of memory for each row, from `soon` on, is fetched into the cache.
+    """
+    return types.none(like, kind, *[types.int64] * 8), _outer(rows_of_tile())
 
 
 @intrinsic
-def outer_column(typingctx, like, X, ldx, rows, U, ldu, A, lda):
-    """Do the same for one register of columns."""
-    return types.none(like, *[types.int64] * 7), _outer(1)
+def outer_column(typingctx, like, kind, X, ldx, rows, U, ldu, A, lda):
+    """Do the same for one register of columns; nothing is fetched."""
+
+    def codegen(context, builder, signature, args):
+        return _outer(1)(context, builder, signature, (*args, None))
+
+    return types.none(like, kind, *[types.int64] * 7), codegen
 
 
 def _fitted(columns: int):
@@ -476,6 +485,45 @@ def own_slope(typingctx, like, B, W, own, t, k, wide, out):
 
 
 @intrinsic
+def group_gram(typingctx, like, W, lanes, t, q, out, ldo, mirror):
+    """Add the products of TILE components of a group, from `t` on, with TILE others, from `q` on, to `out`.
+
+    `W` is k × lanes, which fill registers; `out` is in double precision. With `mirror` they are added there with rows
+    and columns exchanged, too.
+    """
+
+    def codegen(context, builder, signature, args):
+        _, W, lanes, t, q, out, ldo, mirror = args
+        code = _Code(builder, signature.args[0].dtype)
+        double = ir.DoubleType()
+        rows = [builder.mul(builder.add(t, code.number(i)), lanes) for i in range(TILE)]
+        others = [builder.mul(builder.add(q, code.number(i)), lanes) for i in range(TILE)]
+        sums = code.cells(TILE * TILE)
+        with cgutils.for_range(builder, builder.sdiv(lanes, code.number(code.width))) as loop:
+            step = builder.mul(loop.index, code.number(code.width))
+            a, b = ([code.load(W, builder.add(row, step)) for row in each] for each in (rows, others))
+            for i, cell in enumerate(sums):
+                builder.store(code.fma(a[i // TILE], b[i % TILE], code.get(cell)), cell)
+
+        def add(row, column, value):
+            place = builder.add(builder.mul(builder.add(row[0], code.number(row[1])), ldo),
+                                builder.add(column[0], code.number(column[1])))  # fmt: skip
+            here = builder.inttoptr(builder.add(out, builder.mul(place, code.number(8))), ir.PointerType())
+            builder.store(builder.fadd(builder.load(here, typ=double, align=8), value), here, align=8)
+
+        found = code.totals([code.get(cell) for cell in sums])
+        found = found if code.size == 8 else [builder.fpext(value, double) for value in found]
+        for i, value in enumerate(found):
+            add((t, i // TILE), (q, i % TILE), value)
+        with builder.if_then(builder.icmp_signed("!=", mirror, code.number(0))):
+            for i, value in enumerate(found):
+                add((q, i % TILE), (t, i // TILE), value)
+        return context.get_dummy_value()
+
+    return types.none(like, *[types.int64] * 7), codegen
+
+
+@intrinsic
 def coordinate(typingctx, like, W, B, G, inverse, t, k, live, moved):
     """Take the step on coordinate t of GROUP registers of rows.
 
@@ -542,10 +590,10 @@ def _pieces(builder, number, registers: int, share: int) -> list:
 
 
 def _gather(registers: int, share: int = 1):
-    """Return the code that sums stored cells times rows of D, so many registers wide and a share of one."""
+    """Return the code that sums stored cells times rows of D, so many registers wide, and of E, a share of one."""
 
     def codegen(context, builder, signature, args):
-        _, _, indices, data, begin, end, D, ldd, out = args
+        _, _, indices, data, begin, end, D, ldd, E, out = args
         number, kind = signature.args[0].dtype, signature.args[1].dtype
         pieces = _pieces(builder, number, registers, share)
         code, many = pieces[0][0], len(pieces)
@@ -554,11 +602,15 @@ def _gather(registers: int, share: int = 1):
 
         def cell(at, which):
             value = builder.load(code.pointer(data, at), typ=code.scalar, align=code.size)
-            row = builder.mul(_position(code, context, builder, indices, kind, at), ldd)
+            column = _position(code, context, builder, indices, kind, at)
+            row = builder.mul(column, ldd)
             for c, (piece, place) in enumerate(pieces):
                 here = sums[which * many + c]
-                product = piece.fma(piece.spread(value), piece.load(D, builder.add(row, place)), piece.get(here))
-                builder.store(product, here)
+                if c < registers:
+                    factor = piece.load(D, builder.add(row, place))
+                else:
+                    factor = piece.load(E, builder.mul(column, code.number(piece.width)))
+                builder.store(piece.fma(piece.spread(value), factor, piece.get(here)), here)
 
         size = builder.sub(end, begin)
         rounds = builder.sdiv(size, code.number(sets))
@@ -580,89 +632,87 @@ def _gather(registers: int, share: int = 1):
 
 
 def _scatter(registers: int, share: int = 1):
-    """Return the code that adds stored cells times a row to rows of the result, and tells where it stopped."""
+    """Return the code that adds stored cells times a row to rows of the result."""
 
     def codegen(context, builder, signature, args):
-        _, _, indices, data, begin, end, row, out, ldo, shift, stop = args
+        _, _, indices, data, begin, end, row, out, ldo = args
         number, kind = signature.args[0].dtype, signature.args[1].dtype
         pieces = _pieces(builder, number, registers, share)
         code = pieces[0][0]
         u = [piece.load(row, place) for piece, place in pieces]
-        reached = cgutils.alloca_once_value(builder, end)
         with cgutils.for_range(builder, builder.sub(end, begin)) as loop:
             at = builder.add(begin, loop.index)
-            column = _position(code, context, builder, indices, kind, at)
-            with builder.if_then(builder.icmp_signed(">=", column, stop), likely=False):
-                builder.store(at, reached)
-                loop.do_break()
             value = builder.load(code.pointer(data, at), typ=code.scalar, align=code.size)
-            first = builder.mul(builder.sub(column, shift), ldo)
+            first = builder.mul(_position(code, context, builder, indices, kind, at), ldo)
             for (piece, place), factor in zip(pieces, u, strict=True):
                 here = builder.add(first, place)
                 piece.store(piece.fma(piece.spread(value), factor, piece.load(out, here)), out, here)
-        return builder.load(reached, typ=code.word)
+        return context.get_dummy_value()
 
     return codegen
 
 
 @intrinsic
-def gather_four(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
-    """Write the sum of stored cells ``begin:end`` times rows of `D` to `out`: four registers."""
-    return types.none(like, kinds, *[types.int64] * 7), _gather(4)
+def gather_four(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+    """Write the sum of stored cells ``begin:end`` times rows of `D`, and of `E`, to `out`: four registers."""
+    return types.none(like, kinds, *[types.int64] * 8), _gather(4)
 
 
 @intrinsic
-def gather_two(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+def gather_two(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
     """Do the same for two registers."""
-    return types.none(like, kinds, *[types.int64] * 7), _gather(2)
+    return types.none(like, kinds, *[types.int64] * 8), _gather(2)
 
 
 @intrinsic
-def gather_more(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
-    """Do the same for one register and a quarter."""
-    return types.none(like, kinds, *[types.int64] * 7), _gather(1, 4)
+def gather_more(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+    """Do the same for one register and a quarter, which is in E."""
+    return types.none(like, kinds, *[types.int64] * 8), _gather(1, 4)
 
 
 @intrinsic
-def gather_one(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
+def gather_one(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
     """Do the same for one register."""
-    return types.none(like, kinds, *[types.int64] * 7), _gather(1)
+    return types.none(like, kinds, *[types.int64] * 8), _gather(1)
 
 
 @intrinsic
-def gather_half(typingctx, like, kinds, indices, data, begin, end, D, ldd, out):
-    """Do the same for half a register."""
-    return types.none(like, kinds, *[types.int64] * 7), _gather(0, 2)
+def gather_half(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+    """Do the same for half a register, in E."""
+    return types.none(like, kinds, *[types.int64] * 8), _gather(0, 2)
 
 
 @intrinsic
-def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
-    """Add stored cells ``begin:end`` times `row` to the rows of `out`, which begin at `shift`: four registers.
-
-    The first cell whose column number is `stop` or more ends it; its place is told.
-    """
-    return types.int64(like, kinds, *[types.int64] * 9), _scatter(4)
+def gather_quarter(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+    """Do the same for a quarter of one, in E."""
+    return types.none(like, kinds, *[types.int64] * 8), _gather(0, 4)
 
 
 @intrinsic
-def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
+    """Add stored cells ``begin:end`` times `row` to the rows of `out`: four registers."""
+    return types.none(like, kinds, *[types.int64] * 7), _scatter(4)
+
+
+@intrinsic
+def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
     """Do the same for two registers."""
-    return types.int64(like, kinds, *[types.int64] * 9), _scatter(2)
+    return types.none(like, kinds, *[types.int64] * 7), _scatter(2)
 
 
 @intrinsic
-def scatter_more(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+def scatter_more(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
     """Do the same for one register and a quarter."""
-    return types.int64(like, kinds, *[types.int64] * 9), _scatter(1, 4)
+    return types.none(like, kinds, *[types.int64] * 7), _scatter(1, 4)
 
 
 @intrinsic
-def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
     """Do the same for one register."""
-    return types.int64(like, kinds, *[types.int64] * 9), _scatter(1)
+    return types.none(like, kinds, *[types.int64] * 7), _scatter(1)
 
 
 @intrinsic
-def scatter_half(typingctx, like, kinds, indices, data, begin, end, row, out, ldo, shift, stop):
+def scatter_half(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
     """Do the same for half a register."""
-    return types.int64(like, kinds, *[types.int64] * 9), _scatter(0, 2)
+    return types.none(like, kinds, *[types.int64] * 7), _scatter(0, 2)

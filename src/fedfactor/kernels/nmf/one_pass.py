@@ -8,8 +8,9 @@ the bits of the result do not depend on the number of threads; whoever is free t
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -31,20 +32,17 @@ Array = Any
 _CHUNKS = 32
 """Most parts that are summed apart: enough for as many threads, and to let a free thread take what a slow one left."""
 
-_CACHE = 1 << 20
+_CACHE = 1 << 19
 """Bytes of rows that are worked on together."""
 
 _MANY = 1 << 25
-"""Stored cells that are better read once."""
+"""Stored cells of which no second copy, by columns, is kept beside the rows."""
 
 _SMALL = 200_000
 """Multiplications below which handing work to another thread costs more than it brings."""
 
 _KEPT = 1 << 22
 """Numbers of sums that a thread keeps the memory of."""
-
-_LIGHT = 16_000_000
-"""Multiplications with stored cells that one thread does in the time of some copies of A."""
 
 
 class Pass(NamedTuple):
@@ -91,7 +89,8 @@ def one_pass(
     -----
     Row i of U depends on row i of `X` and `U` and on `V` only. Sums of single-precision rows are taken in double
     precision and rounded once. Time: 4 n m k operations (4 k for a stored cell of sparse rows) and 2 k² for each row
-    and sweep; beside the results, some copies of A.
+    and sweep; beside the results, some copies of A. Sparse rows are kept a second time, by columns, for as long as `X`
+    lives (which must not be written to meanwhile), up to 33 million stored cells.
 
     Examples
     --------
@@ -236,19 +235,22 @@ def _dense(
         arrive(place)
         W, B = scratch("W", (padded, lanes), real), scratch("B", (padded, lanes), real)
         ends, kept = aligned((lanes, 2 * across), real), scratch("kept", (padded * lanes * across,), real)
-        A[chunk] = 0
+        some = scratch("part", sizes[1:], real)  # zero before and after
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
             run(
                 rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
-                A[chunk], H[chunk], W, B, ends, kept, group,
+                a > start, A[chunk], H[chunk], some, W, B, ends, kept, group,
             )  # fmt: skip
 
     with read_ahead(len(order), lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]]) as arrive:
         for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = np.array(added(A)[:k, across - head : across - head + m], dtype=real, order="C")
+    total = np.empty((k, m), real)
+    add: Any = kernel("add_copies", real)
+    block = max(1, (1 << 18) // max(1, m * len(A)))
+    for_blocks(lambda a, b: add(A.reshape(-1, sizes[2]), len(A), across - head, total, a, b), k, block)
     return Pass(out, added(H)[:k, :k].astype(real), total)
 
 
@@ -262,43 +264,33 @@ def _sparse(
     n, m = X.shape
     k, real = U.shape[1], X.dtype
     across, lanes, _ = register_sizes(vectors, real, k)
-    more = across // k + 1  # rows that the last register of a row may reach into
+    wide = sum(widths(k, across))
+    more = across // k + 1  # rows of a copy of A that the last register of a row may reach into
     indptr, indices, data = csr_parts(X, real)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
-    D = once(_side_by_side_cells, V) if fit else np.zeros((0, k), real)
+    D, E = panels(once(_side_by_side_cells, V, across) if fit else np.zeros(0, real), k, across)
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
-    apart = int(min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m))))
-    # Little work on so few cells that single precision does: summed as rows are visited, in one part, and left there.
-    # That is most of what a small owner costs beside its cells.
-    light = sums and X.nnz * k < _LIGHT and apart == 0
-    # Else columns are summed in a few ranges, each of which looks for its place in every row. Where rows have few cells
-    # for that, or are so many that they may lie in a file and are better read once, rows are summed apart, with a copy
-    # of A for each part.
-    ranges = 1 if X.nnz * k < 10 * _SMALL else 4 if X.nnz * k < 1000 * _SMALL else 16
-    by_rows = sums and (light or 4 * ranges * n > X.nnz or X.nnz > _MANY or not X.has_sorted_indices)
+    # Rows so many that they may lie in a file are read once, and summed apart, with a copy of A for each part.
+    by_rows = sums and X.nnz > _MANY
+    apart = min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m)))
     parts = max(1, apart if by_rows else min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
-    bounds = row_bounds(indptr, min(parts, max(1, n)))
-    H = np.zeros((len(bounds) - 1, k, k))
-    A = [np.zeros((m, k)) if by_rows and not light else None for _ in bounds[1:]]
-    nothing, nowhere = np.zeros((0, k), real), np.zeros((0, k))
+    bounds = row_bounds(indptr, int(min(parts, max(1, n))))
+    P, Q = panels(_anew("U", (n * wide if sums and not by_rows else 0,), real), k, across)
+    H = np.zeros((len(bounds) - 1, wide, wide))
+    A = [np.zeros((m if by_rows else 0, k)) for _ in bounds[1:]]
     how = (1 if by_rows else 2) if sums else 0
     order = in_turn(len(bounds) - 1, [data, indices])
 
     def part(place: int, _: int) -> None:
         chunk = order[place]
         arrive(place)
-        W, B = scratch("W", (k, lanes), real), scratch("B", (k, lanes), real)
-        some = nothing
-        if by_rows:
-            some = (scratch if light and m * k <= _KEPT else _anew)("some", (m + more, k), real)
-            some[:] = 0
-        target = nowhere if A[chunk] is None else A[chunk]
+        W, B = scratch("W", (wide, lanes), real), scratch("B", (wide, lanes), real)
+        some = np.zeros((m + more if by_rows else 0, k), real)
         run(
-            indptr, indices, data, D, G, inverse, U, out, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol, fit, how,
-            across, target, H[chunk], W, B, some,
+            indptr, indices, data, D, E, G, inverse, U, out, P, Q, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol,
+            fit, how, across, A[chunk], H[chunk], W, B, some,
         )  # fmt: skip
-        A[chunk] = some if light else A[chunk]
 
     def cells(place: int) -> list[np.ndarray]:
         here = slice(indptr[bounds[order[place]]], indptr[bounds[order[place] + 1]])
@@ -308,36 +300,81 @@ def _sparse(
         for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = added(A) if by_rows else _by_columns(indptr, indices, data, out if fit else U, m, ranges, across)
-    A_out = np.empty((k, m), real)
-    turn: Any = kernel("transpose" if total.dtype == real else "rounded", real)
-    for_blocks(lambda a, b: turn(total, A_out, a, b), m, max(1, _SMALL // k))
-    return Pass(out, added(list(H)).astype(real), A_out)
+    if by_rows:
+        total, A_out = added(A), np.empty((k, m), real)
+        turn: Any = kernel("rounded", real)
+        for_blocks(lambda a, b: turn(total, A_out, a, b), m, max(1, _SMALL // k))
+    else:
+        A_out = _by_columns(X, P, Q, k, across)
+    return Pass(out, added(list(H))[:k, :k].astype(real), A_out)
 
 
-def _side_by_side_cells(V: np.ndarray) -> np.ndarray:
-    """Return Vᵀ, and a few rows more, into which the last register of a row may reach."""
+def widths(k: int, across: int) -> tuple[int, int]:
+    """Return how many of k components, padded, fill registers, and how many are set apart: see ``loops.gather``.
+
+    Examples
+    --------
+    >>> widths(20, 16), widths(24, 16), widths(6, 16), widths(3, 16)
+    ((16, 4), (32, 0), (0, 8), (0, 4))
+    """
+    whole, rest = k - k % across, k % across
+    for share in (4, 2) if not whole else (4,):
+        if 0 < rest <= across // share:
+            return whole, across // share
+    return whole + (across if rest else 0), 0
+
+
+def panels(flat: np.ndarray, k: int, across: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two parts of a factor's rows that lie one after the other."""
+    first, second = widths(k, across)
+    n = flat.size // (first + second)
+    return flat[: n * first].reshape(n, first), flat[n * first :].reshape(n, second)
+
+
+def _side_by_side_cells(V: np.ndarray, across: int) -> np.ndarray:
+    """Return Vᵀ in such parts."""
     k, m = V.shape
-    D = aligned((m + 64 // V.itemsize // k + 1, k), V.dtype)
-    kernel_of: Any = kernel("transpose", V.dtype)
-    kernel_of(np.ascontiguousarray(V), D[:m], 0, k)
-    return D
+    flat = aligned((m * sum(widths(k, across)),), V.dtype)
+    turn: Any = kernel("transpose", V.dtype)
+    V = np.ascontiguousarray(V)
+    place = 0
+    for part in panels(flat, k, across):
+        here = V[place : place + part.shape[1]]
+        turn(here, part, 0, here.shape[0])
+        place += part.shape[1]
+    return flat
 
 
-def _by_columns(
-    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, U: np.ndarray, m: int, ranges: int, across: int
-) -> np.ndarray:
-    """Return XᵀU in double precision, ranges of columns side by side: each column is summed in the order of rows."""
-    run = kernel("sparse_columns", U.dtype, indices.dtype)
-    assert run is not None  # since sparse_rows is there
-    A = (scratch if m * U.shape[1] <= _KEPT else _anew)("A", (m, U.shape[1]), np.dtype(np.float64))
-    A[:] = 0
-    # Ranges of about equal numbers of cells, by a sample: the cuts change no bit.
-    seen = np.sort(indices[:: max(1, indices.size // 20_000)])
-    cuts = seen[np.linspace(0, seen.size - 1, ranges + 1)[1:-1].astype(np.intp)] if seen.size else np.zeros(0, np.int64)
-    edges = np.unique(np.concatenate(([0], cuts, [m]))).astype(np.int64)
-    for_blocks(lambda b, _: run(indptr, indices, data, U, edges[b], edges[b + 1], across, A), len(edges) - 1, 1)
-    return A
+def _by_columns(X: Any, P: np.ndarray, Q: np.ndarray, k: int, across: int) -> np.ndarray:
+    """Return UᵀX from X by columns, for each of which rows of U, in two parts, are gathered."""
+    m, real = X.shape[1], P.dtype
+    indptr, indices, data = _turned(X, real)
+    run, turn = (cast("Any", kernel(name, real, indices.dtype)) for name in ("sparse_sums", "transpose"))
+    A, out = np.empty((m, k), real), np.empty((k, m), real)
+    bounds = row_bounds(indptr, max(1, min(_CHUNKS, m, int(indices.size) * k // (5 * _SMALL))))
+
+    def part(place: int, _: int) -> None:
+        first, last = bounds[place], bounds[place + 1]
+        run(indptr, indices, data, P, Q, first, last, across, A)
+        turn(A, out, first, last)
+
+    for_blocks(part, len(bounds) - 1, 1)
+    return out
+
+
+_columns: dict[tuple[int, str], tuple[Any, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]] = {}
+
+
+def _turned(X: Any, real: np.dtype) -> tuple[np.ndarray, ...]:
+    """Return a CSR matrix by columns, remembered for as long as X lives and has these arrays."""
+    key, now = (id(X), real.char), (X.indptr, X.indices, X.data)
+    found = _columns.get(key)
+    if found is not None and found[0]() is X and all(a is b for a, b in zip(found[1], now, strict=True)):
+        return found[2]
+    turned = X.tocsc()
+    parts = np.asarray(turned.indptr, turned.indices.dtype), turned.indices, np.asarray(turned.data, real)
+    _columns[key] = (weakref.ref(X, lambda _, known=_columns: known.pop(key, None)), now, parts)
+    return parts
 
 
 def register_sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]:
