@@ -55,7 +55,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"n_components": 3, "local_steps": 3, "init": "independent", "start": "uniform", "row_max": "free"},
         {"n_components": 3, "step": "elbmf", "norm": "spectral", "schedule": "rounds", "server_prox": False},
         {"n_components": 2, "step": "falling", "prox": "printed", "rate": 1.1, "beta": 0.2},
-        {"n_components": 3, "local_steps": 2, "weigh_pull": True},
+        {"n_components": 3, "local_steps": 2, "start": "random"},
     ],
     "FNMF": [
         {"n_components": 3, "scale_gamma": True, "pull_from": 0, "align_every": 1, "local_solver": "hals"},

@@ -12,9 +12,11 @@ from fedfactor.algorithms import FALB, FELB
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Meta, Round
+from fedfactor.core.tree import tree_sum
 from fedfactor.experiments.felb.tiles import even_tiles
-from fedfactor.kernels.boolean.prox import integrality_gap, step_size
+from fedfactor.kernels.boolean.prox import step_size
 from fedfactor.metrics import boolean_metrics
+from fedfactor.privacy import Clip, Gaussian
 
 
 def loss_of(run, owners):
@@ -73,7 +75,7 @@ def test_v_tends_to_binary():
 
 
 def test_server_averages_and_then_draws_to_zero_and_one():
-    algorithm = FELB(1, kappa=0.1, lam=0.0, local_steps=1)
+    algorithm = FELB(1, kappa=0.1, lam=0.0, local_steps=1, start="random")
     meta = Meta(3, ("a", "b"))
     server, _ = algorithm.init_server(meta, Round(0, 0))
     from fedfactor.algorithms.felb import Weighted
@@ -88,7 +90,7 @@ def test_weights():
     federation = Federation(rows)
     meta = federation.prepare("binary")
     for weights, expected in (("equal", (1.0, 1.0)), ("rows", (30.0, 10.0))):
-        algorithm = FELB(1, weights=weights, local_steps=1)
+        algorithm = FELB(1, weights=weights, local_steps=1, start="random")
         _, down = algorithm.init_server(meta, Round(0, 0))
         found = []
         for name in meta.clients:
@@ -103,7 +105,7 @@ def test_uv_starts_with_the_mean_of_each_owners_cells():
     rows = {"dense": (rng.random((200, 50)) < 0.6) * 1.0, "sparse": (rng.random((200, 50)) < 0.05) * 1.0}
     federation = Federation(rows)
     meta = federation.prepare("binary")
-    for start, close in (("fitted", True), ("uniform", False)):
+    for start, close in (("random", True), ("uniform", False)):
         algorithm = FELB(8, start=start)
         V = algorithm.init_server(meta, Round(0, 0))[1].V
         for name, X in rows.items():
@@ -111,19 +113,86 @@ def test_uv_starts_with_the_mean_of_each_owners_cells():
             assert (abs((U @ V).mean() / X.mean() - 1) < 0.1) == close
 
 
-@pytest.mark.parametrize("algorithm", [FELB(60, local_steps=1), FALB(60, local_steps=1)], ids=["felb", "falb"])
-def test_a_small_u_need_not_leave_v_to_the_pull(algorithm):
+def begun(algorithm, owners, seed=0):
+    """Run the two wide rounds of a start; return the first V of k components and what every owner does with it."""
+    federation = Federation(owners)
+    meta = federation.prepare("binary")
+    server, down = algorithm.init_server(meta, Round(seed, 0))
+    states = {name: algorithm.init_client(federation.shard(name), meta, Round(seed, 0, name)) for name in meta.clients}
+    sizes = []
+    for index in range(2):
+        ups = []
+        for name in meta.clients:
+            states[name], up = algorithm.client_step(
+                federation.shard(name), states[name], down, Round(seed, index, name)
+            )
+            ups.append(up)
+        sizes.append((down.V.shape[0], ups[0].A.shape[0]))
+        server, down = algorithm.server_step(server, tree_sum(ups), Round(seed, index, participants=meta.clients))
+    return down, states, sizes, federation, meta
+
+
+@pytest.mark.parametrize("algorithm", [FELB(4), FALB(4)], ids=["felb", "falb"])
+def test_the_start_depends_on_rows_and_not_on_who_owns_them(algorithm):
+    data = even_tiles(120, 40, 4, 3, flips=0.05, seed=0)
+    X = np.concatenate(list(data.owners.values()))
+    found = [begun(algorithm, owners) for owners in (data.owners, {"all": X})]
+    assert found[0][2] == [(12, 12), (12, 12)]  # three times the components, twice
+    np.testing.assert_allclose(found[0][0].V, found[1][0].V, atol=1e-8)
+    assert found[0][0].V.shape == (4, 40)
+    assert found[0][0].V.min() >= 0
+    np.testing.assert_allclose(found[0][0].V.max(axis=1), 1.0)
+    # U is solved for that V: one step later the rows of all owners are those of one owner.
+    rows = []
+    for down, states, _, federation, meta in found:
+        one = replace(algorithm, local_steps=1)
+        parts = [
+            one.client_step(federation.shard(name), states[name], down, Round(0, 2, name))[0].U for name in meta.clients
+        ]
+        rows.append(np.concatenate(parts))
+    np.testing.assert_allclose(rows[0], rows[1], atol=1e-7)
+    assert rows[0].max() <= 1
+
+
+def test_which_start_is_taken():
+    narrow, wide = Meta(4, ("a", "b")), Meta(40, ("a", "b"))
+    assert FELB(3).starts_wide(wide)
+    assert not FELB(3).starts_wide(narrow)  # no room for three times the components
+    assert not FELB(3, init="independent").starts_wide(wide)
+    assert not FELB(3, start="random").starts_wide(wide)
+    assert not FELB.paper(3).starts_wide(wide)
+    assert {kind.__name__ for kind in FELB(3, start="random").messages(wide)} == {"Factor", "Weighted"}
+    assert {kind.__name__ for kind in FELB(3).messages(wide)} == {"Factor", "Weighted", "Wide", "WideSums"}
+    with pytest.raises(ValueError, match="start='wide' gives all owners one V"):
+        FELB(3, init="independent", start="wide").check(wide)
+
+
+@pytest.mark.parametrize("privacy", ["median", (Clip(0.5), Gaussian(0.1, 0.5, True, "local"))], ids=["median", "noise"])
+def test_uploads_that_are_no_plain_sums_have_a_random_start(privacy):
+    data = even_tiles(120, 40, 3, 6, seed=0)
+    assert fedfactor.run(FELB(3), data.owners, rounds=2, seed=0, privacy=privacy).algorithm.start == "random"
+    assert fedfactor.run(FELB(3), data.owners, rounds=2, seed=0, privacy="secure-sum").algorithm.start == "auto"
+    with pytest.raises(IncompatibleError, match="start='wide' folds exact sums"):
+        fedfactor.run(FELB(3, start="wide"), data.owners, rounds=2, seed=0, privacy=privacy)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_run_that_ends_in_its_start_has_k_components(rounds):
+    data = even_tiles(120, 40, 3, 4, seed=0)
+    run = fedfactor.run(FELB(3, refit="none"), data.owners, rounds=rounds, seed=0)
+    assert run.V.shape == (3, 40)
+    assert all(kept.U.shape == (30, 3) for kept in run.factors.values())
+
+
+@pytest.mark.slow
+def test_many_components_in_sparse_data_learn_from_them():
     rng = np.random.default_rng(0)
-    X = (rng.random((60, 100)) < 0.03) * 1.0
-    federation = Federation({"a": X})
-    meta, at = federation.prepare("binary"), Round(0, 0, "a")
-    shard, down = federation.shard("a"), algorithm.init_server(meta, Round(0, 0))[1]
-    gaps = {}
-    for weigh in (True, False):
-        method = replace(algorithm, weigh_pull=weigh)
-        up = method.client_step(shard, method.init_client(shard, meta, at), down, at)[1]
-        gaps[weigh] = integrality_gap(up.V)
-    assert gaps[True] > 0.1 > 0.001 > gaps[False]  # a step of the pull alone makes V Boolean
+    X = (rng.random((300, 60)) < 0.1).astype(float) @ (rng.random((60, 200)) < 0.05) > 0
+    owners = {f"{place}": part.astype(float) for place, part in enumerate(np.array_split(X, 3))}
+    loss = {
+        start: loss_of(fedfactor.run(FELB(60, start=start), owners, seed=0), owners) for start in ("wide", "random")
+    }
+    assert loss["wide"] < loss["random"] - 0.1
 
 
 @pytest.mark.slow
@@ -141,7 +210,7 @@ def test_rows_are_sent_with_maximum_one():
     data = even_tiles(80, 30, 3, 2, seed=0)
     federation = Federation(data.owners)
     meta = federation.prepare("binary")
-    algorithm = FELB(3)
+    algorithm = FELB(3, start="random")
     _, down = algorithm.init_server(meta, Round(0, 0))
     for name in meta.clients:
         shard, at = federation.shard(name), Round(0, 0, name)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from fedfactor.algorithms.pooled_nmf import start as least_squares
+from fedfactor.algorithms.pooled_nmf.start import Wide, WideSums
 from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
@@ -19,8 +21,8 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.elbmf import relaxed_steps
 from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
 from fedfactor.kernels.boolean.prox import Pull, elastic_prox, integrality_gap
-from fedfactor.kernels.factors import odd_factor
-from fedfactor.kernels.products import as_like, squared_norm
+from fedfactor.kernels.factors import fit_rows, odd_factor, unit_rows
+from fedfactor.kernels.products import as_like, squared_norm, zeros
 
 logger = logging.getLogger(__name__)
 
@@ -61,23 +63,31 @@ class Weighted:
 
 @record
 class Local:
-    """Stays home: U now and one step ago, ``‖X‖²``, and the V that the client drew for itself until it is used."""
+    """Stays home: U now and one step ago, ``‖X‖²``, and the V that the client drew for itself until it is used.
 
-    U: Array
-    U_prev: Array
+    After a wide start there is no U before the first V has come, for which it is solved.
+    """
+
+    U: Array | None
+    U_prev: Array | None
     total: Array
     V: Array | None
 
 
 @record
 class Server:
-    """The last V sent, how far it moved, how far it is from Boolean, and the clients' error."""
+    """The last V sent, how far it moved, how far it is from Boolean, and the clients' error.
+
+    At a wide start also the last sums, and a number from which the server draws when it folds them.
+    """
 
     V: Array
     moved: Array
     gap: Array
     sse: Array
     total: Array
+    up: WideSums | None = None
+    stream: Array | None = None
 
 
 @declares_settings
@@ -117,20 +127,19 @@ class ProximalAveraging(Algorithm):
     init: Literal["independent", "shared"] = setting(
         "Owners start from a V of their own, or from a common one.", default="shared"
     )
-    start: Literal["fitted", "uniform"] = setting(
-        "U starts uniform on [0, 1]; *fitted*: times ``min(1, 4 p/k)``, p the share of ones among the owner's own "
-        "cells, so that UV starts with the mean of its data. Nothing is sent for that.",
-        default="fitted",
+    start: Literal["auto", "wide", "random", "uniform"] = setting(
+        '``"wide"``: two rounds of least squares with 3 k components, which the server folds into k from their sums '
+        "``UᵀU`` and ``UᵀX`` alone; each owner then solves its U for that V. "
+        '``"random"``: V uniform on [0, 1], and U times ``min(1, 4 p/k)``, p the share of ones among the '
+        "owner's own cells, so that UV has the mean of its data; nothing is sent for that. "
+        '``"uniform"``: both uniform, as printed. ``"auto"``: wide where owners have a common V and there are columns '
+        "enough, else random; random also under noise and robust rules, which spoil sums.",
+        default="auto",
     )
     row_max: Literal["one", "free"] = setting(
         "Before V is sent the largest cell of each row becomes 1, and U takes the factor; or rows are sent as they "
         "are. Many components that each explain a little of dense data otherwise stay below ½, and all fall to zero.",
         default="one",
-    )
-    weigh_pull: bool = setting(
-        "Weigh the pull on V by the size of U. With a hundred components or more in sparse data U starts small, and "
-        "the pull alone would make V Boolean before it has learnt anything.",
-        default=False,
     )
     weights: Literal["equal", "rows"] = setting(
         "Average owners all alike, or by their number of rows.", default="equal"
@@ -154,21 +163,39 @@ class ProximalAveraging(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
+        if self.start == "wide" and self.init == "independent":
+            raise ValueError(
+                "start='wide' gives all owners one V, init='independent' each its own. Use start='random'."
+            )
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
-        """One factor down, one weighted factor up."""
-        wide, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
-        return {Factor: {"V": wide}, Weighted: {"V": wide, "weight": number, "sse": number, "total": number}}
+        """One factor down, one weighted factor up; at a wide start more components and their sums."""
+        V, number = Leaf(meta.dtype, (self.n_components, meta.n_features)), Leaf("float64", ())
+        first = least_squares.messages("wide", self.n_components, meta) if self.starts_wide(meta) else {}
+        return {**first, Factor: {"V": V}, Weighted: {"V": V, "weight": number, "sse": number, "total": number}}
 
-    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor]:
+    def starts_wide(self, meta: Meta) -> bool:
+        """Tell whether the first two rounds are least squares."""
+        if self.start != "auto":
+            return self.start == "wide"
+        room = least_squares.width("wide", self.n_components, meta) >= 1.5 * self.n_components
+        return self.init == "shared" and room
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Wide | Factor]:
         """Draw a V for those who start from a common one."""
+        far, half, nothing = np.float64(np.inf), np.float64(0.5), np.float64(np.nan)
+        if self.starts_wide(meta):
+            first = least_squares.first_download("wide", self.n_components, meta, at)
+            stream = np.uint64(at.shared_rng("fold").integers(2**63))
+            return Server(first.V, far, half, nothing, nothing, None, stream), first
         V = at.shared_rng("V").random((self.n_components, meta.n_features)).astype(meta.dtype)
-        nothing = np.float64(np.nan)
-        return Server(V, np.float64(np.inf), np.float64(0.5), nothing, nothing), Factor(V)
+        return Server(V, far, half, nothing, nothing), Factor(V)
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
         """Draw U, and a V of one's own. Uniform factors give UV a mean of k/4, and the first steps would crush them."""
         total = np.float64(squared_norm(shard.X))
+        if self.starts_wide(meta):
+            return Local(None, None, total, None)
         U = as_like(self.first_scale(shard, total) * at.rng("U").random((shard.n_rows, self.n_components)), shard.X)
         own = None
         if self.init == "independent":
@@ -178,17 +205,25 @@ class ProximalAveraging(Algorithm):
     def first_scale(self, shard: Shard, ones: float) -> float:
         """Return what U is multiplied by, so that UV has the mean of the owner's cells."""
         cells = max(1, shard.n_rows * shard.n_features)
-        return min(1.0, 4 * float(ones) / cells / self.n_components) if self.start == "fitted" else 1.0
+        return min(1.0, 4 * float(ones) / cells / self.n_components) if self.start != "uniform" else 1.0
 
-    def client_step(self, shard: Shard, state: Local, down: Factor, at: Round) -> tuple[Local, Weighted]:
+    def client_step(
+        self, shard: Shard, state: Local, down: Wide | Factor, at: Round
+    ) -> tuple[Local, WideSums | Weighted]:
         """Alternate between U and V. The inertia of V starts anew from what was received; that of U goes on."""
         X, U, U_prev, total = shard.X, state.U, state.U_prev, float(state.total)
         V = as_like(down.V, X) if state.V is None or at.index > 0 else state.V
+        if isinstance(down, Wide):
+            return state, least_squares.wide_sums(X, V, state.total)
+        if U is None or U_prev is None:
+            # All owners solve the same V, so that components mean the same to each of them; a draw would not ensure it.
+            U = fit_rows(zeros((shard.n_rows, self.n_components), X), X, V, sweeps=least_squares.FIRST_STEPS)
+            U = U_prev = array_namespace(U).clip(U, 0, 1)
         V_prev, error = V, 0.0
         for s in range(self.local_steps):
             known = total if s == self.local_steps - 1 else None  # the error is told once a round
             pull = self.pull(self._time(at.index, s))
-            U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known, by_size=self.weigh_pull)
+            U, U_prev, V, V_prev, error = relaxed_steps(X, U, U_prev, V, V_prev, pull, known)
         if self.row_max == "one":
             U, U_prev, V = to_maximum_one(U, U_prev, V)
         weight = float(shard.n_rows if self.weights == "rows" else shard.n_rows > 0)
@@ -198,12 +233,14 @@ class ProximalAveraging(Algorithm):
     def _time(self, index: int, step: int) -> int:
         return index * self.local_steps + step if self.schedule == "steps" else index
 
-    def accepts(self, down: Factor, meta: Meta) -> str:
+    def accepts(self, down: Wide | Factor, meta: Meta) -> str:
         """Expect a V whose cells lie between 0 and 1."""
         return odd_factor(down.V, most=1.0)
 
-    def server_step(self, state: Server, up: Weighted, at: Round) -> tuple[Server, Factor]:
+    def server_step(self, state: Server, up: WideSums | Weighted, at: Round) -> tuple[Server, Wide | Factor]:
         """Average, then draw the average to {0, 1} with the next step's weights, not scaled: no gradient was taken."""
+        if isinstance(up, WideSums):
+            return self._widen(state, up)
         weight = float(up.weight)
         V = up.V / weight if weight > 0 else as_like(state.V, up.V)
         if self.server_prox:
@@ -214,9 +251,25 @@ class ProximalAveraging(Algorithm):
         sse, total = (nothing if leaf is None else leaf for leaf in (up.sse, up.total))
         return Server(V, np.float64(moved), np.float64(integrality_gap(V)), sse, total), Factor(V)
 
-    def neutral(self, down: Factor) -> Weighted | None:
+    def _widen(self, state: Server, up: WideSums) -> tuple[Server, Wide | Factor]:
+        """Take one step on the wide components; at their second sums, fold them into k."""
+        if state.up is not None:
+            V = self._folded(state, up)
+            return replace(state, V=V, gap=np.float64(integrality_gap(V)), up=None), Factor(V)
+        V = unit_rows(least_squares.wide_step(as_like(state.V, up.A), up, self.local_steps))
+        return replace(state, V=V, up=up), Wide(V)
+
+    def _folded(self, state: Server, up: WideSums) -> Array:
+        """Fold wide components into k, on the scale of zeros and ones."""
+        assert state.stream is not None
+        V = least_squares.wide_step(as_like(state.V, up.A), up, self.local_steps)
+        V = as_like(least_squares.fold(up, V, self.n_components, state.stream), up.A)
+        return to_unit_level(V)
+
+    def neutral(self, down: Wide | Factor) -> Weighted | None:
         """Send back what was received: clipping then bounds how far a client moves V, if all weigh the same."""
-        return Weighted(down.V, np.float64(1.0)) if self.weights == "equal" else None
+        moves = isinstance(down, Factor) and self.weights == "equal"
+        return Weighted(down.V, np.float64(1.0)) if moves else None
 
     def converged(self, state: Server) -> bool:
         """Tell whether V is Boolean and stands still."""
@@ -229,8 +282,10 @@ class ProximalAveraging(Algorithm):
             found["relative_error"] = float(np.sqrt(state.sse / state.total))
         return found
 
-    def settle(self, state: Server, down: Factor) -> Factor:
-        """Say so when no cell of V will be rounded to one."""
+    def settle(self, state: Server, down: Wide | Factor) -> Factor:
+        """Fold what a run of one round has; say so when no cell of V will be rounded to one."""
+        if isinstance(down, Wide):
+            down = Factor(down.V if state.up is None else self._folded(state, state.up))
         if not bool((down.V > 0.5).any()):
             logger.warning(
                 "%s ends with an empty V: with few rows at each client, or many ones in the data, its averages fall to "
@@ -242,7 +297,8 @@ class ProximalAveraging(Algorithm):
     def finish(self, shard: Shard, state: Local, down: Factor) -> LocalFactors:
         """Round V; choose U for it, or round U as well."""
         V = round_half(as_like(down.V, shard.X))
-        return LocalFactors(boolean_refit(shard.X, V) if self.refit == "boolean" else round_half(state.U), V)
+        refit = self.refit == "boolean" or state.U is None
+        return LocalFactors(boolean_refit(shard.X, V) if refit else round_half(state.U), V)
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Choose components for new rows."""
@@ -273,11 +329,13 @@ class FELB(ProximalAveraging):
     The defaults are sound; ``FELB.paper(k)`` is Algorithm 1 as printed, which recovers planted tiles less often.
     Failures of the sound form are local optima (merged tiles): use restarts (``n_init`` of the estimator).
 
-    Owners start from a common V: averages of two or three that start apart mix components before they have formed.
-    :class:`~fedfactor.algorithms.PooledBMF` has nothing to average.
+    Owners start from a common V, and solve U for it: averages of V mix components that do not mean the same to all
+    owners. That V comes from two rounds of least squares with three times the components (`start`), so that components
+    have learnt from the data before they are drawn to 0 and 1. :class:`~fedfactor.algorithms.PooledBMF` has nothing to
+    average.
 
-    Up and down per client and round: k m numbers. The upload is a sum, so that a secure sum can hide single clients.
-    Time per step: two products with X.
+    Up and down per client and round: k m numbers (twice 3k(3k + m) up and 3k m down at a wide start). All uploads are
+    sums, so that a secure sum can hide single clients. Time per step: two products with X.
 
     References
     ----------
@@ -355,6 +413,24 @@ def to_maximum_one(U: Array, U_prev: Array, V: Array) -> tuple[Array, Array, Arr
     most = xp.where(most > FAINT, most, xp.ones_like(most))
     along = most[:, 0][None, :]
     return U * along, U_prev * along, V / most
+
+
+def to_unit_level(V: Array) -> Array:
+    """Divide each row by the mean of its cells, weighted by themselves, and cut at 1.
+
+    Multiples of zeros and ones become these. Where cells differ, as in parts of images, the largest one alone would
+    leave most of a component below ½.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> to_unit_level(np.array([[0.0, 0.2, 0.2], [0.0, 1.0, 3.0]]))
+    array([[0. , 1. , 1. ],
+           [0. , 0.4, 1. ]])
+    """
+    xp = array_namespace(V)
+    level = xp.sum(V * V, axis=1, keepdims=True) / xp.clip(xp.sum(V, axis=1, keepdims=True), FAINT**2, None)
+    return xp.clip(V / xp.where(level > FAINT**2, level, xp.ones_like(level)), 0, 1)
 
 
 def boolean_score(X: Array, factors: LocalFactors) -> Score:

@@ -17,9 +17,9 @@ from fedfactor.cli.console import duration, size
 from fedfactor.cli.place import Place
 from fedfactor.cli.report import write_page
 from fedfactor.cli.settings import open_parts
-from fedfactor.cli.words import STATUS, resumed
+from fedfactor.cli.words import resumed
 from fedfactor.core.errors import FedfactorError, MissingExtraError
-from fedfactor.core.run import Run, whole_V
+from fedfactor.core.run import STATUS, Run, whole_V
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.data.results import owners_of, private_parts, write_factors, write_private
 from fedfactor.engines.callbacks import watcher

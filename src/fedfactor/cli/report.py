@@ -16,10 +16,10 @@ import numpy as np
 import typer
 
 from fedfactor.cli.console import Debug, duration, polite, size
-from fedfactor.cli.words import STATUS, uploads
+from fedfactor.cli.words import uploads
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Meta
-from fedfactor.core.run import Run
+from fedfactor.core.run import STATUS, Run
 from fedfactor.core.text import listed, printable
 
 _DRAWN = 12  # components drawn as figures; all of them are in the table

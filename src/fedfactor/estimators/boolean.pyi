@@ -24,9 +24,8 @@ class FELB(AsPrinted):
     schedule: Literal["steps", "rounds"]
     server_prox: bool
     init: Literal["independent", "shared"]
-    start: Literal["fitted", "uniform"]
+    start: Literal["auto", "wide", "random", "uniform"]
     row_max: Literal["one", "free"]
-    weigh_pull: bool
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
@@ -46,9 +45,8 @@ class FELB(AsPrinted):
         schedule: Literal["steps", "rounds"] = "steps",
         server_prox: bool = True,
         init: Literal["independent", "shared"] = "shared",
-        start: Literal["fitted", "uniform"] = "fitted",
+        start: Literal["auto", "wide", "random", "uniform"] = "auto",
         row_max: Literal["one", "free"] = "one",
-        weigh_pull: bool = False,
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,
@@ -83,9 +81,8 @@ class FALB(AsPrinted):
     schedule: Literal["steps", "rounds"]
     server_prox: bool
     init: Literal["independent", "shared"]
-    start: Literal["fitted", "uniform"]
+    start: Literal["auto", "wide", "random", "uniform"]
     row_max: Literal["one", "free"]
-    weigh_pull: bool
     weights: Literal["equal", "rows"]
     refit: Literal["boolean", "none"]
     tol: float
@@ -107,9 +104,8 @@ class FALB(AsPrinted):
         schedule: Literal["steps", "rounds"] = "steps",
         server_prox: bool = True,
         init: Literal["independent", "shared"] = "shared",
-        start: Literal["fitted", "uniform"] = "fitted",
+        start: Literal["auto", "wide", "random", "uniform"] = "auto",
         row_max: Literal["one", "free"] = "one",
-        weigh_pull: bool = False,
         weights: Literal["equal", "rows"] = "equal",
         refit: Literal["boolean", "none"] = "boolean",
         tol: float = 1e-06,

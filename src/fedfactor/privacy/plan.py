@@ -143,7 +143,9 @@ def for_links(links: Sequence[Transform], algorithm: Algorithm) -> Algorithm:
     """Set the algorithm as the links need it."""
     if not any(link.equal_weights for link in links):
         return algorithm
-    return _equal_weights(algorithm, alone=any(link.noisy for link in links))
+    algorithm = _equal_weights(algorithm, alone=any(link.noisy for link in links))
+    averages = type(algorithm).neutral is not Algorithm.neutral
+    return _random_start(algorithm) if averages else algorithm  # a start from sums is for plain sums
 
 
 def plain_channel(

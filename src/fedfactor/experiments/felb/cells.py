@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.algorithms import BooleanVotes
+from fedfactor.algorithms.felb import ProximalAveraging
+from fedfactor.algorithms.pooled_nmf import start as least_squares
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round
 from fedfactor.engines.round import Receiver
@@ -17,7 +19,26 @@ from fedfactor.experiments.kept import kept
 from fedfactor.metrics.boolean import boolean_metrics
 from fedfactor.threads import limit_threads
 
-__all__ = ["Bench", "Cell", "Store"]
+__all__ = ["Bench", "Cell", "Store", "rounds_of_paper"]
+
+
+def rounds_of_paper(algorithm: Algorithm, n_features: int) -> int | None:
+    """Return how many rounds send no more than the paper's 100 exchanges of V; None where that is the default.
+
+    The two rounds of a wide start send UᵀU and UᵀX for three times the components.
+
+    Examples
+    --------
+    >>> from fedfactor.algorithms import FELB
+    >>> rounds_of_paper(FELB(5), 200), rounds_of_paper(FELB.paper(5), 200)
+    (95, None)
+    """
+    meta = Meta(n_features, ("a", "b"))
+    if not (isinstance(algorithm, ProximalAveraging) and algorithm.starts_wide(meta)):
+        return None
+    k = algorithm.n_components
+    wide = least_squares.width("wide", k, meta)
+    return 2 + int(algorithm.default_rounds - 2 * wide * (wide + n_features) / (k * n_features))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +81,7 @@ class Bench:
     def measure(self, algorithm: Algorithm, *, rounds: int | None = None, seed: int = 0) -> dict[str, Any]:
         """Return loss, recall, precision and similarity (means over owners), pooled loss, traffic, and seconds.
 
+        FELB and FALB have the paper's traffic unless `rounds` are given.
         ``late`` counts the clients whose solver ran out of its time; ``gap`` is how far V was from Boolean at the end.
         """
         began = time.perf_counter()
@@ -67,7 +89,9 @@ class Bench:
             factors, late, up, before = self._vote(algorithm, seed)
             status, gap = "converged", 0.0
         else:
-            result = run(algorithm, self.owners, rounds=rounds, seed=seed)
+            result = run(
+                algorithm, self.owners, rounds=rounds or rounds_of_paper(algorithm, self.size["columns"]), seed=seed
+            )
             factors, late, up, before, status = result.factors, 0, result.bytes_up, 0.0, result.status
             gap = result.history[-1].metrics.get("integrality_gap", 0.0)
         seconds = before + time.perf_counter() - began

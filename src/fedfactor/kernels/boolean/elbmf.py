@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from fedfactor.kernels.boolean.product import round_half
 from fedfactor.kernels.boolean.prox import Pull, prox_step
@@ -98,21 +97,10 @@ def relaxed_steps(
     V_prev: Array,
     pull: Pull,
     total: float | None = None,
-    *,
-    by_size: bool = False,
 ) -> tuple[Array, Array, Array, Array, float]:
-    """Step U, then V with the new U; return both with what they were, and ``‖X − UV‖²`` when ``‖X‖²`` is given.
-
-    `by_size` multiplies the pull on V by the size of U, the mean of its columns' largest cells. What the data say about
-    V is in proportion to U: without it a small U leaves V to the pull alone, which makes it Boolean before it has
-    learnt anything.
-    """
+    """Step U, then V with the new U; return both with what they were, and ``‖X − UV‖²`` when ``‖X‖²`` is given."""
     U, U_prev = prox_step(U, U_prev, gram_rows(V), cross(X, V), pull), U
     G, A = gram(U), sums(U, X)
-    if by_size:
-        xp = array_namespace(U)
-        size = float(xp.mean(xp.max(U, axis=0))) if U.shape[0] else 1.0
-        pull = replace(pull, kappa=size * pull.kappa, lam=size * pull.lam)
     V, V_prev = prox_step(V.T, V_prev.T, G, A.T, pull).T, V
     return U, U_prev, V, V_prev, squared_error(total, A, G, V) if total is not None else np.nan
 
