@@ -3,7 +3,8 @@
 A round is one exchange: V goes down once, one sum of the size of V comes up once. What an owner does with its own rows
 in between is no round. All exchanges count, those of the start too.
 
-scikit-learn's runs (multiplicative steps, 200 passes) take minutes, so their ends are kept in ``benchmarks/out``.
+scikit-learn's runs (multiplicative steps, 200 passes) take minutes, so their ends are kept in ``benchmarks/out``, and
+so is a run that was broken off.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fedfactor.data.fetch import available, load_dataset
 from fedfactor.kernels.nmf.counts import count_error
 
 SETS = {"20 newsgroups": "newsgroups", "reuters": "reuters", "mouse bladder": "mouse_bladder"}
-ROUNDS, STARTS, PASSES = 10, (0, 1, 2), 200
+ROUNDS, STARTS, PASSES, AT_ONCE = 10, (0, 1, 2), 200, 10
 KEPT = Path(__file__).parent / "out" / "counts.json"
 
 
@@ -42,17 +43,32 @@ def reference(name: str, X: Any) -> list[float]:
     for state in STARTS:
         key = f"{name} {state} scikit-learn {sklearn.__version__}"
         if key not in known:
-            model = NMF(
-                RANK, solver="mu", beta_loss="kullback-leibler", init="random", random_state=state, max_iter=PASSES,
-                tol=0,
-            )  # fmt: skip
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                U = model.fit_transform(scipy.sparse.csr_matrix(X))
-            known[key] = divergence(X, U, model.components_)
-            KEPT.parent.mkdir(exist_ok=True)
+            known[key] = divergence(X, *_sklearn_run(X, state, KEPT.with_name(f"counts_{name}_{state}.npz")))
             KEPT.write_text(json.dumps(known, indent=1) + "\n")
     return [known[f"{name} {state} scikit-learn {sklearn.__version__}"] for state in STARTS]
+
+
+def _sklearn_run(X: Any, state: int, kept: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Run scikit-learn, a few passes at a time: its steps know U and V alone, so a run that was ended goes on there."""
+    kept.parent.mkdir(exist_ok=True)
+    begin: dict[str, Any] = {}
+    done = 0
+    if kept.exists():
+        with np.load(kept) as held:
+            begin, done = {"W": held["U"], "H": held["V"]}, int(held["passes"])
+    rows = scipy.sparse.csr_matrix(X)
+    while done < PASSES:
+        model = NMF(
+            RANK, solver="mu", beta_loss="kullback-leibler", init="custom" if begin else "random", random_state=state,
+            max_iter=AT_ONCE, tol=0,
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            U = model.fit_transform(rows, **begin)
+        begin, done = {"W": U, "H": model.components_}, done + AT_ONCE
+        np.savez(kept, U=U, V=model.components_, passes=done)
+    kept.unlink()
+    return begin["W"], begin["H"]
 
 
 def divergence(X: Any, U: np.ndarray, V: np.ndarray) -> float:

@@ -34,8 +34,8 @@ STARTING = {False: 60.0, True: 240.0}
 """Seconds for the start of a run; compiled loops are compiled anew for each fault."""
 RESULTS = Path(__file__).parent / "results.json"
 """What became of each fault when the rooms were last tried."""
-NOTICED = REACH.parent / "noticed.json"
-"""Faults that were noticed, for ``--resume``: written after each, so that a run may be broken off."""
+NOTICED = REACH.parent / "noticed.txt"
+"""Faults that were noticed, for ``--resume``: one line each, so that a run may be broken off."""
 FAST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 
@@ -147,12 +147,14 @@ def main() -> int:
             return 2
     reach = json.loads(REACH.read_text())
     faults = sample((given.room,) if given.room else ROOMS, given.sample, given.seed)
-    noticed: dict[str, str] = json.loads(NOTICED.read_text()) if given.resume and NOTICED.exists() else {}
+    lines = NOTICED.read_text().splitlines() if given.resume and NOTICED.exists() else []
+    noticed = {key: became for key, became in (line.split("\t") for line in lines)}
 
     def note(one: Fault, became: str, tests: int) -> None:
         if became in CAUGHT:
             noticed[_key(one)] = became
-            NOTICED.write_text(json.dumps(noticed))
+            with NOTICED.open("a") as file:
+                file.write(f"{_key(one)}\t{became}\n")
         else:
             print(f"{became}: {_where(one)}:{one.line} {one.words} ({tests} tests reach it)", flush=True)
 

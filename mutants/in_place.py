@@ -52,6 +52,7 @@ class InPlace:
         for found in gc.get_objects():
             if type(found) is FunctionType and "/src/fedfactor/" in found.__code__.co_filename:
                 self.functions.setdefault(os.path.realpath(found.__code__.co_filename), []).append(found)
+        self._warm_up()
         gc.freeze()
         self.folder = Path(tempfile.mkdtemp())
         running: dict[int, tuple[Fault, list[str], float, bool]] = {}
@@ -69,6 +70,17 @@ class InPlace:
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
         return True
+
+    def _warm_up(self) -> None:
+        """Run small calls of everything once, so that no fork has to load compiled loops and libraries for itself."""
+        items = [
+            item
+            for name, item in self.items.items()
+            if name.startswith(("tests/kernels/test_figures", "tests/algorithms/test_figures"))
+        ]
+        for item, after in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        self.failed = None
 
     def _begin(self, running: dict, one: Fault, control: list[str] | None = None) -> None:
         tests, seconds = self.tests_of(one) if control is None else (control, PATIENCE)
@@ -110,8 +122,7 @@ class InPlace:
             (self.unsound if code else self.sound).add(tests[-1])
             self.waiting.append(one)
         elif code == CAUGHT and noted.exists() and (by := noted.read_text()) not in self.sound:
-            # A test that fails in a fork without any fault tells nothing.
-            self._begin(running, one, tests[: tests.index(by) + 1])
+            self._begin(running, one, [by])  # a test that fails in a fork without any fault tells nothing
         elif code == CAUGHT or code < 0:
             self.tell(one, "caught" if code > 0 else "never ended", len(tests))
 

@@ -19,8 +19,8 @@ import numpy as np
 import fedfactor
 from fedfactor.experiments.fedsplit.protocol import prepared
 from fedfactor.experiments.fedsplit.run import repetition
-from fedfactor.experiments.fedsplit.store import Store
 from fedfactor.experiments.fedsplit.tables import gap_closed
+from fedfactor.experiments.kept import Store
 from fedfactor.privacy import PrivacyWarning
 
 SEEDS = 3

@@ -28,6 +28,7 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _lock = threading.RLock()
 _caps: list[list[int]] = []  # those in force, the latest last; lists, because only identity tells equal caps apart
 _before: dict[str, int] = {}  # what each threaded library had before it was first capped
+_now: dict[str, int] = {}  # what each was last told
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 _inside = threading.local()
 _controller: Any = None
@@ -156,14 +157,20 @@ def _leave(cap: list[int]) -> None:
                 if library.filepath in _before:
                     library.set_num_threads(_before[library.filepath])
             _before.clear()
+            _now.clear()
         elif _caps[-1] != held:
             _cap_libraries(_caps[-1][0])
 
 
 def _cap_libraries(n: int) -> None:
     for library in _controller.lib_controllers:
-        _before.setdefault(library.filepath, library.num_threads)
-        library.set_num_threads(1 if library.user_api == "blas" else n)
+        wanted = 1 if library.user_api == "blas" else n
+        if library.filepath not in _before:
+            _before[library.filepath] = library.num_threads
+        elif _now.get(library.filepath) == wanted:  # a library that is told what it knows still takes its time
+            continue
+        library.set_num_threads(wanted)
+        _now[library.filepath] = wanted
 
 
 def _look() -> bool:

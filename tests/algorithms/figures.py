@@ -43,6 +43,7 @@ MORE: dict[str, list[dict[str, Any]]] = {
     "BooleanVotes": [
         {"n_components": 3, "vote": "average", "tie": "zero"},
         {"n_components": 3, "solver": "mebf", "tie": "zero"},
+        {"n_components": 2, "solver": "elbmf", "align": "none", "vote": "or", "refit": "none"},
         {"n_components": 3, "solver": "primp"},
         {"n_components": 3, "solver": "zhang"},
     ],

@@ -28,17 +28,18 @@ def low_rank(n=200, m=300, k=8):
 
 
 def error(M, **settings):
-    method = DSANLS(8, iterations=300, leak="ignore", **settings)
+    method = DSANLS(8, **{"iterations": 300, "leak": "ignore", **settings})
     return fedfactor.run(method, grid_federation(M, 4), seed=0).relative_error
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sketch", ["gaussian", "subsampling", "count"])
 def test_it_reaches_the_floor_and_does_not_feel_the_scale(sketch):
-    M = low_rank()
-    found = error(M, sketch=sketch)
-    assert found < 1.06 * FLOOR
-    assert error(100 * M, sketch=sketch) == pytest.approx(found, rel=1e-6)
+    assert error(low_rank(), sketch=sketch) < 1.06 * FLOOR
+    M = low_rank()[:40]
+    assert error(100 * M, sketch=sketch, iterations=10) == pytest.approx(
+        error(M, sketch=sketch, iterations=10), rel=1e-6
+    )
 
 
 @pytest.mark.slow

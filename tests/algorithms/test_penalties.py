@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import fedfactor
 from fedfactor.algorithms import PooledNMF
 from fedfactor.algorithms.pooled_nmf.penalties import (
     column_lengths,
@@ -19,6 +20,7 @@ from fedfactor.algorithms.pooled_nmf.penalties import (
 )
 from fedfactor.core.protocol import Meta
 from fedfactor.kernels.nmf.missing_cells import Penalty
+from fedfactor.testing.data import federation_for, small_data, variants
 
 rng = np.random.default_rng(0)
 U, V, X = rng.random((5, 2)), rng.random((2, 4)), rng.random((5, 4))
@@ -94,3 +96,25 @@ def test_the_share_that_is_left_never_rises():
 
     assert [after(*pair) for pair in ((1.0, 4.0), (3.0, 4.0), (0.125, 0.5))] == [0.25, 0.5, 0.25]
     assert [after(*pair) for pair in ((None, 4.0), (1.0, None), (1.0, 0.0), (1.0, np.nan))] == [0.5] * 4
+
+
+def _all_but_one(at, names):
+    """Let one owner stay away in every second round."""
+    return names if at.index % 2 == 0 else tuple(name for i, name in enumerate(names) if i != at.index % len(names))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"loss": 3.0, "alpha_U": 0.01, "alpha_V": 0.02}, "masked"),
+        ({"loss": 2.5, "alpha_U": 0.05, "l1_ratio": 0.5}, "sparse"),
+    ],
+)
+def test_penalties_that_leave_nothing_leave_zeros(settings, kind):
+    """With missing cells and owners who stay away, too: no length of nothing is a number that V could be divided by."""
+    method = PooledNMF(2, **settings)
+    rows = variants(method, small_data(method.domain))[kind]
+    owners = federation_for(method, rows, np.nan if kind == "masked" else None)
+    run = fedfactor.run(method, owners, rounds=5, seed=4, participation=_all_but_one)
+    assert np.abs(run.V).max() < 1e-6
+    assert all(np.isfinite(kept.U).all() for kept in run.factors.values())

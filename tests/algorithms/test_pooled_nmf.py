@@ -282,3 +282,11 @@ def test_a_run_keeps_the_share_that_its_ridge_came_from():
     np.testing.assert_allclose(run.algorithm.fold_in(X, run.factors["a"], mask), run.factors["a"].U, atol=1e-3)
     plain = fedfactor.run(PooledNMF(3), {"a": X}, rounds=3, seed=0)
     assert plain.algorithm.misfit is None
+
+
+def test_sparse_rows_that_are_written_to_between_two_runs_are_read_anew():
+    X = scipy.sparse.random_array((40, 9), density=0.4, format="csr", rng=np.random.default_rng(0))
+    fedfactor.run(PooledNMF(2), {"a": X}, rounds=2, seed=0)
+    X.data[:] = X.data[::-1].copy()
+    again = fedfactor.run(PooledNMF(2), {"a": X}, rounds=2, seed=0)
+    np.testing.assert_array_equal(again.V, fedfactor.run(PooledNMF(2), {"a": X.copy()}, rounds=2, seed=0).V)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedfactor import LocalEngine
+from fedfactor import Federation, LocalEngine
+from fedfactor.algorithms import PooledNMF
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.testing import algorithm_checks, engine_checks
+from fedfactor.testing.data import variants
+from fedfactor.testing.drive import differences
 from fedfactor.testing.engines import check_engine_channel, check_engine_rejects
 from fedfactor.testing.probe import Probe
 from tests.engines.in_process import InProcessEngine
@@ -21,24 +25,36 @@ ENGINES = {
     "more threads than clients": lambda: LocalEngine(workers=9),
     "two processes": lambda: LocalEngine("processes", workers=2),
 }
-SLOW = {"two processes"}
-DAILY = {"check_engine_drop_outs", "check_engine_rejects"}
+PROCESSES = {"check_engine_drop_outs", "check_engine_rejects", "check_engine_channel", "check_engine_groups"}
+"""Checks of what passes between processes; when rounds end, and who hears of them, is decided where threads are."""
 BAD_UPLOADS = [check_engine_rejects, check_engine_channel]
 
 
 def cases():
     for label, make in ENGINES.items():
         for check in engine_checks():
-            # Two checks with processes are quick enough for every day; each of the others starts a dozen interpreters.
-            daily = label not in SLOW or check.__name__ in DAILY
-            marks = () if daily else (pytest.mark.slow,)
-            yield pytest.param(make, check, id=f"{label}-{check.__name__}", marks=marks)
+            if label != "two processes" or check.__name__ in PROCESSES:
+                yield pytest.param(make, check, id=f"{label}-{check.__name__}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "check"), list(cases()))
 def test_engine(make, check):
     check(make, 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sparse", "masked float32"])
+def test_processes_find_what_threads_find(kind):
+    algorithm = PooledNMF(3)
+    owners = variants(algorithm)[kind]
+    missing = np.nan if kind.startswith("masked") else None
+    here, there = (
+        engine.run(algorithm, Federation(owners, missing_values=missing), rounds=3, seed=1)
+        for engine in (LocalEngine(workers=1), LocalEngine("processes", workers=2))
+    )
+    for name, kept in here.factors.items():
+        assert not differences(kept, there.factors[name])
 
 
 @pytest.mark.parametrize("check", BAD_UPLOADS)

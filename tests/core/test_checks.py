@@ -115,6 +115,11 @@ class TestMatrix:
         assert X.nnz == 2
         assert isinstance(as_matrix(pd.DataFrame({"a": column, "b": [1.0, 2.0]}))[0], np.ndarray)
 
+    def test_a_sparse_frame_filled_with_nan_has_unknown_cells(self):
+        unknown, zero = pd.arrays.SparseArray([np.nan, 2.0]), pd.arrays.SparseArray([0.0, 2.0], fill_value=0)
+        for frame in (pd.DataFrame({"a": unknown, "b": unknown}), pd.DataFrame({"a": unknown, "b": zero})):
+            np.testing.assert_array_equal(as_matrix(frame)[0], frame.sparse.to_dense())
+
     @pytest.mark.parametrize(
         ("kind", "becomes"),
         [

@@ -36,6 +36,15 @@ def test_separator_and_decimal_sign_are_found_and_said(tmp_path, text, said):
     assert said in table.said
 
 
+def test_unstored_cells_of_a_sparse_frame_are_what_it_fills_them_with():
+    zero = pd.arrays.SparseArray([0.0, 2.0], fill_value=0)
+    assert sparse.issparse(read(pd.DataFrame({"x": zero, "y": zero})).X)
+    unknown = pd.DataFrame({"x": pd.arrays.SparseArray([NAN, 2.0]), "y": zero})
+    np.testing.assert_array_equal(read(unknown, missing_values=NAN).X, [[NAN, 0], [2, 2]])
+    with pytest.raises(DataError, match="NaN"):
+        read(unknown)
+
+
 def test_they_can_be_told(tmp_path):
     path = write(tmp_path / "a.csv", "x#y\n1,5#2\n3#4\n")
     np.testing.assert_array_equal(read(path, sep="#", decimal=",").X, [[1.5, 2], [3, 4]])

@@ -105,10 +105,10 @@ def test_a_rank_without_owners_is_refused():
 
 
 def test_a_run_without_rounds():
-    runs = ThreadedMPI(3).all_runs(AsynSD(2), Federation(OWNERS), rounds=30, seed=0)
+    runs = ThreadedMPI(3).all_runs(AsynSD(2), Federation(OWNERS), rounds=12, seed=0)
     assert {run.status for run in runs} == {"rounds"}
     assert len({len(run.history) for run in runs}) == 1
-    assert len(runs[0].history) == 30 * len(OWNERS)
+    assert len(runs[0].history) == 12 * len(OWNERS)
     assert {name for record in runs[0].history for name in record.participants} == set(OWNERS)
     assert sorted(runs[1].factors) == ["a", "b", "c"]
     assert sorted(runs[2].factors) == ["d", "e"]

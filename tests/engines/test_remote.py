@@ -305,13 +305,26 @@ def test_float16_halves_the_bytes_and_changes_little(tmp_path):
     assert errors[1] == pytest.approx(errors[0], rel=0.01)
 
 
-@pytest.mark.slow
 def test_a_survey_gives_every_party_the_same_weights(tmp_path):
-    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=2, survey="scale")
+    method = algorithms.PooledNMF(2, tol=0.0, start="random")
+    office = Office(tmp_path, method, OWNERS, rounds=1, survey="scale")
     office.server().run()
     scale = 1 / np.sqrt((X**2).mean(0))
-    run = local(algorithms.PooledNMF(3, tol=0.0), {n: rows * scale for n, rows in OWNERS.items()}, 2)
+    run = local(method, {n: rows * scale for n, rows in OWNERS.items()}, 1)
     np.testing.assert_allclose(office.factors("south").V, run.V, rtol=1e-9)
+
+
+def test_results_of_an_earlier_run_are_moved_aside(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(2, tol=0.0, start="random"), OWNERS, rounds=1)
+    folder, done = tmp_path / "north", []
+    for _ in range(3):
+        office.server().run()
+        done.append((ClientFolder.run_of(folder / "result"), (folder / "result" / "factors.safetensors").read_bytes()))
+        shutil.rmtree(tmp_path / "server")
+    assert len({run for run, _ in done}) == 3
+    assert sorted(path.name for path in (folder / "runs").iterdir()) == sorted(run for run, _ in done[:2])
+    for run, data in done[:2]:
+        assert (folder / "runs" / run / "factors.safetensors").read_bytes() == data
 
 
 def test_a_checkpoint_of_other_terms_is_refused(tmp_path):

@@ -42,6 +42,8 @@ def plain(face):
         return face(binarize=0.0)
     if "split" in known:  # a few rounds of many small steps say as much as a thousand
         return face(rounds=10, local_steps=3)
+    if face in (estimators.DistributedNMF, estimators.GridNMF):
+        return face(rounds=20)
     return face(iterations=10) if "iterations" in known else face()
 
 

@@ -12,8 +12,8 @@ import pytest
 from fedfactor.algorithms import FedSPLIT
 from fedfactor.experiments.fedsplit import audit, methods, run
 from fedfactor.experiments.fedsplit.protocol import make_split, prepared
-from fedfactor.experiments.fedsplit.store import Store
 from fedfactor.experiments.fedsplit.tables import gap_closed, group_changes
+from fedfactor.experiments.kept import Store
 from fedfactor.selection.ratings import choose_recommender
 
 

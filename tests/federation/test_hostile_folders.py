@@ -59,7 +59,10 @@ def test_a_folder_of_somebody_else_ends_in_a_sentence(trial, tmp_path, whose):
             rng = np.random.default_rng([number, len(sound)])
             kinds = path.suffix == ".json" and path.parent.name != "data" and number % 2 == 0  # that one has a checksum
             path.write_bytes(json.dumps(other_kinds(json.loads(sound), rng)).encode() if kinds else mutant(sound, rng))
-            for words in (("status", folder), ("results", folder, "-o", tmp_path / "out")):
+            looks = [("status", folder), ("results", folder, "-o", tmp_path / "out")]
+            if whose == "server" and path.name == "run.json":
+                looks += [("federation", look, trial.toml) for look in ("versions", "check")]
+            for words in looks:
                 result = call(*words)
                 odd = result.exception
                 assert odd is None or isinstance(odd, SystemExit), (path.name, number, words[0], repr(odd))

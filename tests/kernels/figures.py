@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.kernels import clipping, factors, products
 from fedfactor.kernels.align import barycenter, clusters, drift, plans, sinkhorn
 from fedfactor.kernels.boolean import (
@@ -34,6 +35,7 @@ from fedfactor.kernels.boolean import (
 from fedfactor.kernels.nmf import (
     alternate,
     counts,
+    divergences,
     folding,
     missing_cells,
     nndsvd,
@@ -340,6 +342,44 @@ def scaling() -> Any:
         factors.reconstruction(X, U, V),
         factors.reconstruction(S, U, V),
     ]
+
+
+@case
+def looking_ahead() -> Any:
+    far = V * np.array([[1.0], [0.5], [10.0], [0.1]])
+    return [
+        factors.extrapolate_to_units(V, far, 0.4),
+        factors.extrapolate_to_units(V.astype("f4"), far, 0.0),
+        factors.refit_from(U, G, B),
+        steps.solve_and_account(V.T, U.T @ U, (U.T @ X).T, 90.0, sweeps=3),
+        steps.solve_and_account(V.T[:0], U.T @ U, (U.T @ X).T[:0], 90.0, sweeps=3),
+    ]
+
+
+@case
+def divergent() -> Any:
+    found: list[Any] = []
+    some = U * (np.arange(23) % 3 > 0)[:, None]
+    stored = scipy.sparse.csr_array(np.where(MASK, X + 0.1, 0))
+    for beta in (-0.5, 0.0, 0.5, 1.5, 3.0):
+        kind = find_loss(beta)
+        for A, mask in ((X + 0.01, None), (X + 0.01, MASK), (stored, "stored")):
+            N, D, loss = divergences.divergence_sums(kind, U, A, V, mask)
+            found += [
+                divergences.divergence_rows(kind, U, A, V, mask, sweeps=2),
+                divergences.divergence_rows(kind, some, A, V, mask, sweeps=1, l1=0.1, l2=0.2),
+                [N, D, loss],
+                divergences.divergence_step(kind, V, N, D),
+                divergences.divergence_step(kind, V, N - 0.5, D, l1=0.1, l2=0.2),
+                divergences.divergence_error(kind, A, U, V, mask, background=0.1),
+            ]
+    return found
+
+
+@case
+def seldom_together() -> Any:
+    pairs = (R.T @ R > 0).astype(np.float64).toarray() * 3
+    return [item_weights.unlikely_pairs((R.T @ R).toarray(), pairs, 4, rows=25.0)]
 
 
 @case

@@ -82,6 +82,17 @@ def test_empty_rows_begin_anew_and_the_loss_never_rises():
     assert not U[3].any()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_do_not_begin_anew_where_nothing_is_left_of_V(dtype):
+    """A share of it would be infinite, or its square."""
+    X, U = np.full((2, 3), 1e4, dtype), np.zeros((2, 1), dtype)
+    least = np.finfo(dtype).smallest_normal
+    for left in (0, least, least**0.5):
+        assert counts.count_rows(U, X, np.full((1, 3), left, dtype), sweeps=1).tolist() == [[0], [0]]
+    found = counts.count_rows(U, X, np.full((1, 3), 1e-6, dtype), sweeps=1)
+    np.testing.assert_allclose(found, [[1e10], [1e10]], rtol=1e-5)
+
+
 @pytest.mark.parametrize("numba", ["1", "0"])
 @pytest.mark.parametrize("kind", ["dense", "csr", "masked", "stored"])
 def test_bold_steps_go_further_and_never_uphill(kind, numba, monkeypatch):
@@ -138,6 +149,16 @@ def test_balance_costs_least():
 
     d = balance(V, np.sum(U**2, axis=0), U.sum(axis=0), pay_U, pay_V)[:, 0]
     assert all(cost(d) <= cost(d * factor) for factor in (0.99, 1.01))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_penalties_left_nothing_of_has_any_length(dtype):
+    V = np.array([[0.0, 0.0], [0.0, 1e-30], [4.0, 0.0]], dtype)
+    squares = np.array([1e-44, 1e-30, 1.0], dtype)
+    found = balance(V, squares, None, (0.0, 0.13), (0.0, 0.13))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found[[0, 2], 0], [1, 2], rtol=1e-6)
+    assert 0 < found[1, 0] < np.inf
 
 
 def test_rows_stored_by_columns_give_what_rows_give():

@@ -35,5 +35,31 @@ def test_figures_are_those_written_down(name, path):
     compared(boiled(CASES[name]()), EXPECTED[name], 1e-3 if name.endswith("f4") else 1e-6, name)
 
 
+SIZES = {
+    "kernels.products": {"_SMALL": 0, "_BLOCK": 64, "_CHUNK": 16},
+    "kernels.boolean.asso": {"_CELLS": 40},
+    "kernels.boolean.bits": {"_CELLS": 300},
+    "kernels.boolean.home": {"_CELLS": 300},
+    "kernels.boolean.product": {"_WORDS": 7},
+    "kernels.nmf.missing_cells": {"_CELLS": 60},
+    "kernels.nmf.one_pass": {"_SMALL": 1, "_CACHE": 0, "_KEPT": 0},
+    "kernels.ratings.deep": {"_CELLS": 30},
+    "kernels.ratings.least_squares": {"CELLS": 40},
+    "kernels.ratings.model": {"SMALL": 0},
+    "kernels.ratings.top_items": {"_CELLS": 60, "_LONG": 2},
+    "kernels.sketch.hadamard": {"_CELLS": 60},
+}
+"""Sizes from which work is cut into blocks, small enough for the cases here."""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_work_may_be_cut_into_blocks(name, path, monkeypatch):
+    for module, sizes in SIZES.items():
+        for size, value in sizes.items():
+            monkeypatch.setattr(f"fedfactor.{module}.{size}", value)
+    compared(boiled(CASES[name]()), EXPECTED[name], 1e-3 if name.endswith("f4") else 1e-6, name)
+
+
 def test_no_figure_is_left_of_a_case_that_is_gone():
     assert set(EXPECTED) == set(CASES)

@@ -149,7 +149,7 @@ class DSANLS(Algorithm):
     >>> from fedfactor.core.grid import grid_federation
     >>> rng = np.random.default_rng(0)
     >>> M = rng.random((60, 3)) @ rng.random((3, 40))
-    >>> run = fedfactor.run(DSANLS(3, ratio=0.5, leak="ignore"), grid_federation(M, 2), seed=0)
+    >>> run = fedfactor.run(DSANLS(3, ratio=0.5, iterations=40, leak="ignore"), grid_federation(M, 2), seed=0)
     >>> run.V.shape, run.relative_error < 0.05
     ((3, 40), True)
     """

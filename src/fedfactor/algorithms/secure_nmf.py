@@ -134,7 +134,7 @@ class SynSD(PartySteps):
     >>> import numpy as np, fedfactor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 20))
-    >>> run = fedfactor.run(SynSD(3), {"a": X[:20], "b": X[20:]}, rounds=20, seed=0)
+    >>> run = fedfactor.run(SynSD(3), {"a": X[:20], "b": X[20:]}, rounds=8, seed=0)
     >>> run.V.shape, run.relative_error < 0.05
     ((3, 20), True)
     """
@@ -170,17 +170,9 @@ class SynSD(PartySteps):
 
     def client_step(self, shard: Shard, state: Local, down: Common, at: Round) -> tuple[Local, Own]:
         """Alternate on one's own rows, match, send V."""
-        inner, X = self.inner, shard.X
-        common = as_like(down.V, X)
-        U, V = state.U, common
-        sse = squared_error(float(state.total), sums(U, X), gram(U), common)
-        for t in range(int(state.steps), int(state.steps) + self.local_steps):
-            V = inner.common(X, U, V, t)
-            U = inner.private(X, U, V, t)
-        if self.align:
-            U, V = match_common(U, V, common, row_length(shard.n_features, self.init))
+        U, V, sse = self.alternated(shard, state, down.V)
         state = Local(U, V, state.steps + self.local_steps, state.total)
-        return state, Own(V, np.float64(1), np.float64(sse), state.total)
+        return state, Own(V, np.float64(1), sse, state.total)
 
     def server_step(self, state: Server, up: Own, at: Round) -> tuple[Server, Common]:
         """Average."""
@@ -210,7 +202,7 @@ class SynSSD(PartySteps):
     >>> import numpy as np, fedfactor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 40))
-    >>> run = fedfactor.run(SynSSD(3, ratio=0.3), {"a": X[:20], "b": X[20:]}, rounds=200, seed=0)
+    >>> run = fedfactor.run(SynSSD(3, ratio=0.3), {"a": X[:20], "b": X[20:]}, rounds=40, seed=0)
     >>> run.V.shape, run.relative_error < 0.05
     ((3, 40), True)
     """

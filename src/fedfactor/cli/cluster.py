@@ -17,11 +17,11 @@ from fedfactor.cli.console import duration, size
 from fedfactor.cli.place import Place
 from fedfactor.cli.report import write_page
 from fedfactor.cli.settings import open_parts
-from fedfactor.cli.words import STATUS, resumed
+from fedfactor.cli.words import resumed
 from fedfactor.core.errors import FedfactorError, MissingExtraError
-from fedfactor.core.run import Run, whole_V
+from fedfactor.core.run import STATUS, Run, whole_V
 from fedfactor.core.wire import from_bytes, to_bytes
-from fedfactor.data.results import write_factors, write_private
+from fedfactor.data.results import owners_of, private_parts, write_factors, write_private
 from fedfactor.engines.callbacks import watcher
 from fedfactor.engines.mpi.collectives import Collectives, launched
 from fedfactor.engines.run import run as run_on
@@ -130,8 +130,6 @@ def _everywhere(world: Collectives, work: Callable[[], Any]) -> Any:
 
 def _write(world: Collectives, place: Place, run: Run, asked: Mapping[str, Any], federation: Any) -> None:
     """Write every owner's U on its own rank, then the shared results and the end of the checkpoint on rank 0."""
-    from fedfactor.saved.folder import owners_of, private_parts  # late: scikit-learn with it
-
     private = private_parts(run)
     ids = {name: federation.shard(name).row_ids for name in private}
     _everywhere(world, lambda: write_private(place.out, private, ids))

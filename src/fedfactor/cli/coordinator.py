@@ -11,6 +11,7 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.options import JsonLogs, Page, PageAddress, Server, Toml
 from fedfactor.core.errors import DataError
+from fedfactor.core.text import printable
 
 DAY = 86_400
 """Seconds between two looks at the certificate."""
@@ -81,6 +82,7 @@ def start(
     Example: fedfactor start federation.toml --wait 600
     """
     from fedfactor.federation.server import Coordinator, UnsureError
+    from fedfactor.federation.watch import run_words
 
     with polite(debug):
         place = Coordinator(file, folder)
@@ -95,7 +97,7 @@ def start(
         typer.echo(f"Started. See: fedfactor status {file}")
         if wait:
             ended = place.wait(wait)
-            typer.echo(f"{ended['state']}: {ended.get('reason', '')}")
+            typer.echo(printable(run_words(ended)))
             if ended["state"] != "finished":
                 raise typer.Exit(3)
 

@@ -25,7 +25,6 @@ from typing import Any
 import typer
 
 from fedfactor.cli.console import size
-from fedfactor.cli.words import STATUS
 from fedfactor.core.text import printable
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.federation import certificates
@@ -197,7 +196,7 @@ def _server(place: Coordinator) -> str:
     )
     head = "<tr><th>party</th><th></th><th>last came (UTC)</th><th>last said</th></tr>"
     shown = f'<div class="scroll"><table>{head}{parties}</table></div>'
-    why = STATUS.get(about.get("reason", ""), about.get("reason", ""))
+    why = about.get("reason", "")
     going = not about["state"].startswith(("failed", "paused", "interrupted"))
     error = raw.get("metrics", {}).get("relative_error")
     figures = [("relative error", f"{error:.4f}" if isinstance(error, float) else ""),
@@ -260,6 +259,6 @@ def _party_metrics(folder: Path) -> str:
                  [({}, not about["connection"].startswith("NOT"))]),
         *_metric("round", "gauge", "Rounds answered in the last run.", [({}, about["rounds"])]),
         *_metric("sent_bytes_total", "counter", "Bytes that left this house.", [({}, about["bytes_sent"])]),
-        *_metric("sent_total", "counter", "Messages that left this house.", [({}, about["letters"])]),
+        *_metric("sent_total", "counter", "Messages that left this house.", [({}, about["messages"])]),
         *_metric("refused_total", "counter", "Messages that were refused.", [({}, about["refused"])]),
     ]) + "\n"  # fmt: skip

@@ -13,7 +13,14 @@ from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
 from fedfactor.core.wire import read_header
-from fedfactor.data.results import has_results, owner_to_file, row_ids_file, write_factors
+from fedfactor.data.results import (
+    has_results,
+    owner_to_file,
+    owners_of,
+    private_parts,
+    row_ids_file,
+    write_factors,
+)
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.mpi.checkpoints import progress
 
@@ -79,7 +86,7 @@ class Place:
         The checkpoint of an unfinished run stays, so that it can go on. `gain`: each owner's error on rows kept aside,
         alone and together.
         """
-        from fedfactor.saved.folder import model_file, owners_of, private_parts, recommender_of, write_models
+        from fedfactor.saved.folder import model_file, recommender_of, write_models
 
         private = private_parts(run)
         owners: dict[str, dict[str, Any]] = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}

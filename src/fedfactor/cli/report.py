@@ -16,10 +16,10 @@ import numpy as np
 import typer
 
 from fedfactor.cli.console import Debug, duration, polite, size
-from fedfactor.cli.words import STATUS, uploads
+from fedfactor.cli.words import uploads
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Meta
-from fedfactor.core.run import Run
+from fedfactor.core.run import STATUS, Run
 from fedfactor.core.text import listed, printable
 
 _DRAWN = 12  # components drawn as figures; all of them are in the table
@@ -110,9 +110,9 @@ class Told:
 def page(folder: Path) -> str:
     """Fill the template; whatever comes from data is escaped on the way."""
     from fedfactor.data.record import read_record
-    from fedfactor.data.results import read_components
+    from fedfactor.data.results import NOBODY, read_components
     from fedfactor.privacy.published import promises
-    from fedfactor.saved.folder import NOBODY, load_run
+    from fedfactor.saved.folder import load_run
 
     run = load_run(folder)
     V, features = read_components(folder)

@@ -24,13 +24,14 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
     Example: fedfactor federation versions federation.toml
     """
     from fedfactor.engines.remote.journal import Journal
+    from fedfactor.federation.outcome import from_anywhere
     from fedfactor.federation.versions import alike
     from fedfactor.federation.versions import versions as listed
 
-    with polite(debug):
-        found = listed(_place(file, folder))
-        ended = {deed["run"]: deed["time"] for deed in Journal(_place(file, folder)).lines()
-                 if deed["deed"] == "run finished"}  # fmt: skip
+    place = _place(file, folder)
+    with polite(debug), from_anywhere(place):
+        found, deeds = listed(place), Journal(place).lines()
+        ended = {deed["run"]: deed["time"] for deed in deeds if deed["deed"] == "run finished"}
         last = found[-1] if found else None
         for number, version in enumerate(found, 1):
             begun = f"begun at {', '.join(version.parents)}" if version.parents else "begun anew"

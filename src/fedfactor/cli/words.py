@@ -11,15 +11,8 @@ from typing import Any
 from fedfactor.cli.console import duration, size
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta
-from fedfactor.core.run import Run
+from fedfactor.core.run import STATUS, Run
 from fedfactor.privacy.report import describe
-
-STATUS = {
-    "converged": "converged",
-    "rounds": "all rounds used, not yet converged",
-    "stopped": "stopped on request",
-    "budget": "the privacy budget is spent",
-}
 
 REVEAL = "Uploads reached the server in the clear; without differential privacy, what is made of rows can reveal rows."
 

@@ -171,12 +171,23 @@ def _column_names(columns: Any) -> tuple[str, ...] | None:
     return tuple(names)
 
 
+def stored_cells(frame: Any) -> Any | None:
+    """Return the cells of a frame whose columns are all sparse as CSR; None where unstored ones are not zeros.
+
+    pandas fills with NaN unless told otherwise: such cells are unknown, and are written out.
+    """
+    kinds = list(getattr(frame, "dtypes", []))
+    if not kinds or not all(getattr(kind, "fill_value", None) == 0 for kind in kinds):
+        return None
+    return frame.sparse.to_coo().tocsr()
+
+
 def _frame_values(frame: Any) -> Any:
-    sparse = (
-        getattr(frame, "sparse", None) if all(hasattr(t, "fill_value") for t in getattr(frame, "dtypes", [0])) else None
-    )
-    if sparse is not None:
-        return sparse.to_coo().tocsr()
+    stored = stored_cells(frame)
+    if stored is not None:
+        return stored
+    if all(hasattr(kind, "fill_value") for kind in getattr(frame, "dtypes", [0])):
+        frame = frame.sparse.to_dense()
     values = frame.to_numpy()
     if values.dtype != object or not hasattr(frame, "isna"):
         return values

@@ -86,7 +86,7 @@ class Shard:
             return data if X is data.X else replace(data, X=X)
         X, features = as_matrix(data)
         # What is remembered of sparse rows shall not outlive the shard: an object of its own, with the same cells.
-        X = copy.copy(X) if X is data and is_sparse(X) else X
+        X = copy.copy(X) if is_sparse(X) else X
         X, mask = split_missing(X, getattr(data, "missing_values", None) if missing_values is None else missing_values)
         return cls(X, mask, features, row_ids=row_ids_of(data), id_name=getattr(data, "id_name", None))
 

@@ -19,6 +19,15 @@ Status = Literal["converged", "rounds", "stopped", "budget"]
 ``budget``: the privacy budget allows no further round."""
 
 
+STATUS = {
+    "converged": "converged",
+    "rounds": "all rounds used, not yet converged",
+    "stopped": "stopped on request",
+    "budget": "the privacy budget is spent",
+}
+"""Why a run ended, for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
     """One round: who took part, what travelled, how long it took, and what the server could see of the error.

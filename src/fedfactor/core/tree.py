@@ -154,8 +154,17 @@ def _add_up(total: Array, leaf: Array) -> Array:
 
 
 def freeze(node: T) -> T:
-    """Make every leaf a read-only, C-contiguous array, so that nobody changes what somebody else holds."""
-    return tree_map(_freeze_leaf, node)
+    """Make every leaf a read-only, C-contiguous array, so that nobody changes what somebody else holds.
+
+    What is frozen already is returned as it is: messages are frozen where they are made, and where they arrive.
+    """
+    if node is None:
+        return node
+    if is_leaf(node):
+        return _freeze_leaf(node)
+    held = children(node)
+    parts = {name: _freeze_leaf(child) if is_numpy(child) else freeze(child) for name, child in held}
+    return node if all(parts[name] is child for name, child in held) else _rebuild(node, parts)
 
 
 def _freeze_leaf(leaf: Array) -> Array:
@@ -186,7 +195,9 @@ def to_numpy(leaf: Array) -> np.ndarray:
 
 def nbytes(node: Tree) -> int:
     """Count the bytes of all leaves: what a message weighs on any wire, less a header of a few hundred bytes."""
-    return sum(math.prod(np.shape(leaf)) * _itemsize(leaf) for _, leaf in leaves(node))
+    return sum(
+        leaf.nbytes if is_numpy(leaf) else math.prod(np.shape(leaf)) * _itemsize(leaf) for _, leaf in leaves(node)
+    )
 
 
 def _itemsize(leaf: Array) -> int:

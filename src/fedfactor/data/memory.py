@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import is_frame, is_named, is_sparse, refuse_masked, row_ids_of
+from fedfactor.core.checks import is_frame, is_named, is_sparse, refuse_masked, row_ids_of, stored_cells
 from fedfactor.core.errors import DataError
 from fedfactor.core.ids import names_ids
 from fedfactor.data.content import Content, Reading
@@ -51,10 +51,9 @@ def _frame(frame: Any, reading: Reading) -> Content:
     names = [str(name) for name in frame.columns]
     reading.check("The table", names)
     cells = long_names(names, reading)
-    sparse_parts = getattr(frame, "sparse", None)
-    kinds = list(getattr(frame, "dtypes", []))
-    if sparse_parts is not None and kinds and all(hasattr(kind, "fill_value") for kind in kinds):
-        return Content(sparse_parts.to_coo().tocsr(), names, row_ids_of(frame), order=names)
+    stored = stored_cells(frame)
+    if stored is not None:
+        return Content(stored, names, row_ids_of(frame), order=names)
     texts, numbers, columns = {}, [], []
     for name, key in zip(names, frame.columns, strict=True):
         values = frame[key].to_numpy()

@@ -16,12 +16,17 @@ from safetensors import numpy as safetensors
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, read_json, write_atomic
+from fedfactor.core.protocol import LocalFactors
+from fedfactor.core.run import Run
+from fedfactor.core.tree import to_numpy
 from fedfactor.privacy.published import split_record
 
 __all__ = [
     "has_results",
     "owner_from_file",
     "owner_to_file",
+    "owners_of",
+    "private_parts",
     "read_components",
     "read_private",
     "read_row_ids",
@@ -34,6 +39,9 @@ __all__ = [
 
 FORMAT = 2
 """Of result folders; those of 0.1 have no number, and are read as well."""
+
+NOBODY = "(shared)"
+"""Under which name a run lies whose folder holds no owner's factors, as at a coordinator."""
 
 _SHARED = 0o644  # every party holds the components anyway; U stays at 0600
 
@@ -310,6 +318,34 @@ def owner_from_file(name: str) -> str:
     '../Köln'
     """
     return unquote_to_bytes(Path(name).name.removesuffix(".safetensors")).decode("utf-8", "surrogateescape")
+
+
+def owners_of(run: Run) -> dict[str, Any]:
+    """Write what a record says of each owner; in a private run no owner's own error is published."""
+    rows: dict[str, dict[str, Any]] = {
+        name: {"rows": len(kept.U) * kept.first_of(1)} for name, kept in run.factors.items()
+    }
+    if run.privacy is not None:
+        return rows
+    for name, score in run.scores.items():
+        rows.setdefault(name, {})
+        rows[name] |= {
+            "relative_error": score.relative_error,
+            "squared_error": float(score.sse),
+            "cells": float(score.n),
+            "squared_total": float(score.total),
+        }
+    return rows
+
+
+def private_parts(run: Run) -> dict[str, dict[str, Any]]:
+    """Name what belongs to each owner: its rows of U, and components that only it has."""
+    return {name: _own(kept) for name, kept in run.factors.items() if name != NOBODY and kept.first_of(1)}
+
+
+def _own(kept: LocalFactors) -> dict[str, Any]:
+    arrays = {"U": kept.U, "U_private": kept.U_private, "V_private": kept.V_private}
+    return {name: to_numpy(array) for name, array in arrays.items() if array is not None}
 
 
 def _pack(arrays: Mapping[str, Any]) -> bytes:

@@ -59,11 +59,11 @@ class FederatedTransformer(
         >>> from fedfactor import {name}
         >>> rng = np.random.default_rng(0)
         >>> X = rng.random((30, 2)) @ rng.random((2, 6))
-        >>> model = {name}({how}, random_state=0).fit(X)
+        >>> model = {name}({how}).fit(X)
         >>> model.transform(X).shape, sorted(model.client_factors_)
         ((30, 2), ['0', '1', '2'])
         """
-    _how: ClassVar[str] = "n_components=2, n_clients=3, tol=0"
+    _how: ClassVar[str] = "n_components=2, n_clients=3, tol=0, random_state=0"
     _warns_at_last_round: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:

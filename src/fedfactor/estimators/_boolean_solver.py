@@ -92,7 +92,7 @@ class BooleanSolver(BooleanRows, ClassNamePrefixFeaturesOutMixin, TransformerMix
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n, m)
+        X : as in :meth:`fit`
 
         Returns
         -------

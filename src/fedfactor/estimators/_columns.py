@@ -35,11 +35,11 @@ class SecureFace(FederatedTransformer):
         >>> from fedfactor import {name}
         >>> rng = np.random.default_rng(0)
         >>> X = rng.random((40, 2)) @ rng.random((2, 30))
-        >>> model = {name}({how}, random_state=0).fit(X, groups=["a"] * 25 + ["b"] * 15)
+        >>> model = {name}({how}).fit(X, groups=["a"] * 25 + ["b"] * 15)
         >>> model.components_.shape, model.relative_error_ < 0.1
         ((2, 30), True)
         """
-    _how = "n_components=2"
+    _how = "n_components=2, random_state=0"
     split: Literal["rows", "columns"] = setting(
         "What owners hold: rows of X, or columns of it as in the paper. ``groups`` labels the one or the other.",
         default="rows",
@@ -95,7 +95,7 @@ class GridFace(FederatedTransformer):
         >>> from fedfactor import {name}
         >>> rng = np.random.default_rng(0)
         >>> X = rng.random((60, 3)) @ rng.random((3, 40))
-        >>> model = {name}({how}, random_state=0).fit(X)
+        >>> model = {name}({how}).fit(X)
         >>> model.components_.shape, model.relative_error_ < 0.05
         ((3, 40), True)
         """

@@ -53,7 +53,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
     """
 
     n_components: int
-    _how: ClassVar[str] = "n_components=1"
+    _how: ClassVar[str] = "n_components=1, random_state=0"
     _touched_only: ClassVar[bool] = False
     _kind_of_table: ClassVar[type[UserTable]] = UserTable
     _example: ClassVar[str] = """
@@ -63,7 +63,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
         >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
         >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-        >>> model = {name}({how}, random_state=0).fit(ratings, groups=owner)
+        >>> model = {name}({how}).fit(ratings, groups=owner)
         >>> items, scores = model.recommend("ann", n=1)
         >>> items[0].tolist(), model.predict("ann", "d").shape
         (['d'], (1,))
@@ -398,7 +398,7 @@ class CatalogueRecommender(ListRecommender):
         >>> X = np.random.default_rng(0).random((20, 6)) < 0.5
         >>> north = ItemTable(X[:10, :4], users=range(10), items=list("abcd"))
         >>> south = ItemTable(X[10:, 2:], users=range(10), items=list("cdef"))
-        >>> model = {name}({how}, random_state=0).fit({"north": north, "south": south})
+        >>> model = {name}({how}).fit({"north": north, "south": south})
         >>> model.predict_proba("north", [3, 7], ["f", "a"]).shape
         (2,)
         """

@@ -16,7 +16,7 @@ class DSANLS(GridFace):
     itself.
     """
 
-    _how = 'n_components=3, ratio=0.5, n_clients=2, leak="ignore"'
+    _how = 'n_components=3, ratio=0.5, n_clients=2, leak="ignore", random_state=0'
 
 
 @face(algorithms.DistributedNMF)
@@ -32,7 +32,7 @@ class GridNMF(GridFace):
     ``fedfactor.core.grid.block_federation`` or ``fedfactor.data.open_blocks``.
     """
 
-    _how = "n_components=3, n_clients=6"
+    _how = "n_components=3, n_clients=6, random_state=0"
 
 
 @face(algorithms.SynSD)
@@ -44,7 +44,7 @@ class SynSD(SecureFace):
 class SynSSD(SecureFace):
     """Syn-SD with sketches of what travels or of what is looked at."""
 
-    _how = "n_components=2, rounds=100"
+    _how = "n_components=2, rounds=100, random_state=0"
 
 
 @face(algorithms.AsynSD)
@@ -58,8 +58,4 @@ class AsynSD(SecureFace):
 
 @face(algorithms.AsynSSD)
 class AsynSSD(SecureFace):
-    """Asyn-SD whose parties look at a part of their rows in each step.
-
-    On ``engine="local"`` all parties come to every round, so that nobody is ahead of anybody;
-    :class:`~fedfactor.engines.local.virtual_clock.VirtualEngine` and ``"mpi"`` let each come when it is done.
-    """
+    """Asyn-SD whose parties look at a part of their rows in each step; see :class:`AsynSD` for who waits."""

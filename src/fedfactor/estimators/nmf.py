@@ -87,7 +87,7 @@ class FedProxNMF(FederatedTransformer):
 class OneShotNMF(FederatedTransformer):
     """Factor everywhere, combine once: every owner solves NMF alone, then components are aligned and averaged."""
 
-    _how = "n_components=2, n_clients=3"
+    _how = "n_components=2, n_clients=3, random_state=0"
 
 
 @face(algorithms.FNMF)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedfactor.core.files import write_atomic
 
-__all__ = ["file_for", "kept"]
+__all__ = ["Store", "file_for", "kept"]
 
 
 def file_for(folder: Path, key: Any, prefix: str = "") -> Path:
@@ -35,3 +35,15 @@ def kept(folder: Path, key: Any, make: Callable[[], Any], prefix: str = "") -> A
     if not path.exists():
         write_atomic(path, json.dumps(make(), default=str).encode(), 0o644)
     return json.loads(path.read_bytes())
+
+
+class Store:
+    """A folder of figures by what they are figures of."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, key: dict[str, Any], make: Callable[[], Any]) -> Any:
+        """Return the figures under a key, from their file if it is there, else made and written at once."""
+        return kept(self.folder, key, lambda: {"key": key, "figures": make()})["figures"]

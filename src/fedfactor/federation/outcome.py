@@ -15,6 +15,7 @@ from fedfactor.core.checked import read_checked
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json
 from fedfactor.core.protocol import Algorithm
+from fedfactor.core.run import STATUS
 from fedfactor.core.tree import leaves, type_tag
 from fedfactor.core.wire import from_bytes, read_header
 from fedfactor.data.preprocess import Preprocess
@@ -88,7 +89,7 @@ def client_status(folder: Path) -> dict[str, Any]:
         "run": None if last is None else last["run"],
         "rounds": len(_rounds(sent, last["run"])) if last else 0,
         "runs": [f"{run} ({len(_rounds(sent, run))} rounds)" for run in dict.fromkeys(line["run"] for line in sent)],
-        "letters": len(sent),
+        "messages": len(sent),
         "bytes_sent": sum(line["bytes"] for line in sent),
         "asked_again": sum(line["again"] for line in sent),
         "refused": len(refused),
@@ -127,7 +128,8 @@ def server_status(place: Coordinator) -> dict[str, Any]:
     if state not in ENDED and not place.running:
         how = "fedfactor start" if served else "fedfactor serve, then fedfactor start"
         state = f"interrupted at {state}; go on with: {how}"
-    about |= {"state": state, "reason": raw.get("reason", ""), "as_of": f"{moment(raw['time'])} ({age:.0f} s ago)",
+    about |= {"state": state, "reason": STATUS.get(why := raw.get("reason", ""), why),
+              "as_of": f"{moment(raw['time'])} ({age:.0f} s ago)",
               "round": f"{raw['round']} of {raw['rounds']}"}  # fmt: skip
     if "metrics" not in raw:
         return about

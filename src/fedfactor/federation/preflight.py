@@ -22,7 +22,7 @@ from fedfactor.engines.checkpoint import environment
 from fedfactor.federation import certificates, children
 from fedfactor.federation.fingerprint import terms_words
 from fedfactor.federation.member import Member
-from fedfactor.federation.outcome import server_results
+from fedfactor.federation.outcome import from_anywhere, server_results
 from fedfactor.federation.reach import SOON, clock_words, explain, probe
 from fedfactor.federation.rows import prepare_rows
 from fedfactor.federation.server import Coordinator
@@ -84,7 +84,8 @@ def check_coordinator(place: Coordinator) -> list[Line]:
     lines += _address(terms.address[0])
     lines += _served(place)
     try:
-        lines.append(_journal(place))
+        with from_anywhere(place.folder):
+            lines.append(_journal(place))
     except FedfactorError as error:
         lines.append(Line("journal", "wrong", str(error), "restore it from a copy"))
     return [*lines, *_machine(place.folder)]

@@ -570,5 +570,5 @@ def _flat(node: Any, path: str = "") -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedfactor.core.run import STATUS
 from fedfactor.core.text import printable
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.server import ENDED
@@ -155,7 +156,8 @@ def run_words(status: dict[str, Any]) -> str:
     """Say in one line where a run stands."""
     state = status["state"]
     if state in ENDED:
-        why = f": {status['reason']}" if status.get("reason") else ""
+        reason = status.get("reason", "")
+        why = f": {STATUS.get(reason, reason)}" if reason else ""
         return f"Run {status['run']} {state} after {status['round']} rounds{printable(why)}."
     error = status["metrics"].get("relative_error")
     shown = f", error {error:.4f}" if isinstance(error, float) else ""

@@ -198,12 +198,18 @@ def balance(
     array([[2.]])
     """
     xp = array_namespace(V)
-    lengths = row_norms(V)[:, 0]
-    a1 = pay_U[0] * (sums if sums is not None else xp.zeros_like(lengths))
-    a2, b1, b2 = pay_U[1] * squares, pay_V[0] * xp.sum(V, axis=1), pay_V[1] * lengths**2
-    # Newton on log d, in which the cost is convex; from the minimum of whichever pair of terms is there.
-    able = (a1 + a2 > 0) & (b1 + b2 > 0)
-    one = xp.ones_like(lengths)
+    wide = xp.astype(V, xp.float64)  # squares of small numbers, and their ratios, reach far
+    one = xp.ones_like(wide[:, 0])
+    a1 = pay_U[0] * (xp.zeros_like(one) if sums is None else xp.astype(sums, xp.float64))
+    a2, b1, b2 = (
+        pay_U[1] * xp.astype(squares, xp.float64),
+        pay_V[0] * xp.sum(wide, axis=1),
+        pay_V[1] * xp.sum(wide * wide, axis=1),
+    )
+    # Newton on log d, in which the cost is convex; from the minimum of whichever pair of terms is there. Of a component
+    # that penalties left nothing of, on either side, no length is better than another.
+    least = float(xp.finfo(xp.float64).smallest_normal) ** 0.5
+    able = (a1 + a2 > least) & (b1 + b2 > least)
     ratio = xp.where(able, (b1 + b2) / xp.where(able, a1 + a2, one), one)
     x = 0.25 * xp.log(ratio)
     for _ in range(30):
@@ -211,7 +217,7 @@ def balance(
         up, up2, down, down2 = a1 * d, a2 * d * d, b1 / d, b2 / (d * d)
         slope, bend = up + up2 - down - down2, up + 2 * up2 + down + 2 * down2
         x = x - xp.where(able, xp.clip(slope / xp.where(bend > 0, bend, one), -2, 2), xp.zeros_like(x))
-    return xp.where(able, xp.exp(x), one)[:, None]
+    return xp.astype(xp.where(able, xp.exp(x), one)[:, None], V.dtype)
 
 
 def match_common(U: Array, V: Array, common: Array, length: float) -> tuple[Array, Array]:

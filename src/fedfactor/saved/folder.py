@@ -20,9 +20,12 @@ from fedfactor.data.owner_tables import OwnerTables
 from fedfactor.data.ratings import Ratings
 from fedfactor.data.record import missing_of, read_record
 from fedfactor.data.results import (
+    NOBODY,
     has_results,
     owner_from_file,
     owner_to_file,
+    owners_of,
+    private_parts,
     read_components,
     read_private,
     write_factors,
@@ -34,8 +37,6 @@ from fedfactor.privacy.published import seal
 __all__ = ["load", "load_run", "save"]
 
 _MODEL = ".model.npz"
-NOBODY = "(shared)"
-"""Under which name a run lies whose folder holds no owner's factors, as at a coordinator."""
 
 
 def save(estimator: Any, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -214,34 +215,6 @@ def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
         return Score.of(math.nan if error is None else float(error) ** 2, 1, 1)
 
     return {name: score(about) for name, about in owners.items()}
-
-
-def owners_of(run: Run) -> dict[str, Any]:
-    """Write what a record says of each owner; in a private run no owner's own error is published."""
-    rows: dict[str, dict[str, Any]] = {
-        name: {"rows": len(kept.U) * kept.first_of(1)} for name, kept in run.factors.items()
-    }
-    if run.privacy is not None:
-        return rows
-    for name, score in run.scores.items():
-        rows.setdefault(name, {})
-        rows[name] |= {
-            "relative_error": score.relative_error,
-            "squared_error": float(score.sse),
-            "cells": float(score.n),
-            "squared_total": float(score.total),
-        }
-    return rows
-
-
-def private_parts(run: Run) -> dict[str, dict[str, Any]]:
-    """Name what belongs to each owner: its rows of U, and components that only it has."""
-    return {name: _own(kept) for name, kept in run.factors.items() if name != NOBODY and kept.first_of(1)}
-
-
-def _own(kept: LocalFactors) -> dict[str, Any]:
-    arrays = {"U": kept.U, "U_private": kept.U_private, "V_private": kept.V_private}
-    return {name: to_numpy(array) for name, array in arrays.items() if array is not None}
 
 
 def recommender_of(run: Run, federation: Federation) -> FederatedRecommender | None:

@@ -96,8 +96,8 @@ def check_algorithm(algorithm: Algorithm, *, data: Mapping[str, Any] | None = No
 
     Examples
     --------
-    >>> from fedfactor.algorithms import PooledNMF
-    >>> check_algorithm(PooledNMF(n_components=2), pooled=True)
+    >>> from fedfactor.algorithms import Popularity
+    >>> check_algorithm(Popularity())
     """
     for check in algorithm_checks(algorithm, data=data, pooled=pooled):
         try:

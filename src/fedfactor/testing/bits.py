@@ -92,11 +92,11 @@ def check_state_through_bytes(algorithm: Algorithm, data: Data = None) -> None:
 
 
 def check_resume(algorithm: Algorithm, data: Data = None) -> None:
-    """A run that is interrupted after any round and resumed from its checkpoint gives the same bits."""
+    """A run that is interrupted after its first or its last but one round and resumed gives the same bits."""
     owners = dict(small_data(algorithm.domain) if data is None else data)
     rounds = 4
     whole = _run(algorithm, owners, rounds, None)
-    for stop in range(1, rounds):
+    for stop in (1, rounds - 1):
         with tempfile.TemporaryDirectory() as folder:
             with contextlib.suppress(_InterruptedRun):  # a method that needs fewer rounds ends before the stop
                 _run(algorithm, owners, rounds, folder, interrupt_at=stop)

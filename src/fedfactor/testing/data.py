@@ -105,7 +105,7 @@ def partitions(X: Any) -> dict[str, dict[str, Any]]:
         "one owner": {"all": X},
         "four random owners": _cut(X, shuffled, 4),
         "five owners by size of rows": _cut(X, by_sum, 5),
-        "owners of three rows": _cut(X, np.arange(n), max(1, n // 3)),
+        "owners of few rows": _cut(X, np.arange(n), max(1, n // 6)),
     }
 
 

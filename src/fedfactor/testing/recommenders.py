@@ -269,8 +269,8 @@ def check_recommender(model: Any) -> None:
 
     Examples
     --------
-    >>> from fedfactor import PooledCF
-    >>> check_recommender(PooledCF(n_components=2))
+    >>> from fedfactor import PooledEASE
+    >>> check_recommender(PooledEASE(ridge=2.0))
     """
     for check in recommender_checks(model):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -312,6 +313,8 @@ class FNMF(Algorithm):
         if int(state.sent_round) < 0:
             return state.U, as_like(state.V, X) if first else middle, none
         P = plan(state.V, self._others(state, middle, down), self.alignment, **self._options)
+        if not isfinite(float(P.sum())):  # grown beyond all numbers, and so is what is sent, which the engine tells
+            return state.U, state.V, none
         order = permutation(P)
         U, V = state.U[:, order], state.V[order]
         if self.alignment in ("sinkhorn", "knn"):

@@ -14,7 +14,7 @@ from fedfactor.experiments.catalogue import Size
 from fedfactor.experiments.fedsplit import audit, ranking, surprise, tables
 from fedfactor.experiments.fedsplit.methods import METHODS, PRINTED, Budget, tuned_central, tuned_groups, untold
 from fedfactor.experiments.fedsplit.protocol import make_split, prepared, present
-from fedfactor.experiments.fedsplit.store import Store
+from fedfactor.experiments.kept import Store
 from fedfactor.experiments.tables import check_studies
 from fedfactor.privacy import PrivacyWarning
 from fedfactor.selection.ratings import Tuned

@@ -108,6 +108,9 @@ def plan(
             f"Components are rows over the same columns, but V is {tuple(V.shape)} and the reference is "
             f"{tuple(reference.shape)}."
         )
+    if not np.isfinite(to_host(reference.sum() + V.sum())):
+        # Components that grew beyond all numbers stand for nothing, and what they are moved by is no number either.
+        return as_like(np.full((reference.shape[0], V.shape[0]), np.nan), V)
     if method == "lap" and V.shape[0] == reference.shape[0]:
         # Norms add the same to every complete assignment, so the products alone decide.
         P = _assign(-to_host(reference @ V.T))

@@ -81,11 +81,11 @@ def add_products(rows, ldx, count, whole, like, W, cross):
     for c in range(0, whole - whole % ROWS, ROWS):
         for q in range(0, padded, TILE):
             place = a + (q * lda + c * across) * 8
-            outer_tile(like, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, place, lda)
+            outer_tile(like, cross, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, place, lda, rows)
     for c in range(whole - whole % ROWS, whole):
         for q in range(0, padded, TILE):
             place = a + (q * lda + c * across) * 8
-            outer_column(like, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, place, lda)
+            outer_column(like, cross, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, place, lda)
 
 
 def fold_start(R, G, left, V, last, cross, flat, W, B, ends, kept, across, steps, sweeps, first_sweeps, margin):

@@ -13,35 +13,37 @@ import numpy as np
 
 # Letters of the arguments: see compiled.py.
 PLANS = {
-    "dense_rows": ("rTRRRWnnnnstnnQQWWWDn", "contract"),
+    "dense_rows": ("rTRRRWnnnnstnnnQQWWWWDn", "contract"),
     "sparse_rows": ("iidRRRRRWWWnnnstnnnQQWWW", "contract"),
     "sparse_sums": ("iidRRnnnW", "contract"),
-    "masked_rows": ("RbRTRRRWnnnstRdnnQQQWBWWWWWWWWIED", "contract"),
+    "masked_rows": ("RbRTRRRWnnnstRdnnnQQQWBWWWWWWWWBIZZED", "contract"),
     "transpose": ("RWnn", "contract"),
+    "add_copies": ("QnnWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
 
 _BUILT = (
-    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile", "own_slope",
-    "take_seen", "add_kinds", "group_gram",
-    "gram_large", "gram_one", "gram_two",
+    "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile",
+    "own_coordinate", "take_seen", "gram_tile", "add_kinds", "group_gram",
     "gather_quarter", "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
     "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
 )  # fmt: skip
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
-turn_tile = take_seen = add_kinds = own_slope = gram_large = gram_one = gram_two = cast("Any", None)
+turn_tile = take_seen = gram_tile = add_kinds = own_coordinate = cast("Any", None)
 gather_quarter = gather_half = gather_one = gather_more = gather_two = gather_four = group_gram = cast("Any", None)
 scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
-TILE = ROWS = LARGE = TOGETHER = ACROSS = 0
+TILE = ROWS = MASKED = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
+LONG = 1024
+"""Dense rows that are."""
 STRETCH = 256
 """Stored cells of one column that are."""
 
 
 def prepare(numba) -> None:
     """Build the vector code, once, before the first loop is compiled."""
-    global TILE, ROWS, LARGE, TOGETHER, ACROSS
+    global TILE, ROWS, MASKED, ACROSS
     if TILE:
         return
     from fedfactor.kernels.loops import vectors
@@ -52,7 +54,7 @@ def prepare(numba) -> None:
     room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in plain})
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
-    ROWS, TILE, LARGE, TOGETHER = vectors.rows_of_tile(), vectors.TILE, vectors.large_tile(), vectors.TOGETHER
+    ROWS, TILE, MASKED = vectors.rows_of_tile(), vectors.TILE, vectors.MASKED
     ACROSS = vectors.width(4)
 
 
@@ -139,7 +141,7 @@ def dots(V, rows, ldx, count, whole, ends, B, kept):
     across, size = V.shape[3], V.itemsize
     tile = V.shape[1] * TILE * across * size
     v, b, place = V.ctypes.data, B.ctypes.data, kept.ctypes.data
-    stretch = max(16, 32768 // (padded * across * size))
+    stretch = max(16, 65536 // (padded * across * size))
     for start in range(0, max(whole, 1), stretch):
         stop = min(start + stretch, whole)
         if whole - stop < stretch // 2:  # no short rest
@@ -157,14 +159,17 @@ def dots(V, rows, ldx, count, whole, ends, B, kept):
             break
 
 
-def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, A, H, W, B, ends, kept, group):
+def dense_rows(
+    X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit, sums, more, A, H, part, W, B, ends, kept, group
+):
     """Improve rows ``start:stop`` of U for the rows of X, and add their sums to A and H.
 
     The cells of a row lie side by side. Its first `head` cells, and those that do not fill a register at its end, are
     copied and padded; the others are read where they are. V lies in packed tiles: before, whole registers, after; the
-    columns of A, which is in double precision as H is, in the same order. With ``fit = 0`` U stays as it is; with
-    ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a `group` are worked on
-    together.
+    columns of A, which is in double precision as H is, in the same order. Sums are taken in `part` (zero before and
+    after) and moved to A from time to time: added to what is there with `more`, else in its place. With ``fit = 0`` U
+    stays as it is; with ``sums = 0`` nothing is added. `W`, `B`, `ends` and `kept` are scratch. So many rows as make a
+    `group` are worked on together, and meanwhile the next ones are fetched.
     """
     m, k = X.shape[1], U.shape[1]
     padded, lanes = W.shape
@@ -173,9 +178,10 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
     rest = m - head - whole * across
     size = X.itemsize
     ldx = X.strides[0] // size
-    w, a, e = W.ctypes.data, A.ctypes.data, ends.ctypes.data
-    lda = A.shape[1]
+    w, a, e = W.ctypes.data, part.ctypes.data, ends.ctypes.data
+    lda = part.shape[1]
     zero = l1 - l1
+    pending = 0
     for top in range(start, stop, group):
         count = min(group, stop - top)
         rows = X.ctypes.data + top * X.strides[0] + head * size
@@ -198,38 +204,47 @@ def dense_rows(X, V, G, inverse, U, out, start, stop, head, sweeps, l1, tol, fit
                     W[t, j] = zero
         if sums:
             for q in range(0, padded, TILE):
-                u = w + q * lanes * size
-                outer_column(V, e, 2 * across, count, u, lanes, a + q * lda * 8, lda)
+                u, line = w + q * lanes * size, a + q * lda * size
+                outer_column(V, part, e, 2 * across, count, u, lanes, line, lda)
                 outer_column(
-                    V, e + across * size, 2 * across, count, u, lanes, a + (q * lda + (whole + 1) * across) * 8, lda
+                    V, part, e + across * size, 2 * across, count, u, lanes, line + (whole + 1) * across * size, lda
                 )
+            soon = rows + group * ldx * size
             for c in range(0, whole - ROWS + 1, ROWS):
+                x = rows + c * across * size
                 for q in range(0, padded, TILE):
-                    cell = a + (q * lda + (c + 1) * across) * 8
-                    outer_tile(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+                    cell = a + (q * lda + (c + 1) * across) * size
+                    outer_tile(V, part, x, ldx, count, w + q * lanes * size, lanes, cell, lda, soon)
+                    soon += count * across * size
             for c in range(whole - whole % ROWS, whole):
+                x = rows + c * across * size
                 for q in range(0, padded, TILE):
-                    cell = a + (q * lda + (c + 1) * across) * 8
-                    outer_column(V, rows + c * across * size, ldx, count, w + q * lanes * size, lanes, cell, lda)
+                    cell = a + (q * lda + (c + 1) * across) * size
+                    outer_column(V, part, x, ldx, count, w + q * lanes * size, lanes, cell, lda)
             add_gram(W, H)
+            pending += count
+            if pending > LONG or top + count == stop:
+                flush(part, A, more)
+                pending, more = 0, 1
 
 
-def own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes):
+def own_grams(seen, count, m, together, Vt, G, across, tiles, kinds, one, codes, cells, own, sizes):
     """Fill `own` with the products of the components of V over the observed cells of each of `count` rows.
 
-    ``own[t * wide + q, j]`` is that of components t and q ≤ t of row j, where a row of G, which is padded, is `wide`.
-    TOGETHER rows share the work: a column is summed once for those of them that count it. Rows with few missing cells
-    count those, and take them off the products over all cells, G.
+    Blocks of TILE components by TILE others lie one after the other, those on and below the diagonal, in `own` with the
+    rows side by side; `tiles` says which of them are summed at once. So many rows as stand `together` share the work: a
+    column is summed once for those of them that count it. Rows with few missing cells count those, and take them off
+    the products over all cells, G.
     """
-    padded, wide = G.shape
-    ldv, size = Vt.shape[1], Vt.itemsize
-    v, at, first, many_kinds = Vt.ctypes.data, cells.ctypes.data, kinds.ctypes.data, 1 << TOGETHER
-    base, sign = np.zeros(TOGETHER, Vt.dtype), np.ones(TOGETHER, Vt.dtype)
-    held = np.zeros(many_kinds, np.int64)
-    for j in range(0, count, TOGETHER):
-        list_kinds(seen, j, m, cells, held)
+    many, ldv, size, many_kinds = G.shape[1], Vt.shape[1], Vt.itemsize, 1 << together
+    v, at, first = Vt.ctypes.data, cells.ctypes.data, kinds.ctypes.data
+    base, sign = np.zeros(together, Vt.dtype), np.ones(together, Vt.dtype)
+    begin, held = np.zeros(many_kinds, np.int64), np.zeros(many_kinds, np.int64)
+    ends = np.zeros((4, many_kinds), np.uint32)
+    for j in range(0, count, together):
+        list_kinds(seen, j, m, together, codes, cells, begin, held, ends)
         away = 0  # which of the rows count their missing cells
-        for b in range(TOGETHER):
+        for b in range(together):
             known = 0
             for kind in range(many_kinds):
                 known += held[kind] * (kind >> b & 1)
@@ -240,90 +255,107 @@ def own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes):
         for kind in range(many_kinds):
             if kind == away:  # none of these rows counts these cells
                 continue
-            here = first + (kind ^ away) * padded * wide * size
-            listed, number = at + kind * m * 4, held[kind]
-            t = 0
-            while t < padded:
-                many = LARGE if t + LARGE <= padded else TILE
-                last = min(t + many, k)
-                c = 0
-                while c < last:
-                    place = here + (t * wide + c) * size
-                    if many == LARGE:
-                        gram_large(Vt, listed, number, v, ldv, t, c, place, wide)
-                    elif c + across < last:
-                        gram_two(Vt, listed, number, v, ldv, t, c, place, wide)
-                        c += across
-                    else:
-                        gram_one(Vt, listed, number, v, ldv, t, c, place, wide)
-                    c += across
-                t += many
+            here, listed = first + (kind ^ away) * many * size, at + begin[kind] * 4
+            for tile in range(tiles.shape[0]):
+                gram_tile(Vt, tiles[tile, 0], listed, held[kind], v, ldv, tiles[tile, 1], tiles[tile, 2], here)
         add_kinds(
-            Vt, first, padded * wide, G.ctypes.data, base.ctypes.data, sign.ctypes.data,
-            one.ctypes.data + j * padded * wide * size, padded * wide, padded * wide // across,
+            Vt, together, first, many, G.ctypes.data, base.ctypes.data, sign.ctypes.data,
+            one.ctypes.data + j * many * size, many // across,
         )  # fmt: skip
     o, source, lanes = own.ctypes.data, one.ctypes.data, own.shape[1]
     for j in range(0, count, across):
-        for t in range(k):
-            for c in range(0, t + 1, across):
-                place = t * wide + c
-                turn_tile(
-                    Vt, source + (j * padded * wide + place) * size, padded * wide, o + (place * lanes + j) * size,
-                    lanes,
-                )  # fmt: skip
+        for place in range(0, many, across):
+            turn_tile(Vt, source + (j * many + place) * size, many, o + (place * lanes + j) * size, lanes)
 
 
-def list_kinds(seen, j, m, cells, held):
-    """List the columns by which of TOGETHER rows see them: bit b of a kind is row ``j + b``."""
-    for kind in range(held.size):
-        held[kind] = 0
+def list_kinds(seen, j, m, together, codes, cells, begin, held, ends):
+    """List the columns by which of a few rows see them: bit b of a kind is row ``j + b``.
+
+    Those of a kind are the `held` ones of `cells` from `begin` on, in their order. Four quarters of the columns are
+    gone through side by side, so that many columns of one kind do not wait for each other.
+    """
     for c in range(m):
-        kind = 0
-        for b in range(TOGETHER):
-            kind |= seen[j + b, c] << b
-        cells[kind * m + held[kind]] = c
-        held[kind] += 1
+        codes[0, c] = seen[j + together - 1, c]
+    for b in range(together - 1):
+        for c in range(m):
+            codes[0, c] = codes[0, c] + codes[0, c] + seen[j + together - 2 - b, c]
+    for kind in range(held.size):
+        for part in range(4):
+            ends[part, kind] = 0
+    quarter = m // 4
+    first, second = codes[0, :quarter], codes[0, quarter : 2 * quarter]
+    third, fourth = codes[0, 2 * quarter : 3 * quarter], codes[0, 3 * quarter :]
+    for c in range(quarter):
+        ends[0, first[c]] += 1
+        ends[1, second[c]] += 1
+        ends[2, third[c]] += 1
+        ends[3, fourth[c]] += 1
+    for c in range(quarter, m - 3 * quarter):
+        ends[3, fourth[c]] += 1
+    place = 0
+    for kind in range(held.size):
+        begin[kind] = place
+        for part in range(4):
+            many = ends[part, kind]
+            ends[part, kind] = place
+            place += many
+        held[kind] = place - begin[kind]
+    for c in range(quarter):
+        cells[ends[0, first[c]]] = c
+        cells[ends[1, second[c]]] = quarter + c
+        cells[ends[2, third[c]]] = 2 * quarter + c
+        cells[ends[3, fourth[c]]] = 3 * quarter + c
+        ends[0, first[c]] += 1
+        ends[1, second[c]] += 1
+        ends[2, third[c]] += 1
+        ends[3, fourth[c]] += 1
+    for c in range(quarter, m - 3 * quarter):
+        cells[ends[3, fourth[c]]] = 3 * quarter + c
+        ends[3, fourth[c]] += 1
 
 
-def sweep_own(W, B, own, wide, count, k, sweeps, tol, l2, ridge, sizes, m, G):
+def sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G):
     """Sweep over the coordinates of rows that each have a Gram matrix of their own; return the ridge that they pay.
 
     A component of which hardly anything is left where missing cells were taken off counts as unseen.
     """
     lanes = W.shape[1]
     zero = W[0, 0] - W[0, 0]
-    slope, weight, live = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
-    moved, first = np.zeros(lanes), np.zeros(lanes)
-    b, w, o, s = B.ctypes.data, W.ctypes.data, own.ctypes.data, slope.ctypes.data
+    weight, live = np.zeros(lanes, W.dtype), np.ones(lanes, W.dtype)
+    mean, bound = np.zeros(lanes, W.dtype), np.zeros(lanes, W.dtype)
+    moved, first, squares = np.zeros(lanes), np.zeros(lanes), np.zeros(lanes)
+    b, w, o, p = B.ctypes.data, W.ctypes.data, own.ctypes.data, places.ctypes.data
+    tracked, gone = (live.ctypes.data, moved.ctypes.data) if tol > 0 else (0, 0)
     inverse = np.zeros((k, lanes), W.dtype)
+    r, size = inverse.ctypes.data, W.itemsize
     least = 64 * np.finfo(G.dtype).eps
-    for t in range(k):
-        for j in range(count):
-            if 2 * sizes[j] > m and own[t * wide + t, j] <= least * G[t, t]:
-                own[t * wide + t, j] = zero
     for j in range(count):
-        mean = zero
-        for t in range(k):
-            mean += own[t * wide + t, j]
-        p = max(sizes[j], 1)
-        weight[j] = (ridge[0] + (ridge[1] + ridge[2] / p) / p) * mean / k
+        known = max(sizes[j], 1)
+        weight[j] = (ridge[0] + (ridge[1] + ridge[2] / known) / known) / k
+        bound[j] = least if 2 * sizes[j] > m else zero
+    for j in range(count, lanes):
+        bound[j] = np.inf  # no row: nothing is seen
     for t in range(k):
-        for j in range(count):
-            if own[t * wide + t, j] > zero:
-                inverse[t, j] = 1 / (own[t * wide + t, j] + l2[0, t] + weight[j])
+        place = places[t, t]
+        whole = G[0, place]
+        for j in range(lanes):
+            here = own[place, j]
+            here = here if here > bound[j] * whole else zero
+            own[place, j] = here
+            mean[j] += here
+    for j in range(lanes):
+        weight[j] *= mean[j]
+    for t in range(k):
+        place = places[t, t]
+        extra = l2[0, t]
+        for j in range(lanes):
+            here = own[place, j]
+            inverse[t, j] = 1 / (here + extra + weight[j]) if here > zero else zero
     for sweep in range(sweeps):
         for j in range(lanes):
             moved[j] = 0
         for t in range(k):
-            own_slope(W, b, w, o, t, k, wide, s)
-            for j in range(lanes):
-                old, less = W[t, j], inverse[t, j]
-                new = max((old * own[t * wide + t, j] + slope[j]) * less, zero)
-                slope[j] = (new - old) * live[j] if less > zero else zero
-                W[t, j] = old + slope[j]
-            if tol > 0:
-                for j in range(lanes):
-                    moved[j] += slope[j] * slope[j]
+            own_coordinate(W, w, b, o, p + t * k * 8, r + t * lanes * size, t, k, tracked, gone)
         if tol > 0:
             going = False
             for j in range(count):
@@ -335,30 +367,32 @@ def sweep_own(W, B, own, wide, count, k, sweeps, tol, l2, ridge, sizes, m, G):
                     going = True
             if not going:
                 break
-    paid = 0.0
     for t in range(k):
-        for j in range(count):
-            paid += weight[j] * W[t, j] * W[t, j]
+        for j in range(lanes):
+            squares[j] += np.float64(W[t, j]) * np.float64(W[t, j])
+    paid = 0.0
+    for j in range(count):
+        paid += np.float64(weight[j]) * squares[j]
     return paid
 
 
 def masked_rows(
-    X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, N, D, H, Y, seen, W, B, Wt, F,
-    own, one, kinds, ends, cells, told, kept,
+    X, M, V, packed, Vt, G, U, out, start, stop, sweeps, l1, tol, l2, ridge, fit, sums, together, N, D, H, Y, seen, W,
+    B, Wt, F, own, one, kinds, ends, codes, cells, tiles, places, told, kept,
 ):  # fmt: skip
     """Do for rows with missing cells what :func:`dense_rows` does.
 
     A byte of M is one where a cell was observed. N and D, in double precision, are the sums over rows of U times the
     observed cells, and times what U and V make of them. V is padded to whole registers, `packed` and Vt are V in tiles
-    and transposed. A group of rows is copied into Y and `seen` first, aligned, with zeros where nothing was observed.
-    The squared error of the observed cells, and what the rows pay as a ridge, are added to `told`.
+    and transposed, G is as in :func:`own_grams`, where `places` tells what lies where. A group of rows is copied into Y
+    and `seen` first, aligned, with zeros where nothing was observed. The squared error of the observed cells, and what
+    the rows pay as a ridge, are added to `told`.
     """
     m, k = X.shape[1], U.shape[1]
     padded, lanes = W.shape
     across = ends.shape[1] // 2
     whole = packed.shape[1] - 2
     size = X.itemsize
-    group = lanes // ROWS * ROWS
     v, w, y, e = V.ctypes.data, W.ctypes.data, Y.ctypes.data, ends.ctypes.data
     f, wt, s, n, d = F.ctypes.data, Wt.ctypes.data, seen.ctypes.data, N.ctypes.data, D.ctypes.data
     ldy, lds, lda, ldv, ldf = Y.shape[1], seen.shape[1], N.shape[1], V.shape[1], F.shape[1]
@@ -367,8 +401,8 @@ def masked_rows(
     whole_cells = m // across * across
     sizes = np.zeros(lanes, np.int64)
     zero = l1 - l1
-    for top in range(start, stop, group):
-        count = min(group, stop - top)
+    for top in range(start, stop, MASKED):
+        count = min(MASKED, stop - top)
         for j in range(count):
             at = (top + j) * m
             take_seen(
@@ -378,7 +412,7 @@ def masked_rows(
                 here = M[top + j, c]
                 seen[j, c] = 1 if here != 0 else 0
                 Y[j, c] = X[top + j, c] if here != 0 else zero
-        for j in range(count, group):
+        for j in range(count, MASKED):
             for c in range(m):
                 seen[j, c], Y[j, c] = 0, zero
         load_group(U, top, count, W)
@@ -387,8 +421,8 @@ def masked_rows(
             for t in range(k):
                 for j in range(count):
                     B[t, j] -= l1
-            own_grams(seen, count, m, k, Vt, G, across, kinds, one, cells, own, sizes)
-            told[1] += sweep_own(W, B, own, G.shape[1], count, k, sweeps, tol, l2, ridge, sizes, m, G)
+            own_grams(seen, count, m, together, Vt, G, across, tiles, kinds, one, codes, cells, own, sizes)
+            told[1] += sweep_own(W, B, own, places, count, k, sweeps, tol, l2, ridge, sizes, m, G)
             for j in range(count):
                 for t in range(k):
                     out[top + j, t] = W[t, j]
@@ -410,11 +444,11 @@ def masked_rows(
                 for q in range(0, padded, TILE):
                     u, place = w + q * lanes * size, (q * lda + left) * 8
                     if many == ROWS:
-                        outer_tile(V, y + left * size, ldy, count, u, lanes, n + place, lda)
-                        outer_tile(V, f, ldf, count, u, lanes, d + place, lda)
+                        outer_tile(V, N, y + left * size, ldy, count, u, lanes, n + place, lda, y)
+                        outer_tile(V, D, f, ldf, count, u, lanes, d + place, lda, y)
                     else:
-                        outer_column(V, y + left * size, ldy, count, u, lanes, n + place, lda)
-                        outer_column(V, f, ldf, count, u, lanes, d + place, lda)
+                        outer_column(V, N, y + left * size, ldy, count, u, lanes, n + place, lda)
+                        outer_column(V, D, f, ldf, count, u, lanes, d + place, lda)
                 for each in range(squares.size):
                     told[0] += squares[each]
                     squares[each] = zero
@@ -521,12 +555,30 @@ def scatter(indices, data, begin, end, row, out, across):
             at += across
 
 
-def flush(part, A):
-    """Add what was summed in single precision to A (columns × components, double), and begin anew."""
+def flush(part, A, more):
+    """Move what was summed in single precision to A, in double: add it with `more`, else put it in place."""
     for j in range(A.shape[0]):
+        if more:
+            for t in range(A.shape[1]):
+                A[j, t] += part[j, t]
+        else:
+            for t in range(A.shape[1]):
+                A[j, t] = part[j, t]
         for t in range(A.shape[1]):
-            A[j, t] += part[j, t]
             part[j, t] = 0
+
+
+def add_copies(A, copies, left, out, first, last):
+    """Add up copies of A, which lie below each other, in order; write rows ``first:last``, from column `left` on."""
+    rows, m = A.shape[0] // copies, out.shape[1]
+    total = np.zeros(m)
+    for t in range(first, last):
+        total[:] = A[t, left : left + m]
+        for c in range(1, copies):
+            line = A[c * rows + t, left : left + m]
+            for j in range(m):
+                total[j] += line[j]
+        out[t] = total
 
 
 def sparse_rows(
@@ -577,10 +629,10 @@ def sparse_rows(
                 scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, across)
             pending += indptr[top + count] - indptr[top]
             if pending > OFTEN * part.shape[0]:
-                flush(part, A)
+                flush(part, A, 1)
                 pending = 0
     if sums == 1:
-        flush(part, A)
+        flush(part, A, 1)
 
 
 def sparse_sums(indptr, indices, data, P, Q, start, stop, across, A):

@@ -8,6 +8,7 @@ numbers fill a register, and a tile of ``TILE × rows`` sums leaves room for wha
 from __future__ import annotations
 
 import functools
+import math
 
 import llvmlite.binding
 import llvmlite.ir as ir
@@ -24,8 +25,11 @@ GROUP = 8
 LANES = 64
 """Rows with a Gram matrix of their own that are swept side by side: those matrices stay in cache."""
 
-TOGETHER = 4
+TOGETHER = (3, 4, 5, 6)
 """Rows with missing cells whose Gram matrices are summed together: a column counts once for all that see it."""
+
+MASKED = 60
+"""Rows with missing cells that are worked on together, at most LANES: whole tiles, and whatever stands together."""
 
 
 @functools.cache
@@ -49,21 +53,16 @@ def rows_of_tile() -> int:
     return _machine()[1]
 
 
-def large_tile() -> int:
-    """Return how many components a large tile of a Gram matrix has: their sums fill half the registers."""
-    return 16 if rows_of_tile() == 6 else 8
-
-
 class _Code:
     """Writes vector instructions for one number type."""
 
-    def __init__(self, builder, number, share: int = 1) -> None:
-        """Work on whole registers, or on a half or a quarter of one."""
+    def __init__(self, builder, number, share: int = 1, least: int = 1) -> None:
+        """Work on whole registers, or on a half or a quarter of one; or on as many as hold `least` numbers."""
         self.builder = builder
         self.scalar = ir.FloatType() if number == types.float32 else ir.DoubleType()
         self.suffix = "f32" if number == types.float32 else "f64"
         self.size = 4 if number == types.float32 else 8
-        self.width = width(self.size) // share
+        self.width = max(width(self.size) // share, least)
         self.vector = ir.VectorType(self.scalar, self.width)
         self.zero = ir.Constant(self.vector, None)
         self.word = ir.IntType(64)
@@ -215,12 +214,14 @@ def _outer(columns: int):
     """Return the code of a tile of TILE components and so many registers of columns."""
 
     def codegen(context, builder, signature, args):
-        _, X, ldx, rows, U, ldu, A, lda = args
-        code = _Code(builder, signature.args[0].dtype)
-        wide = ir.VectorType(ir.DoubleType(), code.width)
+        _, _, X, ldx, rows, U, ldu, A, lda, soon = args
+        code, target = (_Code(builder, kind.dtype) for kind in signature.args[:2])
+        wide = ir.VectorType(target.scalar, code.width)
         sums = code.cells(TILE * columns)
         with cgutils.for_range(builder, rows) as loop:
             start = builder.mul(loop.index, ldx)
+            if columns > 1:
+                code.fetch(soon, builder.mul(loop.index, code.number(code.width)))
             x = [code.load(X, builder.add(start, code.number(c * code.width))) for c in range(columns)]
             for q in range(TILE):
                 u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
@@ -230,26 +231,33 @@ def _outer(columns: int):
         for q in range(TILE):
             for c in range(columns):
                 offset = builder.add(builder.mul(code.number(q), lda), code.number(c * code.width))
-                place = builder.inttoptr(builder.add(A, builder.mul(offset, code.number(8))), ir.PointerType())
-                value = code.get(sums[q * columns + c])
-                if code.size == 4:
+                place, value = target.pointer(A, offset), code.get(sums[q * columns + c])
+                if target.size > code.size:
                     value = builder.fpext(value, wide)
-                builder.store(builder.fadd(builder.load(place, typ=wide, align=8), value), place, align=8)
+                before = builder.load(place, typ=wide, align=target.size)
+                builder.store(builder.fadd(before, value), place, align=target.size)
         return context.get_dummy_value()
 
     return codegen
 
 
 @intrinsic
-def outer_tile(typingctx, like, X, ldx, rows, U, ldu, A, lda):
-    """Add ``UᵀX`` of TILE components and a few registers of columns to `A`, which is in double precision."""
-    return types.none(like, *[types.int64] * 7), _outer(rows_of_tile())
+def outer_tile(typingctx, like, kind, X, ldx, rows, U, ldu, A, lda, soon):
+    """Add ``UᵀX`` of TILE components and a few registers of columns to `A`, whose numbers are as those of `kind` are.
+
+    Meanwhile a line of memory for each row, from `soon` on, is fetched into the cache.
+    """
+    return types.none(like, kind, *[types.int64] * 8), _outer(rows_of_tile())
 
 
 @intrinsic
-def outer_column(typingctx, like, X, ldx, rows, U, ldu, A, lda):
-    """Do the same for one register of columns."""
-    return types.none(like, *[types.int64] * 7), _outer(1)
+def outer_column(typingctx, like, kind, X, ldx, rows, U, ldu, A, lda):
+    """Do the same for one register of columns; nothing is fetched."""
+
+    def codegen(context, builder, signature, args):
+        return _outer(1)(context, builder, signature, (*args, None))
+
+    return types.none(like, kind, *[types.int64] * 7), codegen
 
 
 def _fitted(columns: int):
@@ -317,98 +325,134 @@ def take_seen(typingctx, like, X, marks, whole, out, seen):
     return types.none(like, *[types.int64] * 5), codegen
 
 
-def _grams(components: int, registers: int):
-    """Return the code of a tile of products of components with so many registers of others."""
-    sets = 2 if components * registers <= GROUP else 1  # cells at a time: chains of additions to keep both units busy
+def _switch(code, value, cases) -> None:
+    """Write the code of each case, of which the one whose number `value` is runs."""
+    builder = code.builder
+    end = builder.append_basic_block("done")
+    choice = builder.switch(value, end)
+    for number, write in cases:
+        block = builder.append_basic_block(f"case{number}")
+        choice.add_case(code.number(number), block)
+        builder.position_at_end(block)
+        write()
+        builder.branch(end)
+    builder.position_at_end(end)
+
+
+def blocks_of_grams(itemsize: int) -> int:
+    """Return how many blocks of TILE components a tile of a Gram matrix has on a side: its sums stay in registers."""
+    room = 25 if rows_of_tile() == 6 else 10
+    return max(1, math.isqrt(room * width(itemsize) // (TILE * TILE)))
+
+
+def _gram_tile(code, args, rows: int, columns: int, below: bool) -> None:
+    """Write the code of `rows` by `columns` blocks; with `below`, of those on and below the diagonal.
+
+    A block is TILE components times TILE others: a register that repeats these, times one in which every component
+    fills its share. So no lane multiplies what another one does.
+    """
+    cells, count, V, ldv, a, b, out = args
+    builder = code.builder
+    pairs = [(i, j) for i in range(rows) for j in range(columns) if j <= i or not below]
+    parts = TILE * TILE // code.width  # registers of a block
+    sets = max(1, GROUP // (len(pairs) * parts))  # cells at a time: chains of additions to keep both units busy
+    sums = code.cells(sets * len(pairs) * parts)
+    short, lanes = ir.VectorType(code.scalar, TILE), ir.VectorType(ir.IntType(32), code.width)
+    repeat = ir.Constant(lanes, list(range(TILE)) * (code.width // TILE))
+    shares = [[(part * code.width + lane) // TILE for lane in range(code.width)] for part in range(parts)]
+    across, down = builder.mul(b, code.number(TILE)), builder.mul(a, code.number(TILE))
+
+    def cell(at, which):
+        place = builder.inttoptr(builder.add(cells, builder.mul(at, code.number(4))), ir.PointerType())
+        row = builder.mul(builder.sext(builder.load(place, typ=ir.IntType(32)), code.word), ldv)
+
+        def four(first, block, mask):
+            place = code.pointer(V, builder.add(builder.add(row, first), code.number(block * TILE)))
+            found = builder.load(place, typ=short, align=code.size)
+            return builder.shuffle_vector(found, ir.Constant(short, ir.Undefined), mask)
+
+        x = [four(across, j, repeat) for j in range(columns)]
+        for part in range(parts):
+            held = [four(down, i, ir.Constant(lanes, shares[part])) for i in range(rows)]
+            for p, (i, j) in enumerate(pairs):
+                here = sums[(which * len(pairs) + p) * parts + part]
+                builder.store(code.fma(held[i], x[j], code.get(here)), here)
+
+    rounds = builder.sdiv(count, code.number(sets))
+    with cgutils.for_range(builder, rounds) as loop:
+        first = builder.mul(loop.index, code.number(sets))
+        for which in range(sets):
+            cell(builder.add(first, code.number(which)), which)
+    done = builder.mul(rounds, code.number(sets))
+    with cgutils.for_range(builder, builder.sub(count, done)) as loop:
+        cell(builder.add(done, loop.index), 0)
+    for p, (i, j) in enumerate(pairs):
+        above = builder.add(a, code.number(i))  # blocks lie in the order of the lower half, row by row
+        before = builder.udiv(builder.mul(above, builder.add(above, code.number(1))), code.number(2))
+        block = builder.add(before, builder.add(b, code.number(j)))
+        for part in range(parts):
+            total = code.get(sums[p * parts + part])
+            for which in range(1, sets):
+                total = builder.fadd(total, code.get(sums[(which * len(pairs) + p) * parts + part]))
+            place = builder.add(builder.mul(block, code.number(TILE * TILE)), code.number(part * code.width))
+            code.store(total, out, place)
+
+
+@intrinsic
+def gram_tile(typingctx, like, shape, cells, count, V, ldv, a, b, out):
+    """Write products of components with each other, summed over some cells: blocks from row `a` and column `b` on.
+
+    `V` has the components of a cell side by side; `cells` are the numbers of those that count. With s the most blocks
+    to a side, a shape below s is a triangle of ``shape + 1`` of them to a side, others are ``shape - s + 1`` by s.
+    """
 
     def codegen(context, builder, signature, args):
-        _, cells, count, V, ldv, t, column, out, ldo = args
-        code = _Code(builder, signature.args[0].dtype)
-        sums = code.cells(sets * components * registers)
-
-        def cell(at, which):
-            row = builder.mul(_position(code, context, builder, cells, types.int32, at), ldv)
-            x = [
-                code.load(V, builder.add(builder.add(row, column), code.number(c * code.width)))
-                for c in range(registers)
-            ]
-            for q in range(components):
-                other = code.splat(V, builder.add(builder.add(row, t), code.number(q)))
-                for c in range(registers):
-                    here = sums[(which * components + q) * registers + c]
-                    builder.store(code.fma(other, x[c], code.get(here)), here)
-
-        rounds = builder.sdiv(count, code.number(sets))
-        with cgutils.for_range(builder, rounds) as loop:
-            first = builder.mul(loop.index, code.number(sets))
-            for which in range(sets):
-                cell(builder.add(first, code.number(which)), which)
-        done = builder.mul(rounds, code.number(sets))
-        with cgutils.for_range(builder, builder.sub(count, done)) as loop:
-            cell(builder.add(done, loop.index), 0)
-        for q in range(components):
-            for c in range(registers):
-                total = code.get(sums[q * registers + c])
-                if sets == 2:
-                    total = builder.fadd(total, code.get(sums[(components + q) * registers + c]))
-                place = builder.add(builder.mul(code.number(q), ldo), code.number(c * code.width))
-                code.store(total, out, place)
+        _, shape, *rest = args
+        code = _Code(builder, signature.args[0].dtype, least=TILE)
+        side = blocks_of_grams(code.size)
+        triangles = [(size, size, True) for size in range(1, side + 1)]
+        cases = triangles + [(size, side, False) for size in range(1, side + 1)]
+        _switch(code, shape, [(i, functools.partial(_gram_tile, code, rest, *case)) for i, case in enumerate(cases)])
         return context.get_dummy_value()
 
-    return codegen
+    return types.none(like, *[types.int64] * 8), codegen
 
 
 @intrinsic
-def gram_large(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
-    """Write products of components from `t` on with a register of others, from `column` on, summed over some cells.
+def add_kinds(typingctx, like, together, kinds, step, G, base, sign, out, count):
+    """Write the Gram matrices of a few rows, `count` registers of each, from those of the kinds of cells.
 
-    `V` has the components of a cell side by side; `cells` are the numbers of those that count. As many components as
-    fill a register of single precision, or half as many where there are few registers.
-    """
-    return types.none(like, *[types.int64] * 8), _grams(large_tile(), 1)
-
-
-@intrinsic
-def gram_one(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
-    """Do the same for TILE components."""
-    return types.none(like, *[types.int64] * 8), _grams(TILE, 1)
-
-
-@intrinsic
-def gram_two(typingctx, like, cells, count, V, ldv, t, column, out, ldo):
-    """Do the same for TILE components and two registers of others."""
-    return types.none(like, *[types.int64] * 8), _grams(TILE, 2)
-
-
-@intrinsic
-def add_kinds(typingctx, like, kinds, step, G, base, sign, out, ldo, count):
-    """Write the Gram matrices of TOGETHER rows, `count` registers of each, from those of the kinds of cells.
-
-    Kind e, `step` after the one before, has the cells that the rows b with bit b in e count. Row b of the result is
-    ``base[b] G + sign[b]`` times the sum of its kinds.
+    Kind e, `step` after the one before, has the cells that the rows b with bit b in e count. Row b of the result, as
+    far after the one before, is ``base[b] G + sign[b]`` times the sum of its kinds. How many rows stand `together` is
+    one of TOGETHER.
     """
 
     def codegen(context, builder, signature, args):
-        _, kinds, step, G, base, sign, out, ldo, count = args
+        _, together, kinds, step, G, base, sign, out, count = args
         code = _Code(builder, signature.args[0].dtype)
-        first = [code.splat(base, code.number(b)) for b in range(TOGETHER)]
-        signs = [code.splat(sign, code.number(b)) for b in range(TOGETHER)]
-        with cgutils.for_range(builder, count) as loop:
-            at = builder.mul(loop.index, code.number(code.width))
-            curve = code.load(G, at)
-            # Sums of all kinds that share their higher bits: halved once for each row, of which one half has its bit.
-            held = [None, *(code.load(kinds, builder.add(builder.mul(code.number(e), step), at))
-                            for e in range(1, 1 << TOGETHER))]  # fmt: skip
-            for b in range(TOGETHER):
-                odd, both = held[1::2], []
-                for even, other in zip(held[::2], odd, strict=True):
-                    both.append(other if even is None else builder.fadd(even, other))
-                total = odd[0]
-                for more in odd[1:]:
-                    total = builder.fadd(total, more)
-                value = code.fma(signs[b], total, builder.fmul(first[b], curve))
-                code.store(value, out, builder.add(builder.mul(code.number(b), ldo), at))
-                held = both
+
+        def plus(one, other):
+            return other if one is None else builder.fadd(one, other)
+
+        def added(at, first, bits):
+            """Return the sum of ``2 ** bits`` kinds, and for each bit that of those which have it."""
+            if bits == 0:
+                place = builder.add(builder.mul(code.number(first), step), at)
+                return (code.load(kinds, place) if first else None), []
+            low, lows = added(at, first, bits - 1)
+            high, highs = added(at, first + (1 << bits - 1), bits - 1)
+            return plus(low, high), [*map(plus, lows, highs), high]
+
+        def write(rows):
+            with cgutils.for_range(builder, count) as loop:
+                at = builder.mul(loop.index, code.number(code.width))
+                curve = code.load(G, at)
+                for b, own in enumerate(added(at, 0, rows)[1]):
+                    value = builder.fmul(code.splat(base, code.number(b)), curve)
+                    value = code.fma(code.splat(sign, code.number(b)), own, value)
+                    code.store(value, out, builder.add(builder.mul(code.number(b), step), at))
+
+        _switch(code, together, [(rows, functools.partial(write, rows)) for rows in TOGETHER])
         return context.get_dummy_value()
 
     return types.none(like, *[types.int64] * 8), codegen
@@ -445,34 +489,68 @@ def turn_tile(typingctx, like, source, lds, out, ldo):
 
 
 @intrinsic
-def own_slope(typingctx, like, B, W, own, t, k, wide, out):
-    """Write ``B[t] - Σ own[t, q] W[q]`` of LANES rows that each have a Gram matrix of their own to `out`.
+def own_coordinate(typingctx, like, W, B, own, places, inverse, t, k, live, moved):
+    """Take the step on coordinate t of LANES rows that each have a Gram matrix of their own.
 
-    Of the matrices, whose rows are `wide` apart, the lower half is read.
+    Where the matrices hold the product of t with component q, the q-th number at `places` tells. `inverse` is one over
+    that of t with itself and what is added to it, or zero for rows that do not see t. `live` and `moved` are as in
+    :func:`coordinate`.
     """
 
     def codegen(context, builder, signature, args):
-        _, B, W, own, t, k, wide, out = args
+        _, W, B, own, places, inverse, t, k, live, moved = args
         code = _Code(builder, signature.args[0].dtype)
         count = LANES // code.width
         lanes, steps = code.number(LANES), [code.number(g * code.width) for g in range(count)]
-        slope = code.cells(count)
-        for g in range(count):
-            builder.store(code.load(B, builder.add(builder.mul(t, lanes), steps[g])), slope[g])
-        with cgutils.for_range(builder, k) as loop:
-            base = builder.mul(loop.index, lanes)
-            below = builder.icmp_signed("<", loop.index, t)
-            row, column = builder.select(below, t, loop.index), builder.select(below, loop.index, t)
-            place = builder.mul(builder.add(builder.mul(row, wide), column), lanes)
+        start = builder.mul(t, lanes)
+        slope = code.cells(2 * count)
+
+        def place(q):
+            told = builder.inttoptr(builder.add(places, builder.mul(q, code.number(8))), ir.PointerType())
+            return builder.mul(builder.load(told, typ=code.word), lanes)
+
+        def take(q, which):
+            here, base = place(q), builder.mul(q, lanes)
             for g in range(count):
+                cell = slope[which * count + g]
                 u = builder.fneg(code.load(W, builder.add(base, steps[g])))
-                curve = code.load(own, builder.add(place, steps[g]))
-                builder.store(code.fma(curve, u, code.get(slope[g])), slope[g])
+                builder.store(code.fma(code.load(own, builder.add(here, steps[g])), u, code.get(cell)), cell)
+
         for g in range(count):
-            code.store(code.get(slope[g]), out, steps[g])
+            builder.store(code.load(B, builder.add(start, steps[g])), slope[g])
+        # Two chains of additions for each register, so that none waits for itself.
+        rounds = builder.sdiv(k, code.number(2))
+        with cgutils.for_range(builder, rounds) as loop:
+            first = builder.mul(loop.index, code.number(2))
+            take(first, 0)
+            take(builder.add(first, code.number(1)), 1)
+        done = builder.mul(rounds, code.number(2))
+        with builder.if_then(builder.icmp_signed("<", done, k)):
+            take(done, 0)
+        tracked = builder.icmp_signed("!=", live, code.number(0))
+        wide = ir.VectorType(ir.DoubleType(), code.width)
+        name = f"llvm.maxnum.v{code.width}{code.suffix}"
+        most = cgutils.get_or_insert_function(builder.module, ir.FunctionType(code.vector, [code.vector] * 2), name)
+        diagonal = place(t)
+        for g in range(count):
+            at = builder.add(start, steps[g])
+            old, less = code.load(W, at), code.load(inverse, steps[g])
+            total = builder.fadd(code.get(slope[g]), code.get(slope[count + g]))
+            total = code.fma(old, code.load(own, builder.add(diagonal, steps[g])), total)
+            new = builder.call(most, [builder.fmul(total, less), code.zero])
+            new = builder.select(builder.fcmp_ordered(">", less, code.zero), new, old)
+            held = cgutils.alloca_once_value(builder, new)
+            with builder.if_then(tracked):
+                step = builder.fmul(builder.fsub(new, old), code.load(live, steps[g]))
+                builder.store(builder.fadd(old, step), held)
+                far = step if code.size == 8 else builder.fpext(step, wide)
+                gone = builder.inttoptr(builder.add(moved, code.number(8 * g * code.width)), ir.PointerType())
+                square = builder.fadd(builder.load(gone, typ=wide, align=8), builder.fmul(far, far))
+                builder.store(square, gone, align=8)
+            code.store(code.get(held), W, at)
         return context.get_dummy_value()
 
-    return types.none(like, *[types.int64] * 7), codegen
+    return types.none(like, *[types.int64] * 9), codegen
 
 
 @intrinsic

@@ -183,7 +183,10 @@ def first_rows(U: Array, X: Array, mass: Array, mask: Any) -> Array:
     ones = as_like(np.ones((1, X.shape[1])), U)
     all_mass = xp.sum(mass, axis=1, keepdims=True)
     seen = X if mask is None or isinstance(mask, str) else xp.where(mask, X, xp.zeros_like(X))
-    share = cross(seen, ones) / xp.where(all_mass > 0, all_mass, xp.ones_like(all_mass))
+    counts = cross(seen, ones)
+    # Where a penalty left next to nothing of V, a share would be beyond all numbers, or its square: then there is none.
+    able = all_mass > float(xp.finfo(U.dtype).smallest_normal) ** 0.4 * counts
+    share = xp.where(able, counts, xp.zeros_like(counts)) / xp.where(able, all_mass, xp.ones_like(all_mass))
     empty = xp.sum(U, axis=1, keepdims=True) == 0
     return xp.where(empty, share + xp.zeros_like(U), U)
 

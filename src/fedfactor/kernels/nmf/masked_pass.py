@@ -6,6 +6,7 @@ a pass (over the missing cells, where those are fewer), and the sweeps then cost
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ __all__ = ["MaskedPass", "masked_pass", "takes"]
 
 _MOST = 64
 """Components up to which the Gram matrices of a group of rows stay in cache."""
+
+_KEPT = 1 << 22
+"""Numbers of sums that a thread keeps the memory of."""
 
 
 class MaskedPass(NamedTuple):
@@ -75,7 +79,7 @@ def masked_pass(
     Notes
     -----
     Time: 8 n m k operations, and k² for every missing cell (every observed one where more are missing), at most k² m
-    for four rows; 2 k² for each row and sweep. Which rows stand together changes the order of sums, and nothing else.
+    for a few rows; 2 k² for each row and sweep. Which rows stand together changes the order of sums, and nothing else.
 
     Examples
     --------
@@ -90,52 +94,79 @@ def masked_pass(
     lanes = vectors.LANES
     (n, m), k, real = X.shape, U.shape[1], X.dtype
     across, _, padded = register_sizes(vectors, real, k)
-    whole, wide = -(-m // across), -(-padded // across) * across
+    whole = -(-m // across)
     V, U = as_like(V, X), np.ascontiguousarray(as_like(U, X))
-    tiles = packed_tiles(V, 0, whole, across, padded, vectors.TILE)
+    packed = packed_tiles(V, 0, whole, across, padded, vectors.TILE)
     flat = aligned((k, whole * across), real)
-    turned = aligned((m + across // padded + 1, padded), real)  # the last register of a row reaches into the next
-    flat[:, :m], turned[:m, :k] = V, V.T
-    G = aligned((padded, wide), real)
-    G[:k, :k] = gram_rows(V)
+    turned = aligned((m, padded), real)
+    flat[:, :m], turned[:, :k] = V, V.T
+    tiles, places, G = _blocks(gram_rows(V), padded, vectors.TILE, vectors.blocks_of_grams(real.itemsize))
     l1, l2, *ridge = pay
     l2, ridge = np.broadcast_to(np.asarray(l2, real), (1, k)).copy(), np.array(ridge, real)
     out = np.empty((n if sweeps else 0, k), real)
-    group = lanes // vectors.rows_of_tile() * vectors.rows_of_tile()
+    group, together = vectors.MASKED, _together(m)
     copy = 2 * padded * whole * across * 8
     bounds = chunks(n, group, 2 * X.size * k, X.nbytes, copy if sums else 0)
     count = len(bounds) - 1
     H, told = np.zeros((count, padded, padded)), np.zeros((count, 2))
-    N: list[Any] = [None] * count
-    D: list[Any] = [None] * count
+    sizes = (count, 2, padded, whole * across if sums else 1)
+    # Memory that the kernel has to find anew costs more than the sums: what is not too much is kept.
+    both = (scratch if math.prod(sizes) <= _KEPT else _anew)("both", sizes, np.dtype(np.float64))
     tile = vectors.rows_of_tile() * across
 
     def part(chunk: int, _: int) -> None:
-        size = (padded, whole * across if sums else 1)
-        total = [aligned(size, np.dtype(np.float64)) for _ in range(2)]
-        Y, F = aligned((lanes, whole * across), real), aligned((lanes, tile), real)
-        seen = aligned((lanes, whole * across), np.dtype(np.uint8))
-        W, B = aligned((padded, lanes), real), aligned((padded, lanes), real)
-        Wt, ends = aligned((lanes, k), real), aligned((lanes, 2 * across), real)
-        own, one = scratch("own", (padded * wide, lanes), real), scratch("one", (lanes, padded * wide), real)
-        kinds = scratch("kinds", (1 << vectors.TOGETHER, padded * wide), real)
-        cells = scratch("cells", (m << vectors.TOGETHER,), np.dtype(np.int32))
+        both[chunk] = 0
+        Y, F = scratch("Y", (lanes, whole * across), real), scratch("F", (lanes, tile), real)
+        seen = scratch("seen", (lanes, whole * across), np.dtype(np.uint8))
+        Y[:, m:], seen[:, m:] = 0, 0
+        W, B = scratch("masked W", (padded, lanes), real), scratch("masked B", (padded, lanes), real)
+        Wt, ends = scratch("Wt", (lanes, k), real), aligned((lanes, 2 * across), real)
+        own, one = scratch("own", (G.size, lanes), real), scratch("one", (lanes, G.size), real)
+        kinds = scratch("kinds", (1 << together, G.size), real)
+        codes, cells = scratch("codes", (1, m), np.dtype(np.uint8)), scratch("cells", (m,), np.dtype(np.int32))
         kept = scratch("kept", (padded * lanes * across,), real)
         for a in range(bounds[chunk], bounds[chunk + 1], lanes * group):
             b = min(a + lanes * group, bounds[chunk + 1])
             rows, marks = np.ascontiguousarray(X[a:b]), np.ascontiguousarray(mask[a:b]).view(np.uint8)
             run(
-                rows, marks, flat, tiles, turned, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
-                sweeps > 0, sums, *total, H[chunk], Y, seen, W, B, Wt, F, own, one, kinds, ends, cells,
-                told[chunk], kept,
+                rows, marks, flat, packed, turned, G, U[a:b], out[a:b], 0, b - a, sweeps, l1, tol, l2, ridge,
+                sweeps > 0, sums, together, *both[chunk], H[chunk], Y, seen, W, B, Wt, F, own, one, kinds, ends,
+                codes, cells, tiles, places, told[chunk], kept,
             )  # fmt: skip
-        N[chunk], D[chunk] = total
 
     for_blocks(part, count, 1)
     U = out if sweeps else U
     if not sums:
         empty = np.zeros((0, 0), real)
         return MaskedPass(U, empty, empty, empty, 0.0, 0.0)
-    first, second = (np.ascontiguousarray(added(each)[:k, :m], dtype=real) for each in (N, D))
+    first, second = (np.array(each[:k, :m], dtype=real, order="C") for each in added(both))
     sse, paid = told.sum(axis=0).tolist()
     return MaskedPass(U, added(list(H))[:k, :k].astype(real), first, second, sse, paid)
+
+
+def _anew(_: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    return aligned(shape, kind)
+
+
+def _together(m: int) -> int:
+    """Return how many rows share the sums of their columns: the more columns, the less do sums of few of them cost."""
+    return 3 + (m > 100) + (m > 300) + (m > 1500)
+
+
+def _blocks(gram: np.ndarray, padded: int, tile: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut the lower half of a Gram matrix into blocks of `tile` by `tile`, which lie one after the other.
+
+    Returns which blocks are summed together (a shape, its first row, its first column; see ``gram_tile``), where the
+    product of two components lies, and the matrix itself so laid out.
+    """
+    k, count = len(gram), padded // tile
+    tiles = []
+    for row in range(0, count, side):
+        rows = min(side, count - row)
+        tiles += [(side + rows - 1, row, column) for column in range(0, row, side)] + [(rows - 1, row, row)]
+    high, low = np.maximum(*np.indices((k, k))), np.minimum(*np.indices((k, k)))
+    block = high // tile * (high // tile + 1) // 2 + low // tile
+    places = block * tile * tile + high % tile * tile + low % tile
+    laid = aligned((1, count * (count + 1) // 2 * tile * tile), gram.dtype)
+    laid[0, places] = gram
+    return np.array(tiles, np.int64), places.astype(np.int64), laid

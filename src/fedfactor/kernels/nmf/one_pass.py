@@ -8,6 +8,7 @@ the bits of the result do not depend on the number of threads; whoever is free t
 from __future__ import annotations
 
 import functools
+import math
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
@@ -32,7 +33,7 @@ Array = Any
 _CHUNKS = 32
 """Most parts that are summed apart: enough for as many threads, and to let a free thread take what a slow one left."""
 
-_CACHE = 1 << 20
+_CACHE = 1 << 19
 """Bytes of rows that are worked on together."""
 
 _MANY = 1 << 25
@@ -225,8 +226,7 @@ def _dense(
     bounds = chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
     sizes = (len(bounds) - 1, padded, (whole + 2) * across) if sums else (len(bounds) - 1, 1, 1)
-    # Memory that the kernel has to find anew costs more than the sums: what is not too much is kept.
-    A = (scratch if np.prod(sizes) <= _KEPT else _anew)("A", sizes, np.dtype(np.float64))
+    A = _memory("A", sizes, np.dtype(np.float64))
     order = in_turn(len(bounds) - 1, [X])
 
     def part(place: int, _: int) -> None:
@@ -235,19 +235,22 @@ def _dense(
         arrive(place)
         W, B = scratch("W", (padded, lanes), real), scratch("B", (padded, lanes), real)
         ends, kept = aligned((lanes, 2 * across), real), scratch("kept", (padded * lanes * across,), real)
-        A[chunk] = 0
+        some = scratch("part", sizes[1:], real)  # zero before and after
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
             run(
                 rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
-                A[chunk], H[chunk], W, B, ends, kept, group,
+                a > start, A[chunk], H[chunk], some, W, B, ends, kept, group,
             )  # fmt: skip
 
     with read_ahead(len(order), lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]]) as arrive:
         for_blocks(part, len(order), 1)
     if not sums:
         return Pass(out, None, None)
-    total = np.array(added(A)[:k, across - head : across - head + m], dtype=real, order="C")
+    total = np.empty((k, m), real)
+    add: Any = kernel("add_copies", real)
+    block = max(1, (1 << 16) // max(1, m * len(A)))
+    for_blocks(lambda a, b: add(A.reshape(-1, sizes[2]), len(A), across - head, total, a, b), k, block)
     return Pass(out, added(H)[:k, :k].astype(real), total)
 
 
@@ -273,7 +276,7 @@ def _sparse(
     apart = min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m)))
     parts = max(1, apart if by_rows else min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
     bounds = row_bounds(indptr, int(min(parts, max(1, n))))
-    P, Q = panels(_anew("U", (n * wide if sums and not by_rows else 0,), real), k, across)
+    P, Q = panels(_memory("U", (n * wide if sums and not by_rows else 0,), real), k, across)
     H = np.zeros((len(bounds) - 1, wide, wide))
     A = [np.zeros((m if by_rows else 0, k)) for _ in bounds[1:]]
     how = (1 if by_rows else 2) if sums else 0
@@ -347,7 +350,7 @@ def _by_columns(X: Any, P: np.ndarray, Q: np.ndarray, k: int, across: int) -> np
     m, real = X.shape[1], P.dtype
     indptr, indices, data = _turned(X, real)
     run, turn = (cast("Any", kernel(name, real, indices.dtype)) for name in ("sparse_sums", "transpose"))
-    A, out = np.empty((m, k), real), np.empty((k, m), real)
+    A, out = _memory("A by columns", (m, k), real), np.empty((k, m), real)
     bounds = row_bounds(indptr, max(1, min(_CHUNKS, m, int(indices.size) * k // (5 * _SMALL))))
 
     def part(place: int, _: int) -> None:
@@ -410,8 +413,9 @@ def _pieces(X: np.ndarray, start: int, stop: int, group: int, ready: bool) -> li
     return [(a, min(a + step, stop)) for a in range(start, stop, max(1, step))]
 
 
-def _anew(_: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
-    return aligned(shape, kind)
+def _memory(name: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    """Return memory to work in; where it is not too much it is kept, as finding it anew costs more than the sums."""
+    return scratch(name, shape, kind) if math.prod(shape) <= _KEPT else aligned(shape, kind)
 
 
 def added(parts: Any) -> np.ndarray:

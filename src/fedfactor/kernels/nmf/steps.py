@@ -6,6 +6,7 @@ All work on ``½⟨W G, W⟩ − ⟨W, B⟩`` over ``W ≥ 0`` with W (n × k), 
 
 from __future__ import annotations
 
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def with_l2(G: Array, l2: Any) -> Array:
     array([[2., 0.],
            [0., 3.]])
     """
-    if not np.any(l2):
+    if (isinstance(l2, float) and l2 == 0) or not np.any(l2):
         return G
     eye = array_namespace(G).eye(G.shape[0], dtype=G.dtype, device=device(G))
     return G + (float(l2) if np.ndim(l2) == 0 else as_like(np.asarray(l2), G)) * eye
@@ -203,6 +204,8 @@ def _in_order_of(A: Array, W: Array) -> Array:
 def lipschitz(G: Array) -> float:
     """Return ``‖G‖₂`` of a Gram matrix, or the smallest normal number where that is zero, so that it can be divided by.
 
+    That of a factor which has grown beyond all numbers is NaN.
+
     Examples
     --------
     >>> import numpy as np
@@ -211,6 +214,8 @@ def lipschitz(G: Array) -> float:
     """
     xp = array_namespace(G)
     least = float(xp.finfo(G.dtype).smallest_normal)  # any larger one would be a step too short for data in small units
+    if not isfinite(float(xp.sum(G))):  # of which no eigenvalue can be told: what follows is no number either
+        return nan
     return max(float(xp.linalg.eigvalsh(G)[-1]), least) if G.shape[0] else least
 
 
