@@ -192,7 +192,7 @@ def test_many_components_in_sparse_data_learn_from_them():
     loss = {
         start: loss_of(fedfactor.run(FELB(60, start=start), owners, seed=0), owners) for start in ("wide", "random")
     }
-    assert loss["wide"] < loss["random"] - 0.1
+    assert loss["wide"] < loss["random"] / 3
 
 
 @pytest.mark.slow
