@@ -185,7 +185,7 @@ class ProximalAveraging(Algorithm):
         """Draw a V for those who start from a common one."""
         far, half, nothing = np.float64(np.inf), np.float64(0.5), np.float64(np.nan)
         if self.starts_wide(meta):
-            first = least_squares.first_download("wide", self.n_components, meta, at)
+            first = Wide(least_squares.first_download("wide", self.n_components, meta, at).V)
             stream = np.uint64(at.shared_rng("fold").integers(2**63))
             return Server(first.V, far, half, nothing, nothing, None, stream), first
         V = at.shared_rng("V").random((self.n_components, meta.n_features)).astype(meta.dtype)
