@@ -7,6 +7,7 @@ import errno
 import json
 import resource
 import shutil
+import socket
 import threading
 import time
 
@@ -25,6 +26,7 @@ from fedfactor.engines.remote.journal import Journal
 from fedfactor.engines.remote.message import read_head
 from fedfactor.engines.remote.server import AbandonedError, Lock
 from fedfactor.federation import document
+from fedfactor.federation.children import ChildError
 from fedfactor.federation.features import write_names
 from fedfactor.federation.member import Member
 from fedfactor.federation.reach import moment
@@ -189,6 +191,14 @@ def test_a_run_goes_on_while_its_process_holds_the_folder_whatever_the_clock_say
         with pytest.raises(DataError, match=r"A run goes on \(round 3 of 9\)"):
             place.start()
     place.close()
+
+
+def test_a_server_waits_until_the_one_before_it_has_let_go_of_its_port(trial):
+    place = trial.coordinator
+    with socket.create_server(("127.0.0.1", place.port)):
+        with pytest.raises(ChildError, match=f"Somebody listens on port {place.port} already"):
+            place._await_port("127.0.0.1", patience=0.1)
+    place._await_port("127.0.0.1", patience=0.0)
 
 
 def test_a_journal_that_somebody_changed_is_noticed(trial):

@@ -100,8 +100,9 @@ def test_threads_do_not_change_bits(stored, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_stored_cells_are_summed_by_rows_or_by_columns_alike(dtype, monkeypatch):
     X, plain, V, U = case((2600, 199, 5), "csr", dtype)
-    for most in (0, 1 << 25):
+    for most, few in ((0, 0), (1 << 25, 0), (1 << 25, 1000)):
         monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._MANY", most)
+        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._FEW", few)
         found = []
         for threads in (1, 2):
             with limit_threads(threads):

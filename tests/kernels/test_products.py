@@ -123,3 +123,15 @@ def test_torch():
     assert not products.is_sparse(dense)
     assert products.as_like(U, dense).dtype == torch.float32
     assert products.as_like(dense, X).dtype == np.float32
+
+
+def test_products_of_wide_components_do_not_depend_on_threads():
+    V = np.random.default_rng(0).random((3, 10_000), dtype=np.float32)
+    found = []
+    for threads in (1, 2, 3):
+        with limit_threads(threads):
+            found.append(products.gram_rows(V))
+    wide = V.astype(np.float64)
+    np.testing.assert_allclose(found[0], wide @ wide.T, rtol=1e-6)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])

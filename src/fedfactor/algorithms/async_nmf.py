@@ -7,15 +7,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.algorithms.secure_steps import PartySteps, first_common, first_local, private_rows, row_length
+from fedfactor.algorithms.secure_steps import PartySteps, first_common, first_local, private_rows
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round, Uplink
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels.factors import match_common
-from fedfactor.kernels.nmf.steps import squared_error
-from fedfactor.kernels.products import as_like, gram, sums
+from fedfactor.kernels.products import as_like
 from fedfactor.kernels.sketch.sketches import Kind, Sketch
 
 
@@ -117,17 +115,9 @@ class MergedArrivals(PartySteps):
 
     def client_step(self, shard: Shard, state: Local, down: Common, at: Round) -> tuple[Local, Tree]:
         """Alternate on one's own rows, match, send."""
-        inner, X = self.inner, shard.X
-        common = as_like(down.V, X)
-        U, V, first = state.U, common, int(state.steps)
-        sse = squared_error(float(state.total), sums(U, X), gram(U), common)
-        for t in range(first, first + self.local_steps):
-            V = inner.common(X, U, V, t, self.rows_seen(shard, at, t))
-            U = inner.private(X, U, V, t)
-        if self.align:
-            U, V = match_common(U, V, common, row_length(shard.n_features, self.init))
+        U, V, sse = self.alternated(shard, state, down.V, lambda t: self.rows_seen(shard, at, t))
         new = Local(U, V, state.steps + self.local_steps, state.total, state.weight)
-        figures = np.float64(sse), state.total
+        figures = sse, state.total
         if self.server == "history":
             change = float(state.weight) * (V - as_like(state.sent, V))
             return new, Change(change, np.float64(1), *figures)

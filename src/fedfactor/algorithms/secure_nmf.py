@@ -170,17 +170,9 @@ class SynSD(PartySteps):
 
     def client_step(self, shard: Shard, state: Local, down: Common, at: Round) -> tuple[Local, Own]:
         """Alternate on one's own rows, match, send V."""
-        inner, X = self.inner, shard.X
-        common = as_like(down.V, X)
-        U, V = state.U, common
-        sse = squared_error(float(state.total), sums(U, X), gram(U), common)
-        for t in range(int(state.steps), int(state.steps) + self.local_steps):
-            V = inner.common(X, U, V, t)
-            U = inner.private(X, U, V, t)
-        if self.align:
-            U, V = match_common(U, V, common, row_length(shard.n_features, self.init))
+        U, V, sse = self.alternated(shard, state, down.V)
         state = Local(U, V, state.steps + self.local_steps, state.total)
-        return state, Own(V, np.float64(1), np.float64(sse), state.total)
+        return state, Own(V, np.float64(1), sse, state.total)
 
     def server_step(self, state: Server, up: Own, at: Round) -> tuple[Server, Common]:
         """Average."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from fedfactor.core.protocol import Meta, Round
 from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, record, to_numpy
+from fedfactor.kernels.factors import match_common
 from fedfactor.kernels.nmf.proximal_descent import Rule, Solver, check_schedule, inexact_step, schedule
+from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
 from fedfactor.kernels.sketch.sketches import Kind, Sketch, draw_sketch, sketch_columns, sketch_width
 
@@ -153,3 +156,18 @@ class PartySteps(RefitRows):
     def inner(self) -> Inner:
         """The steps that these settings ask for."""
         return Inner(self.solver, self.rule, self.schedule_start, self.growth)
+
+    def alternated(
+        self, shard: Shard, state: Any, down: Array, rows_seen: Callable[[int], Sketch | None] = lambda t: None
+    ) -> tuple[Array, Array, np.float64]:
+        """Alternate on one's own rows from the common V, and match; return U, V and the error of the common V."""
+        inner, X = self.inner, shard.X
+        common = as_like(down, X)
+        U, V, first = state.U, common, int(state.steps)
+        sse = squared_error(float(state.total), sums(U, X), gram(U), common)
+        for t in range(first, first + self.local_steps):
+            V = inner.common(X, U, V, t, rows_seen(t))
+            U = inner.private(X, U, V, t)
+        if self.align:
+            U, V = match_common(U, V, common, row_length(shard.n_features, self.init))
+        return U, V, np.float64(sse)

@@ -205,6 +205,7 @@ class Coordinator:
         host = self.terms.address[0]
         bind = host if host in ("127.0.0.1", "localhost", "::1") else "0.0.0.0"
         folder = self.folder.resolve()
+        self._await_port("127.0.0.1" if bind == "localhost" else bind)
         command = [
             sys.executable, "-m", "fedfactor.engines.flower.superlink",
             "--host", "127.0.0.1" if bind == "localhost" else bind, "--port", str(self.port),
@@ -299,6 +300,20 @@ class Coordinator:
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "2",
             "MALLOC_ARENA_MAX": "2",  # threads of its own each kept what connections had needed
         }
+
+    def _await_port(self, host: str, patience: float = 60.0) -> None:
+        """Wait until nobody listens where this server will: one whose fedfactor serve was killed takes a while to go.
+
+        Until then it would answer in the place of the new one, which could not begin.
+        """
+        end = time.monotonic() + patience
+        while not children.is_free(host, self.port):
+            if time.monotonic() > end:
+                raise ChildError(
+                    f"Somebody listens on port {self.port} already: another program, or a server that does not end. "
+                    "End it, or agree on another port ([server] address)."
+                )
+            time.sleep(0.3)
 
     def _await(self, end: float) -> None:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))

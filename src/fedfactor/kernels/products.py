@@ -25,6 +25,8 @@ Array = Any
 
 # Below this many multiplications a product takes some microseconds, less than handing it to another thread.
 _SMALL = 200_000
+# Columns of a factor that are multiplied with each other at a time.
+_WIDE = 4096
 # Cells of a block of dense rows, or of a sum of squares.
 _BLOCK = 1 << 19
 # Reductions in double precision convert this many entries at a time: few enough that OpenBLAS keeps a dot product on
@@ -198,7 +200,17 @@ def gram_rows(V: Array) -> Array:
 
 
 def _gram_rows(V: Array) -> Array:
-    return cuda.sums(V.contiguous(), V.T).to(V.dtype) if cuda.ready(V, V.shape[0]) else V @ V.T
+    if cuda.ready(V, V.shape[0]):
+        return cuda.sums(V.contiguous(), V.T).to(V.dtype)
+    if not isinstance(V, np.ndarray) or V.shape[1] <= _WIDE:
+        return V @ V.T
+    parts = np.empty((-(-V.shape[1] // _WIDE), V.shape[0], V.shape[0]), V.dtype)
+
+    def part(a: int, b: int) -> None:
+        parts[a // _WIDE] = V[:, a:b] @ V[:, a:b].T
+
+    for_blocks(part, V.shape[1], _WIDE)
+    return parts.sum(axis=0, dtype=V.dtype)
 
 
 def _transposed(V: np.ndarray) -> np.ndarray:

@@ -141,7 +141,7 @@ def dots(V, rows, ldx, count, whole, ends, B, kept):
     across, size = V.shape[3], V.itemsize
     tile = V.shape[1] * TILE * across * size
     v, b, place = V.ctypes.data, B.ctypes.data, kept.ctypes.data
-    stretch = max(16, 32768 // (padded * across * size))
+    stretch = max(16, 65536 // (padded * across * size))
     for start in range(0, max(whole, 1), stretch):
         stop = min(start + stretch, whole)
         if whole - stop < stretch // 2:  # no short rest
@@ -636,25 +636,25 @@ def sparse_rows(
 
 
 def sparse_sums(indptr, indices, data, P, Q, start, stop, across, A):
-    """Write columns ``start:stop`` of UᵀX to the rows of A, from X by columns; P and Q are U, see :func:`gather`.
+    """Write columns ``start:stop`` of UᵀX to A, from X by columns; P and Q are U, see :func:`gather`.
 
     Many cells of a column are summed in stretches, and those in double precision.
     """
-    k = A.shape[1]
-    found = np.zeros((1, P.shape[1] + across), P.dtype)
+    k, lanes = A.shape[0], 8 * across
+    found = np.zeros((lanes, P.shape[1] + across), P.dtype)
     total = np.zeros(k)
-    for j in range(start, stop):
-        begin, end = indptr[j], indptr[j + 1]
-        if end - begin <= STRETCH:
-            gather(indices, data, begin, end, P, Q, found, across)
-            for t in range(k):
-                A[j, t] = found[0, t]
-            continue
-        for t in range(k):
-            total[t] = 0
-        for first in range(begin, end, STRETCH):
-            gather(indices, data, first, min(first + STRETCH, end), P, Q, found, across)
-            for t in range(k):
-                total[t] += found[0, t]
-        for t in range(k):
-            A[j, t] = total[t]
+    for top in range(start, stop, lanes):
+        count = min(lanes, stop - top)
+        for j in range(count):
+            begin, end = indptr[top + j], indptr[top + j + 1]
+            line = found[j : j + 1]
+            if end - begin <= STRETCH:
+                gather(indices, data, begin, end, P, Q, line, across)
+                continue
+            total[:] = 0
+            for first in range(begin, end, STRETCH):
+                gather(indices, data, first, min(first + STRETCH, end), P, Q, line, across)
+                for t in range(k):
+                    total[t] += line[0, t]
+            line[0, :k] = total
+        exchange(found, 0, 0, count, k, A, 0, top)

@@ -8,9 +8,10 @@ the bits of the result do not depend on the number of threads; whoever is free t
 from __future__ import annotations
 
 import functools
+import math
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -38,11 +39,20 @@ _CACHE = 1 << 19
 _MANY = 1 << 25
 """Stored cells of which no second copy, by columns, is kept beside the rows."""
 
+_FEW = 32
+"""Stored cells to a column, on average, below which a small owner's columns are not visited one by one."""
+
+_LIGHT = 16_000_000
+"""Multiplications with stored cells of such an owner, at most: one thread does them."""
+
 _SMALL = 200_000
 """Multiplications below which handing work to another thread costs more than it brings."""
 
 _KEPT = 1 << 22
 """Numbers of sums that a thread keeps the memory of."""
+
+_STEP = 1 << 14
+"""Numbers by which that memory grows: owners with a few rows more or less share it."""
 
 
 class Pass(NamedTuple):
@@ -225,8 +235,7 @@ def _dense(
     bounds = chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
     sizes = (len(bounds) - 1, padded, (whole + 2) * across) if sums else (len(bounds) - 1, 1, 1)
-    # Memory that the kernel has to find anew costs more than the sums: what is not too much is kept.
-    A = (scratch if np.prod(sizes) <= _KEPT else _anew)("A", sizes, np.dtype(np.float64))
+    A = _memory("A", sizes, np.dtype(np.float64))
     order = in_turn(len(bounds) - 1, [X])
 
     def part(place: int, _: int) -> None:
@@ -249,7 +258,7 @@ def _dense(
         return Pass(out, None, None)
     total = np.empty((k, m), real)
     add: Any = kernel("add_copies", real)
-    block = max(1, (1 << 18) // max(1, m * len(A)))
+    block = max(1, (1 << 16) // max(1, m * len(A)))
     for_blocks(lambda a, b: add(A.reshape(-1, sizes[2]), len(A), across - head, total, a, b), k, block)
     return Pass(out, added(H)[:k, :k].astype(real), total)
 
@@ -271,14 +280,20 @@ def _sparse(
     D, E = panels(once(_side_by_side_cells, V, across) if fit else np.zeros(0, real), k, across)
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
-    # Rows so many that they may lie in a file are read once, and summed apart, with a copy of A for each part.
-    by_rows = sums and X.nnz > _MANY
+    # Rows so many that they may lie in a file are read once, and summed apart, with a copy of A for each part. So are
+    # those of a small owner with few cells to a column, in one part whose single precision does: there each column
+    # would cost more than its cells.
+    light = sums and X.nnz < _FEW * m and X.nnz * k < _LIGHT
+    by_rows = light or (sums and X.nnz > _MANY)
     apart = min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m)))
-    parts = max(1, apart if by_rows else min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
+    parts = 1 if light else max(1, apart if by_rows else min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
     bounds = row_bounds(indptr, int(min(parts, max(1, n))))
-    P, Q = panels(_anew("U", (n * wide if sums and not by_rows else 0,), real), k, across)
+    kept = n * wide if sums and not by_rows else 0
+    P, Q = panels(_memory("U", (-(-kept // _STEP) * _STEP,), real)[:kept], k, across)
     H = np.zeros((len(bounds) - 1, wide, wide))
-    A = [np.zeros((m if by_rows else 0, k)) for _ in bounds[1:]]
+    A = [np.zeros((m if by_rows and not light else 0, k)) for _ in bounds[1:]]
+    some = _memory("some", (m + more if light else 0, k), real)
+    some[:] = 0
     how = (1 if by_rows else 2) if sums else 0
     order = in_turn(len(bounds) - 1, [data, indices])
 
@@ -286,10 +301,10 @@ def _sparse(
         chunk = order[place]
         arrive(place)
         W, B = scratch("W", (wide, lanes), real), scratch("B", (wide, lanes), real)
-        some = np.zeros((m + more if by_rows else 0, k), real)
+        own = some if light or not by_rows else np.zeros((m + more, k), real)
         run(
             indptr, indices, data, D, E, G, inverse, U, out, P, Q, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol,
-            fit, how, across, A[chunk], H[chunk], W, B, some,
+            fit, how, across, A[chunk], H[chunk], W, B, own,
         )  # fmt: skip
 
     def cells(place: int) -> list[np.ndarray]:
@@ -301,8 +316,8 @@ def _sparse(
     if not sums:
         return Pass(out, None, None)
     if by_rows:
-        total, A_out = added(A), np.empty((k, m), real)
-        turn: Any = kernel("rounded", real)
+        total, A_out = some if light else added(A), np.empty((k, m), real)
+        turn: Any = kernel("transpose" if light else "rounded", real)
         for_blocks(lambda a, b: turn(total, A_out, a, b), m, max(1, _SMALL // k))
     else:
         A_out = _by_columns(X, P, Q, k, across)
@@ -349,16 +364,10 @@ def _by_columns(X: Any, P: np.ndarray, Q: np.ndarray, k: int, across: int) -> np
     """Return UᵀX from X by columns, for each of which rows of U, in two parts, are gathered."""
     m, real = X.shape[1], P.dtype
     indptr, indices, data = _turned(X, real)
-    run, turn = (cast("Any", kernel(name, real, indices.dtype)) for name in ("sparse_sums", "transpose"))
-    A, out = np.empty((m, k), real), np.empty((k, m), real)
+    run: Any = kernel("sparse_sums", real, indices.dtype)
+    out = np.empty((k, m), real)
     bounds = row_bounds(indptr, max(1, min(_CHUNKS, m, int(indices.size) * k // (5 * _SMALL))))
-
-    def part(place: int, _: int) -> None:
-        first, last = bounds[place], bounds[place + 1]
-        run(indptr, indices, data, P, Q, first, last, across, A)
-        turn(A, out, first, last)
-
-    for_blocks(part, len(bounds) - 1, 1)
+    for_blocks(lambda b, _: run(indptr, indices, data, P, Q, bounds[b], bounds[b + 1], across, out), len(bounds) - 1, 1)
     return out
 
 
@@ -413,8 +422,9 @@ def _pieces(X: np.ndarray, start: int, stop: int, group: int, ready: bool) -> li
     return [(a, min(a + step, stop)) for a in range(start, stop, max(1, step))]
 
 
-def _anew(_: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
-    return aligned(shape, kind)
+def _memory(name: str, shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:
+    """Return memory to work in; where it is not too much it is kept, as finding it anew costs more than the sums."""
+    return scratch(name, shape, kind) if math.prod(shape) <= _KEPT else aligned(shape, kind)
 
 
 def added(parts: Any) -> np.ndarray:
