@@ -15,6 +15,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -78,7 +79,7 @@ class InPlace:
             for name, item in self.items.items()
             if name.startswith(("tests/kernels/test_figures", "tests/algorithms/test_figures"))
         ]
-        for item, after in zip(items, [*items[1:], None], strict=True):
+        for item, after in pairwise([*items, None]):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         self.failed = None
 
@@ -91,6 +92,7 @@ class InPlace:
             running[pid] = one, tests, time.monotonic() + PATIENCE + 5 * seconds, control is not None
             return
         try:
+            signal.alarm(int(PATIENCE + 5 * seconds) + 5)  # for whoever is left when the run is broken off
             code = self._run(None if control else one, tests)
         except BaseException:
             code = CAUGHT
@@ -107,7 +109,7 @@ class InPlace:
         own.mkdir()
         items = [self.items[test] for test in tests]
         items[0].config._tmp_path_factory._basetemp = own  # type: ignore[attr-defined]
-        for item, after in zip(items, [*items[1:], None], strict=True):
+        for item, after in pairwise([*items, None]):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed is not None:
                 (self.folder / f"{os.getpid()}.failed").write_text(self.failed)

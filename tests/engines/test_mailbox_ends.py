@@ -33,6 +33,14 @@ def test_limits_that_both_ends_and_proxies_rely_on():
     assert (transport.WAIT, transport.FRESH, transport.PAUSES) == (1.0, 1.0, (0.1, 0.5, 2.0, 5.0, 5.0))
 
 
+def test_a_body_begins_with_the_length_of_its_head_in_eight_bytes():
+    """A run and its mailbox are started apart, and may be of different versions."""
+    body = pack([("north", b"xy"), ("west", b"z")])
+    length = int.from_bytes(body[:8], "big")
+    assert json.loads(body[8 : 8 + length]) == {"letters": [["north", 2], ["west", 1]], "about": {}}
+    assert body[8 + length :] == b"xyz"
+
+
 @pytest.fixture
 def offline(monkeypatch):
     """Let both ends speak to a function in the place of a server."""
