@@ -210,7 +210,7 @@ def test_a_secure_sum_is_enough_also_for_private_components():
 @pytest.mark.slow
 def test_the_letter_of_the_paper_diverges_and_steps_of_the_own_block_do_not(blocks):
     with np.errstate(all="ignore"), pytest.raises(fedfactor.FedfactorError):
-        fit(FNMF.paper(6), blocks, 2)
+        fit(FNMF.paper(6), blocks, 8)
     assert fit(FNMF.paper(6, local_solver="gradient", local_steps=50), blocks, 5).relative_error < 0.5
 
 

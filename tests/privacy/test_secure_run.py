@@ -59,7 +59,7 @@ def test_sparse_rows_and_single_precision():
     plain = fedfactor.run(PooledNMF(3, tol=0), data, rounds=10, seed=0)
     secure = fedfactor.run(PooledNMF(3, tol=0), data, rounds=10, seed=0, privacy=(SecureSum(), ALLOWED))
     assert secure.V.dtype == np.float32
-    assert relative(secure.V, plain.V) < 1e-4
+    assert relative(secure.V, plain.V) < 1e-3  # as far as these runs are from those in double precision
 
 
 def test_telemetry_is_summed_so_that_the_loss_is_known():
