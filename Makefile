@@ -39,7 +39,7 @@ quick: $(FULL)
 test: $(FULL) ## everything, in small counts: all tests, doctests, docs; some twenty minutes
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint types
 	$(PYTEST) -n 2 -m "not integration" tests src
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line real docs
+	@$(MAKE) --no-print-directory --jobs=2 real docs
 
 # Real processes wait for each other much of the time: three such tests keep two cores busy.
 real: $(FULL)
