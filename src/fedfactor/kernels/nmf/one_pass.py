@@ -281,10 +281,11 @@ def _sparse(
     U = np.ascontiguousarray(U)
     out = np.empty((n if fit else 0, k), real)
     # Rows so many that they may lie in a file are read once, and summed apart, with a copy of A for each part. So are
-    # those of a small owner with few cells to a column, in one part whose single precision does: there each column
-    # would cost more than its cells.
-    light = sums and X.nnz < _FEW * m and X.nnz * k < _LIGHT
-    by_rows = light or (sums and X.nnz > _MANY)
+    # those of a small owner: there may be many, whose copies by columns would be all the rows a second time. With few
+    # cells to a column it takes one part, whose single precision does.
+    small = sums and X.nnz * k < _LIGHT
+    light = small and X.nnz < _FEW * m
+    by_rows = small or (sums and X.nnz > _MANY)
     apart = min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m)))
     parts = 1 if light else max(1, apart if by_rows else min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
     bounds = row_bounds(indptr, int(min(parts, max(1, n))))
