@@ -42,7 +42,7 @@ SIZES = {
     "kernels.boolean.home": {"_CELLS": 300},
     "kernels.boolean.product": {"_WORDS": 7},
     "kernels.nmf.missing_cells": {"_CELLS": 60},
-    "kernels.nmf.one_pass": {"_SMALL": 1, "_CACHE": 0, "_KEPT": 0},
+    "kernels.nmf.one_pass": {"_SMALL": 1, "_CACHE": 0, "_KEPT": 0, "_LIGHT": 0},
     "kernels.ratings.deep": {"_CELLS": 30},
     "kernels.ratings.least_squares": {"CELLS": 40},
     "kernels.ratings.model": {"SMALL": 0},

@@ -61,7 +61,9 @@ def far(got, expected):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_is_sweeps_and_products(shape, stored, dtype):
+def test_it_is_sweeps_and_products(shape, stored, dtype, monkeypatch):
+    if stored == "csr64":  # as if the owner were large: summed from a copy by columns
+        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", 0)
     X, plain, V, U = case(shape, stored, dtype)
     before = U.copy()
     got = one_pass(X, V, U, sweeps=4, l1=0.1, l2=0.2)
@@ -84,7 +86,9 @@ def test_it_is_sweeps_and_products(shape, stored, dtype):
 @needs_numba
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("stored", ["C", "F", "csr", "unsorted"])
-def test_threads_do_not_change_bits(stored, dtype):
+def test_threads_do_not_change_bits(stored, dtype, monkeypatch):
+    if stored == "csr":
+        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", 0)
     X, plain, V, U = case((3000, 400, 20) if stored == "csr" else (3000, 90, 12), stored, dtype)
     found = []
     for threads in (1, 2, 3):
@@ -100,9 +104,10 @@ def test_threads_do_not_change_bits(stored, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_stored_cells_are_summed_by_rows_or_by_columns_alike(dtype, monkeypatch):
     X, plain, V, U = case((2600, 199, 5), "csr", dtype)
-    for most, few in ((0, 0), (1 << 25, 0), (1 << 25, 1000)):
+    for most, few, light in ((0, 0, 0), (1 << 25, 0, 0), (1 << 25, 0, 10**8), (1 << 25, 1000, 10**8)):
         monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._MANY", most)
         monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._FEW", few)
+        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", light)
         found = []
         for threads in (1, 2):
             with limit_threads(threads):
@@ -114,7 +119,8 @@ def test_stored_cells_are_summed_by_rows_or_by_columns_alike(dtype, monkeypatch)
 
 
 @needs_numba
-def test_other_cells_in_place_of_those_summed_before_are_seen():
+def test_other_cells_in_place_of_those_summed_before_are_seen(monkeypatch):
+    monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", 0)  # a copy by columns is kept
     X, _, _, U = case((50, 9, 3), "csr", np.float64)
     before = sums_of_rows(U, X)[1]
     X.data = 2 * X.data
@@ -122,7 +128,9 @@ def test_other_cells_in_place_of_those_summed_before_are_seen():
 
 
 @needs_numba
-def test_a_long_column_in_single_precision_is_summed_in_double():
+@pytest.mark.parametrize("light", [0, 10**8])
+def test_a_long_column_in_single_precision_is_summed_in_double(light, monkeypatch):
+    monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", light)
     n = 200_000
     U, X = np.full((n, 1), 0.1, np.float32), sp.csr_array(np.full((n, 1), 0.3, np.float32))
     exact = n * float(U[0, 0]) * float(X.data[0])
