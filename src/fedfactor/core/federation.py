@@ -154,7 +154,8 @@ class Federation:
     -----
     Clients are known by name and always visited in name order, so the order of the mapping never matters.
     ``preprocess`` holds what was done to the rows before (steps, and a weight for each column), to be kept with
-    results.
+    results. What is worked out from sparse rows may be kept as long as the federation: after writing into their cells,
+    make a new one.
 
     Examples
     --------
