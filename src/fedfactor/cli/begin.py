@@ -83,22 +83,18 @@ class Parent:
         return replace(method, begin=Begin(V))
 
 
-def starts_of(method: Any, n_init: int | None, privacy: Any) -> list[Algorithm]:
-    """List what is run, start by start, as the estimator of the same name does."""
-    from fedfactor import estimators
+def starts_asked(method: Algorithm, n_init: int | None, privacy: Any) -> list[Algorithm]:
+    """List what is run, start by start; refuse several where they have no place."""
+    from fedfactor.algorithms.starts import RESTARTED, starts_of
     from fedfactor.privacy.dp import refuse_repeats
 
-    kind: Any = getattr(estimators, type(method).__name__, None)
-    known = {each.name for each in getattr(kind, "_declared", ())}
-    if "n_init" not in known:
+    name = type(method).__name__
+    if name not in RESTARTED:
         if n_init is not None:
-            raise ValueError(f"{type(method).__name__} has no further starts: its result is one. Leave --n-init out.")
+            raise ValueError(f"{name} has no further starts: its result is one. Leave --n-init out.")
         return [method]
-    settings = {name: getattr(method, name) for name in method.__dataclass_fields__ if name in known}
-    face = kind(**settings, n_init=n_init, privacy=privacy)
-    face._algorithm()  # refuses n_init=0
     refuse_repeats(privacy, n_init or 1, f"--n-init {n_init}")
-    return face._starts(method)
+    return starts_of(method, n_init, private=privacy is not None)
 
 
 def check_start(
@@ -120,19 +116,18 @@ def check_start(
     refuse_start(privacy, "--from")
 
 
-def best_of(starts: list[Algorithm], federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
-    """Run from several starts, and keep the run with the least summed error; nothing is kept before all are done."""
+def best_run(starts: list[Algorithm], federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
+    """Run from several starts, and keep the best run; nothing is kept before all are done."""
+    from fedfactor.algorithms.starts import best_of
     from fedfactor.engines.callbacks import watcher
     from fedfactor.engines.run import run
-    from fedfactor.estimators._face import restart_seed
 
-    first = secrets.randbits(63) if seed is None else seed
-    found: list[Any] = []
+    def one(place: int, method: Algorithm, seed: int) -> Any:
+        watch = watcher(int(not quiet), f"start {place + 1} of {len(starts)}")
+        return run(method, federation, seed=seed, callbacks=watch, **options)
+
     try:
-        for place, method in enumerate(starts):
-            watch = watcher(int(not quiet), f"start {place + 1} of {len(starts)}")
-            found.append(run(method, federation, seed=restart_seed(first, place), callbacks=watch, **options))
+        return best_of(starts, secrets.randbits(63) if seed is None else seed, one)
     except KeyboardInterrupt:
         typer.echo("Interrupted. Nothing is kept: of several starts no checkpoint is written.", err=True)
         raise typer.Exit(130) from None
-    return min(found, key=lambda each: float(each.measured.score.sse))

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from fedfactor.cli.begin import Parent, best_of, check_start, starts_of
+from fedfactor.cli.begin import Parent, best_run, check_start, starts_asked
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.options import (
     Adding,
@@ -142,7 +142,7 @@ def fit(
         )  # fmt: skip
         if words is not None:
             _refuse_uncovered(engine, steps)
-        starts = starts_of(method, n_init, words)
+        starts = starts_asked(method, n_init, words)
         check_start(method, parent, starts, n_init, local=engine is Network.local, privacy=words)
         how = _reading(reading(), subject)
         asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
@@ -289,7 +289,7 @@ def _run(
     from fedfactor.engines.run import run
 
     if len(starts) > 1:
-        return best_of(starts, federation, seed=seed, quiet=quiet, **options), None
+        return best_run(starts, federation, seed=seed, quiet=quiet, **options), None
     method = starts[0]
     saved = place.saved()
     if saved:
