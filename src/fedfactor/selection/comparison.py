@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.algorithms import PooledBMF, PooledNMF
+from fedfactor import algorithms
 from fedfactor.core.card import Storage, check_device
 from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
@@ -195,6 +195,7 @@ def gain_over_alone(
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 10))
+    >>> from fedfactor.algorithms import PooledNMF
     >>> found = gain_over_alone(Federation({"few": X[:6], "many": X[6:]}), PooledNMF(3), rounds=30)
     >>> found["few"][1] < found["few"][0]
     True
@@ -212,8 +213,8 @@ def _lone(first: Algorithm, cells: bool) -> Algorithm:
     if cells or not rank:
         return first
     if first.domain == "binary":
-        return PooledBMF(rank)
-    return first if isinstance(first, PooledNMF) else PooledNMF(rank)
+        return algorithms.PooledBMF(rank)
+    return first if isinstance(first, algorithms.PooledNMF) else algorithms.PooledNMF(rank)
 
 
 Test = Mapping[str, Shard] | None
