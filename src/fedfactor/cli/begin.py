@@ -83,32 +83,34 @@ class Parent:
         return replace(method, begin=Begin(V))
 
 
-def starts_asked(method: Algorithm, n_init: int | None, privacy: Any) -> list[Algorithm]:
-    """List what is run, start by start; refuse several where they have no place."""
+def starts_asked(
+    method: Algorithm, parent: Parent | None, n_init: int | None, *, local: bool, privacy: Any
+) -> list[Algorithm]:
+    """List what is run, start by start; refuse a start at another result, and several, where they have no place."""
     from fedfactor.algorithms.starts import RESTARTED, starts_of
     from fedfactor.privacy.dp import refuse_repeats
 
     name = type(method).__name__
-    if name not in RESTARTED:
-        if n_init is not None:
-            raise ValueError(f"{name} has no further starts: its result is one. Leave --n-init out.")
-        return [method]
-    refuse_repeats(privacy, n_init or 1, f"--n-init {n_init}")
-    return starts_of(method, n_init, private=privacy is not None)
-
-
-def check_start(
-    method: Any, parent: Parent | None, starts: list[Algorithm], n_init: int | None, *, local: bool, privacy: Any
-) -> None:
-    """Refuse a start at another result, and several starts, where they have no place."""
-    from fedfactor.privacy.dp import refuse_start
-
+    if name in RESTARTED:
+        refuse_repeats(privacy, n_init or 1, f"--n-init {n_init}")
+        starts = starts_of(method, n_init, private=privacy is not None)
+    elif n_init is not None:
+        raise ValueError(f"{name} has no further starts: its result is one. Leave --n-init out.")
+    else:
+        starts = [method]
     if not local and (parent is not None or len(starts) > 1):
         option = "--from" if parent is not None else "--n-init"
         one = " (with n_private give --n-init 1)" if len(starts) > 1 else ""
         raise ValueError(f"{option} belongs to --engine local. Leave it out{one}, or use that engine.")
-    if parent is None:
-        return
+    if parent is not None:
+        _check_parent(method, n_init, privacy)
+    return starts
+
+
+def _check_parent(method: Algorithm, n_init: int | None, privacy: Any) -> None:
+    """Refuse a start at another result where it has no place."""
+    from fedfactor.privacy.dp import refuse_start
+
     if type(method).__name__ != "PooledNMF":
         raise ValueError(f"--from starts pooled-nmf, not {type(method).__name__}. Leave it out.")
     if n_init is not None:
