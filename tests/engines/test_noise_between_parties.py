@@ -10,7 +10,7 @@ import pytest
 
 import fedfactor
 from fedfactor import algorithms
-from fedfactor.core.checked import read_checked
+from fedfactor.core.checksummed_files import read_checked
 from fedfactor.core.protocol import Round
 from fedfactor.core.wire import from_bytes
 from fedfactor.engines import client

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedfactor.core.checked import file_digest
+from fedfactor.core.checksummed_files import file_digest
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checked import read_checked, write_checked
+from fedfactor.core.checksummed_files import read_checked, write_checked
 from fedfactor.core.column_sums import ColumnSums, column_sums, needs_bins, weighted
 from fedfactor.core.errors import CheckpointError, FedfactorError, NotFiniteError, ProtocolError
 from fedfactor.core.federation import Shard

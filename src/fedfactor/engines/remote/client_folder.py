@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedfactor.core.checked import file_digest, read_checked, write_checked
 from fedfactor.core.checks import is_sparse
+from fedfactor.core.checksummed_files import file_digest, read_checked, write_checked
 from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
