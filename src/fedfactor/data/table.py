@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fedfactor.core.checks import as_real
 from fedfactor.core.errors import DataError
 from fedfactor.core.id_columns import looks_like_ids, names_ids
+from fedfactor.core.row_checks import as_real
 from fedfactor.core.text import listed
 from fedfactor.data.content import NO_ID, Content, Missing, Reading
 from fedfactor.data.formats.delimited import numbers_of

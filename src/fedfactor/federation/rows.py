@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedfactor.core.checks import check_values, is_sparse, split_missing
 from fedfactor.core.column_sums import column_sums
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
+from fedfactor.core.row_checks import check_values, is_sparse, split_missing
 from fedfactor.core.text import listed
 from fedfactor.data.content import Reading
 from fedfactor.data.io import load

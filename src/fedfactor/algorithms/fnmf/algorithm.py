@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor.algorithms.fnmf.messages import Aligned, Local, Middle, Own, Server, lonely
-from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec

@@ -9,10 +9,10 @@ import numpy as np
 from fedfactor.algorithms.felb import BINARY_GAP
 from fedfactor.algorithms.pooled_bmf import home, proximal, search
 from fedfactor.algorithms.pooled_bmf.messages import Factor
-from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec

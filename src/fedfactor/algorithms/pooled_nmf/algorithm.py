@@ -34,9 +34,9 @@ from fedfactor.algorithms.pooled_nmf.penalties import (
 )
 from fedfactor.algorithms.pooled_nmf.settings import check_together
 from fedfactor.algorithms.pooled_nmf.start import FIRST_STEPS, Alone, Wide, WideSums
-from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.tree import Array, leaves, record, to_numpy, tree_map
 from fedfactor.core.wire import Leaf, Spec

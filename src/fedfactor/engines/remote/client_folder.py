@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.checksummed_files import file_digest, read_checked, write_checked
 from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
 from fedfactor.core.witness import SKETCH, Witness
