@@ -25,7 +25,7 @@ from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.journal import Journal
 from fedfactor.engines.remote.message import read_head
 from fedfactor.engines.remote.server import AbandonedError, Lock
-from fedfactor.federation import document
+from fedfactor.federation import terms_writer
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.features import write_names
 from fedfactor.federation.member import Member
@@ -164,7 +164,7 @@ def test_a_second_server_in_the_same_folder_is_refused(trial):
     trial.coordinator._alone()
     served = (trial.coordinator.folder / "agreement.json").read_bytes()
     content = trial.terms.content
-    document.save(trial.toml, {**content, "run": {**content["run"], "rounds": 7}})
+    terms_writer.save(trial.toml, {**content, "run": {**content["run"], "rounds": 7}})
     with pytest.raises(DataError, match="is served already"):
         Coordinator(trial.toml).serve()
     assert (trial.coordinator.folder / "agreement.json").read_bytes() == served  # which a running server reads
