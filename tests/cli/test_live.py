@@ -62,7 +62,7 @@ def ran(tmp_path):
 
 
 def _refusal():
-    from fedfactor.engines.remote.message import Head
+    from fedfactor.engines.remote.message_bytes import Head
 
     return Head("refusal", "r", 9, "north", "f" * 64)
 

@@ -31,7 +31,7 @@ from fedfactor.engines.flower.supernode import come_back
 from fedfactor.engines.flower.transport import KEPT, FlowerTransport
 from fedfactor.engines.mailbox.proof import refusal
 from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.message import read_head
+from fedfactor.engines.remote.message_bytes import read_head
 from fedfactor.federation import children
 from fedfactor.federation.member import Member
 from fedfactor.federation.trial import Trial

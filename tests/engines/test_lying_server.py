@@ -16,7 +16,7 @@ from fedfactor.engines.remote.asked import Asked, LimitError
 from fedfactor.engines.remote.client import BROKEN, COLUMNS, REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import NotEnough
-from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.message_bytes import Head, read_head, seal
 from fedfactor.engines.remote.secure_sum import Begin, Counts
 from tests.engines.in_process import TERMS, Office
 

@@ -35,7 +35,7 @@ from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.asked import LimitError
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder, Kept
 from fedfactor.engines.remote.column_sums import Ask, survey_messages
-from fedfactor.engines.remote.message import Head, most_bytes, read_head, seal, unseal
+from fedfactor.engines.remote.message_bytes import Head, most_bytes, read_head, seal, unseal
 from fedfactor.engines.remote.secure_sum import (
     Counts,
     Ready,
