@@ -12,7 +12,7 @@ from fedfactor import algorithms
 from fedfactor.core.chain import ChainError
 from fedfactor.core.protocol import Meta
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.remote.asked import Asked, LimitError
+from fedfactor.engines.remote.answered_counts import Asked, LimitError
 from fedfactor.engines.remote.client import BROKEN, COLUMNS, REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import NotEnough

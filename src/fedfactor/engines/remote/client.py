@@ -32,7 +32,7 @@ from fedfactor.core.tree import Tree, kind_of, to_numpy, tree_map
 from fedfactor.core.wire import Spec, check_message, fingerprint_of, from_bytes, to_bytes
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
-from fedfactor.engines.remote.asked import LimitError
+from fedfactor.engines.remote.answered_counts import LimitError
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder, Kept
 from fedfactor.engines.remote.column_sums import Ask, survey_messages
 from fedfactor.engines.remote.message_bytes import Head, most_bytes, read_head, seal, unseal

@@ -33,7 +33,7 @@ from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
 from fedfactor.core.witness import SKETCH, Witness
 from fedfactor.engines.local.worker import algorithm_of
-from fedfactor.engines.remote.asked import Asked
+from fedfactor.engines.remote.answered_counts import Asked
 from fedfactor.engines.remote.message_bytes import Head, Payload
 
 if TYPE_CHECKING:
