@@ -21,8 +21,8 @@ from fedfactor import algorithms
 from fedfactor.cli import app
 from fedfactor.core.chain import ChainError
 from fedfactor.core.errors import DataError
+from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.journal import Journal
 from fedfactor.engines.remote.message_bytes import read_head
 from fedfactor.engines.remote.server import AbandonedError, Lock
 from fedfactor.federation import terms_writer

@@ -18,7 +18,7 @@ from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, read_json, write_atomic
 from fedfactor.core.text import printable
-from fedfactor.engines.remote.journal import Journal
+from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.secure_sum import LEAST
 from fedfactor.federation import certificates, keys, terms_writer, units, vouching
 from fedfactor.federation.features import How, agree, read_names

@@ -13,7 +13,7 @@ from fedfactor.core.files import read_json, write_atomic
 from fedfactor.core.tree import leaves
 from fedfactor.core.wire import fingerprint_of, from_bytes, to_bytes
 from fedfactor.engines.remote.client_folder import Agreement
-from fedfactor.engines.remote.journal import Journal
+from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.server import START
 from fedfactor.federation import terms_writer
 from fedfactor.federation.terms import Terms
