@@ -14,9 +14,9 @@ pytest.importorskip("cryptography")
 import httpx
 
 from fedfactor.core.errors import ProtocolError
-from fedfactor.engines.mailbox import boxes, diary, node, transport
+from fedfactor.engines.mailbox import boxes, connection_status, node, transport
 from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, SECRET, SECRET_FILE, SESSION, TICKET
-from fedfactor.engines.mailbox.diary import Diary, is_foreign, told
+from fedfactor.engines.mailbox.connection_status import Diary, is_foreign, told
 from fedfactor.engines.mailbox.node import ForeignServer, Node, TurnedAway
 from fedfactor.engines.mailbox.parcels import pack, unpack
 from fedfactor.engines.mailbox.proof import CLOCK, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
@@ -63,7 +63,7 @@ def offline(monkeypatch):
 class TestDiary:
     def test_a_change_is_written_at_once_and_the_same_every_few_seconds(self, tmp_path, monkeypatch):
         now = [100.0]
-        monkeypatch.setattr(diary.time, "time", lambda: now[0])
+        monkeypatch.setattr(connection_status.time, "time", lambda: now[0])
         file = tmp_path / "connection.json"
         book = Diary(file)
 

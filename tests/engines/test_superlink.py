@@ -22,7 +22,7 @@ from fedfactor.engines.flower.door import Door
 from fedfactor.engines.flower.superlink import BODY, HEALTH, KNOCK, Gate, Registered, _about, _counted, _declared, _Room
 from fedfactor.engines.flower.supernode import _Clock, watch
 from fedfactor.engines.mailbox.boxes import OTHER_TERMS, PARTY, RUN, TERMS
-from fedfactor.engines.mailbox.diary import Diary
+from fedfactor.engines.mailbox.connection_status import Diary
 from fedfactor.engines.mailbox.proof import Signer, key_of
 from fedfactor.federation import keys
 

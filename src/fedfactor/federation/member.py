@@ -26,7 +26,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.witness import Witness
 from fedfactor.data.content import Reading
-from fedfactor.engines.mailbox.diary import CONNECTION
+from fedfactor.engines.mailbox.connection_status import CONNECTION
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import WITNESS, ClientFolder
 from fedfactor.federation import children

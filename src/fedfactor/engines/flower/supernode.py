@@ -12,7 +12,7 @@ from typing import Any
 from fedfactor.core.files import write_atomic
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.mailbox.boxes import TERMS as TERMS_HEADER
-from fedfactor.engines.mailbox.diary import CONNECTION, Diary, is_foreign, told
+from fedfactor.engines.mailbox.connection_status import CONNECTION, Diary, is_foreign, told
 from fedfactor.engines.remote.backoff import Backoff
 
 POLL = "FEDFACTOR_NODE_POLL"

@@ -17,7 +17,7 @@ import httpx
 
 from fedfactor.core.files import write_atomic
 from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, HOLD, PARTY, SESSION, TERMS, TICKET
-from fedfactor.engines.mailbox.diary import CONNECTION, Diary, is_foreign, told
+from fedfactor.engines.mailbox.connection_status import CONNECTION, Diary, is_foreign, told
 from fedfactor.engines.mailbox.proof import Signer
 from fedfactor.engines.remote.backoff import Backoff
 from fedfactor.engines.remote.client import RemoteClient
