@@ -16,9 +16,9 @@ import httpx
 from fedfactor.core.errors import ProtocolError
 from fedfactor.engines.mailbox import boxes, connection_status, node, transport
 from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, SECRET, SECRET_FILE, SESSION, TICKET
+from fedfactor.engines.mailbox.bundled_messages import pack, unpack
 from fedfactor.engines.mailbox.connection_status import Diary, is_foreign, told
 from fedfactor.engines.mailbox.node import ForeignServer, Node, TurnedAway
-from fedfactor.engines.mailbox.parcels import pack, unpack
 from fedfactor.engines.mailbox.proof import CLOCK, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
 from fedfactor.engines.mailbox.transport import Both, MailboxTransport
 from fedfactor.engines.remote.exchange import Arrival
