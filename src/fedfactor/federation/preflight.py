@@ -147,7 +147,7 @@ def _days(days: float) -> Line:
 
 
 def _knock(member: Member, where: str, authority: str) -> list[Line]:
-    from fedfactor.engines.flower.knock import knock
+    from fedfactor.engines.flower.ask_server import knock
 
     try:
         told = knock(where, authority, member.key.read_bytes())
