@@ -59,8 +59,8 @@ from fedfactor.cli.privacy import (
 )
 from fedfactor.cli.reading import reads
 from fedfactor.cli.report import write_page
+from fedfactor.cli.run_summary import resumed, summary_table, told
 from fedfactor.cli.settings import build, open_parts
-from fedfactor.cli.words import resumed, summary_table, told
 from fedfactor.core.card import check_device
 from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess

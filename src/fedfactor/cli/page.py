@@ -12,7 +12,7 @@ from typing import Any
 from fedfactor.cli.console import size
 from fedfactor.cli.contest import AVERAGED, AVERAGED_OFTEN, POOLED, SHAPE, SHARED, STARTS, Entry, Owners, find
 from fedfactor.cli.pictures import history_svg, owners_svg, png_uri
-from fedfactor.cli.words import HEADS, cells, uploads
+from fedfactor.cli.run_summary import HEADS, cells, uploads
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Meta
 from fedfactor.plots.components import mosaic
