@@ -29,7 +29,7 @@ def demo(
     Example: fedfactor demo -o demo-out
     """
     from fedfactor.cli.contest import contest, digits
-    from fedfactor.cli.page import write_page
+    from fedfactor.cli.demo_page import write_page
 
     with polite(debug):
         _check(out)

@@ -27,7 +27,7 @@ def page(entries: list[Entry], owners: Owners, about: Mapping[str, Any]) -> str:
     """Fill the template; whatever comes from data is escaped on the way."""
     base, best = find(entries, POOLED), find(entries, SHARED)
     averaged = min((find(entries, label) for label in (AVERAGED, AVERAGED_OFTEN)), key=lambda entry: entry.error)
-    template = Template((resources.files("fedfactor.cli") / "page.html").read_text(encoding="utf-8"))
+    template = Template((resources.files("fedfactor.cli") / "demo_page.html").read_text(encoding="utf-8"))
     return template.substitute(
         rows=f"{sum(map(len, owners.values())):,}",
         rank=about["rank"],
