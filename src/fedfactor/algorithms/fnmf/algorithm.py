@@ -14,9 +14,9 @@ from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.align.assignment import Method, is_partial, permutation, plan
 from fedfactor.kernels.align.barycenter import Barycenter, barycenter
 from fedfactor.kernels.align.drift import agreement, mean_similarity
-from fedfactor.kernels.align.plans import Method, is_partial, permutation, plan
 from fedfactor.kernels.factors import RowNorm, fit_rows, odd_factor, reconstruction, refit_rows, rescale, stacked
 from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
@@ -59,7 +59,7 @@ class FNMF(Algorithm):
 
     n_components: int = setting("Rank k, of each owner and of the middle.", at_least=1)
     alignment: Method = setting(
-        "How components find their partners, see :func:`~fedfactor.kernels.align.plans.plan`. With ``lap_rho`` and "
+        "How components find their partners, see :func:`~fedfactor.kernels.align.assignment.plan`. With ``lap_rho`` and "
         "``sinkhorn_rho`` only significantly correlated ones do: an owner keeps components that correlate with nothing "
         "the others have, and they never leave it. ``knn`` lets components collapse into each other: for study only.",
         default="lap",
