@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 pytest.importorskip("cryptography")
 
 import fedfactor
-from fedfactor.algorithms.pooled_nmf.begin import Begin
+from fedfactor.algorithms.pooled_nmf.going_on import Begin
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor.algorithms.pooled_nmf import start as pooled_start
-from fedfactor.algorithms.pooled_nmf.begin import Begin, beside_held, in_units
 from fedfactor.algorithms.pooled_nmf.extrapolation import (
     Extrapolation,
     as_leaf,
@@ -20,6 +19,7 @@ from fedfactor.algorithms.pooled_nmf.extrapolation import (
     margin,
     stand_in,
 )
+from fedfactor.algorithms.pooled_nmf.going_on import Begin, beside_held, in_units
 from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
 from fedfactor.algorithms.pooled_nmf.losses.squared_error import MaskedSums, Sums
