@@ -59,9 +59,10 @@ class FNMF(Algorithm):
 
     n_components: int = setting("Rank k, of each owner and of the middle.", at_least=1)
     alignment: Method = setting(
-        "How components find their partners, see :func:`~fedfactor.kernels.align.assignment.plan`. With ``lap_rho`` and "
-        "``sinkhorn_rho`` only significantly correlated ones do: an owner keeps components that correlate with nothing "
-        "the others have, and they never leave it. ``knn`` lets components collapse into each other: for study only.",
+        "How components find their partners, see :func:`~fedfactor.kernels.align.assignment.plan`. With ``lap_rho`` "
+        "and ``sinkhorn_rho`` only significantly correlated ones do: an owner keeps components that correlate with "
+        "nothing the others have, and they never leave it. ``knn`` lets components collapse into each other: for study "
+        "only.",
         default="lap",
     )
     barycenter: Barycenter | Literal["client"] = setting(
