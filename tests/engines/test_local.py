@@ -21,8 +21,8 @@ from fedfactor.engines.callbacks import Log, watcher
 from fedfactor.engines.participation import participants
 from fedfactor.engines.round import Receiver
 from fedfactor.testing import Flaky, Probe
+from fedfactor.testing.checks_for_engines import Recorder
 from fedfactor.testing.data import small_data, with_holes
-from fedfactor.testing.engines import Recorder
 from fedfactor.testing.probe import Each, Total
 from fedfactor.threads import thread_limit
 
