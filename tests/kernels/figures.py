@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from fedfactor.algorithms.pooled_nmf.losses import find_loss
-from fedfactor.kernels import clipping, factors, products
+from fedfactor.kernels import factors, products, row_clipping
 from fedfactor.kernels.align import assignment, barycenter, clusters, drift, sinkhorn
 from fedfactor.kernels.boolean import (
     asso,
@@ -385,18 +385,18 @@ def seldom_together() -> Any:
 @case
 def bounded_rows() -> Any:
     D = rng(1).normal(0, 0.1, V.shape)
-    half = clipping.curves(U)
+    half = row_clipping.curves(U)
     return [
-        clipping.row_squares(X),
-        clipping.row_squares(S),
-        clipping.clipped_gradient(U, X, V, bound=1.0, sweeps=2),
-        clipping.clipped_gradient(U, S, V, bound=0.3, sweeps=1),
-        clipping.summation_error(1e4, 5, 100),
+        row_clipping.row_squares(X),
+        row_clipping.row_squares(S),
+        row_clipping.clipped_gradient(U, X, V, bound=1.0, sweeps=2),
+        row_clipping.clipped_gradient(U, S, V, bound=0.3, sweeps=1),
+        row_clipping.summation_error(1e4, 5, 100),
         half,
-        [clipping.noisy_round(V, V * 1.1, D, index=i, rows=50.0) for i in (0, 1, 5)],
-        [clipping.curved_round(V, V * 1.1, D, half, index=i, noise=n, sweeps=3) for i, n in ((0, 0.1), (3, 2.0))],
-        clipping.split_rows(V),
-        clipping.doubles(X.astype("f4")),
+        [row_clipping.noisy_round(V, V * 1.1, D, index=i, rows=50.0) for i in (0, 1, 5)],
+        [row_clipping.curved_round(V, V * 1.1, D, half, index=i, noise=n, sweeps=3) for i, n in ((0, 0.1), (3, 2.0))],
+        row_clipping.split_rows(V),
+        row_clipping.doubles(X.astype("f4")),
     ]
 
 

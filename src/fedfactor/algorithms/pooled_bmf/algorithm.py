@@ -19,9 +19,9 @@ from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean import bits
 from fedfactor.kernels.boolean.home import choose, observed
 from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
-from fedfactor.kernels.clipping import ROW_CLIP, split_rows, summation_error
 from fedfactor.kernels.factors import odd_factor
 from fedfactor.kernels.products import as_like
+from fedfactor.kernels.row_clipping import ROW_CLIP, split_rows, summation_error
 
 
 @declares_settings

@@ -41,7 +41,11 @@ from fedfactor.core.settings import declares_settings, set_by_privacy, set_by_ru
 from fedfactor.core.tree import Array, leaves, record, to_numpy, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels import cuda
-from fedfactor.kernels.clipping import (
+from fedfactor.kernels.factors import balance, odd_factor, row_norms, stacked, unit_rows
+from fedfactor.kernels.nmf.one_pass import Pass, passes
+from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
+from fedfactor.kernels.products import as_like, zeros
+from fedfactor.kernels.row_clipping import (
     CURVE_WEIGHT,
     ROW_CAP,
     ROW_CLIP,
@@ -52,10 +56,6 @@ from fedfactor.kernels.clipping import (
     noisy_round,
     summation_error,
 )
-from fedfactor.kernels.factors import balance, odd_factor, row_norms, stacked, unit_rows
-from fedfactor.kernels.nmf.one_pass import Pass, passes
-from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
-from fedfactor.kernels.products import as_like, zeros
 
 PATIENCE = 3
 """Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
