@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedfactor.cli import app
 from fedfactor.cli.dossier import _of_other_terms
 from fedfactor.federation import keys, terms_writer, vouching
-from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.terms import DEFAULTS, features_hash
 from fedfactor.privacy.ledger import Entry, Ledger
 

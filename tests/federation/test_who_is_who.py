@@ -14,7 +14,7 @@ from fedfactor.core.wire import from_bytes
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation import keys, setup, terms_writer
-from fedfactor.federation.fingerprint import WORDS, key_words, same_words, terms_words
+from fedfactor.federation.fingerprint_words import WORDS, key_words, same_words, terms_words
 from fedfactor.federation.member import Member
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial

@@ -31,7 +31,7 @@ from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import WITNESS, ClientFolder
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
-from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.keys import identity_secret, line_of_private
 from fedfactor.federation.reach import Connection, Reached, explain, probe
 from fedfactor.federation.rows import count_subjects, prepare_rows

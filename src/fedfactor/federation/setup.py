@@ -22,7 +22,7 @@ from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.secure_sum import LEAST
 from fedfactor.federation import certificates, keys, terms_writer, units, vouching
 from fedfactor.federation.features import How, agree, read_names
-from fedfactor.federation.fingerprint import key_words, terms_words
+from fedfactor.federation.fingerprint_words import key_words, terms_words
 from fedfactor.federation.server import REMOVED
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial

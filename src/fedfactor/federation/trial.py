@@ -15,7 +15,7 @@ from typing import Any
 from fedfactor.core.files import private_folder
 from fedfactor.federation import certificates, children, keys, terms_writer
 from fedfactor.federation.features import agree, column_names
-from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import DEFAULTS, features_hash
 
