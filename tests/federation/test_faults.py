@@ -143,7 +143,7 @@ def test_a_party_restored_from_a_backup_of_rounds_ago_goes_on_and_nothing_is_cou
     outcome = made.server().run()
     assert kept
     assert outcome.finished == ("north", "south", "west")
-    runs, rounds = made.clerks["north"].store.asked.so_far()
+    runs, rounds = made.clerks["north"].store.answered.so_far()
     assert len(runs) == 1
     assert len(rounds) <= 4
 

@@ -224,7 +224,7 @@ class Member:
         witness = Witness(self.key.resolve().with_name(self.key.name + ".books"))
         try:
             write_atomic(store.folder / WITNESS, str(witness.path).encode())
-            store.asked.bind(witness, str(self.terms.content["federation"]["name"]), store.sketch)
+            store.answered.bind(witness, str(self.terms.content["federation"]["name"]), store.sketch)
         except OSError as error:
             (store.folder / WITNESS).unlink(missing_ok=True)
             warnings.warn(f"{witness.path} cannot be written ({error.strerror}): if {store.folder} is lost or put back "

@@ -179,10 +179,10 @@ class RemoteClient:
                 raise Refused("these rows would be brought beyond their budget")
             if asked.kind == "step" and self.channel is not None and self.channel.sender.noisy:
                 self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be told
-            self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+            self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms)
             self._ledger.debit(entry)
             return
-        self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+        self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms)
 
     def _entry(self, asked: Head) -> Entry:
         """Say what an answer costs these rows; sums of columns have no noise."""

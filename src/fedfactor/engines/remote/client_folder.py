@@ -33,7 +33,7 @@ from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
 from fedfactor.core.witness import SKETCH, Witness
 from fedfactor.engines.local.worker import algorithm_of
-from fedfactor.engines.remote.answered_counts import Asked
+from fedfactor.engines.remote.answered_counts import AnsweredCounts
 from fedfactor.engines.remote.message_bytes import Head, Payload
 
 if TYPE_CHECKING:
@@ -242,9 +242,9 @@ class ClientFolder:
         return [digest[:16] for digest in sorted(digests)[:SKETCH]]
 
     @property
-    def asked(self) -> Asked:
+    def answered(self) -> AnsweredCounts:
         """What these rows have answered, and how much more they may."""
-        return Asked(self.folder, self.rows, self.agreement.limits, self.witness)
+        return AnsweredCounts(self.folder, self.rows, self.agreement.limits, self.witness)
 
     @property
     def witness(self) -> Witness | None:
@@ -276,7 +276,7 @@ class ClientFolder:
 
     def left(self) -> str:
         """Say how many runs and rounds are left."""
-        return self.asked.left()
+        return self.answered.left()
 
     def spent(self) -> str:
         """Say what these rows have cost of their budget; nothing where they have none."""
