@@ -32,7 +32,7 @@ from fedfactor.engines.flower.long_polling import Bell
 from fedfactor.engines.flower.superlink import BODY, HEALTH, KNOCK, Gate, Registered, _about, _counted, _declared, _Room
 from fedfactor.engines.flower.supernode import _Clock, watch
 from fedfactor.engines.mailbox.boxes import OTHER_TERMS, PARTY, RUN, TERMS
-from fedfactor.engines.mailbox.connection_status import Diary
+from fedfactor.engines.mailbox.connection_status import ConnectionStatus
 from fedfactor.engines.mailbox.proof import Signer, key_of
 from fedfactor.federation import keys
 
@@ -387,7 +387,7 @@ class TestNode:
                     raise found
                 return found
 
-        watch(Connection, Diary(tmp_path / "file"))
+        watch(Connection, ConnectionStatus(tmp_path / "file"))
 
         def kept():
             return json.loads((tmp_path / "file").read_text())
