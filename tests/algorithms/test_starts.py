@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedfactor import algorithms, estimators
-from fedfactor.algorithms.pooled_nmf.begin import Begin
+from fedfactor.algorithms.pooled_nmf.going_on import Begin
 from fedfactor.algorithms.starts import RESTARTED, best_of, restart_seed, starts_of
 
 

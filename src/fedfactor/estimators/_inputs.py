@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from fedfactor.core import checks
+from fedfactor.core import row_checks
 from fedfactor.core.errors import DataError
 from fedfactor.core.tree import Array
 
@@ -24,26 +24,26 @@ def matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
             "or a mapping from owner to sparse CSR tensor."
         )
     if hasattr(X, "detach") or hasattr(X, "__cuda_array_interface__"):
-        X, _ = checks.as_matrix(X.detach() if hasattr(X, "detach") else X)
+        X, _ = row_checks.as_matrix(X.detach() if hasattr(X, "detach") else X)
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)
         return X
-    checks.refuse_masked(X)
-    if checks.is_named(X):
+    row_checks.refuse_masked(X)
+    if row_checks.is_named(X):
         return _named_matrix(estimator, X, reset=reset)
-    checks.check_unique(list(getattr(X, "columns", ())))
-    if checks.is_frame(X):
-        checks.check_frame(X)
+    row_checks.check_unique(list(getattr(X, "columns", ())))
+    if row_checks.is_frame(X):
+        row_checks.check_frame(X)
     # Finite or not is looked at when shards are checked, with a message that knows the owner and the remedy.
-    kinds = [np.float32] if checks.fits_single(X) else [np.float64, np.float32]
+    kinds = [np.float32] if row_checks.fits_single(X) else [np.float64, np.float32]
     return validate_data(estimator, X=X, reset=reset, accept_sparse="csr", dtype=kinds, ensure_all_finite=False)
 
 
 def _named_matrix(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Take a matrix with names beside it (a table as read, AnnData) as scikit-learn takes a frame."""
-    rows, features = checks.as_matrix(X)
+    rows, features = row_checks.as_matrix(X)
     known = getattr(estimator, "feature_names_in_", None)
     if not reset and features is not None and known is not None:
-        order = checks.check_features("X", features, "fit", tuple(known))
+        order = row_checks.check_features("X", features, "fit", tuple(known))
         rows = rows if order is None else rows[:, np.asarray(order)]
     validate_data(estimator, X=rows, reset=reset, skip_check_array=True)
     if reset and features is not None:
