@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fedfactor.core.card import Storage, check_device
 from fedfactor.core.docstrings import completed, join_sections, split_entries, split_sections
 from fedfactor.core.federation import Federation, Missing
 from fedfactor.core.protocol import Algorithm
+from fedfactor.core.rows_on_card import Storage, check_device
 from fedfactor.core.run import Run
 from fedfactor.core.settings import (
     KEY,
