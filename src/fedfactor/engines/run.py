@@ -23,6 +23,8 @@ from fedfactor.engines.participation import Participation
 def engine_of(engine: str | Engine) -> Engine:
     """Turn a name into an engine; engines pass through."""
     if not isinstance(engine, str):
+        if not hasattr(engine, "run"):
+            raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
         return engine
     if engine == "local":
         from fedfactor.engines.local.engine import LocalEngine
