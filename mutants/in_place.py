@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import shutil
 import signal
 import tempfile
@@ -24,7 +25,9 @@ import pytest
 from mutants.faults import Fault
 
 SURVIVED, CAUGHT, NO_FUNCTION = 0, 1, 2
-PATIENCE = 30.0
+PATIENCE = 30
+"""Seconds of the processor for a fault beside five times those that its tests take, and four times as many to wait."""
+IN_FORK = "survived in a fork"
 
 
 class InPlace:
@@ -32,10 +35,10 @@ class InPlace:
 
     def __init__(
         self, faults: Iterable[Fault], tests_of: Callable[[Fault], tuple[list[str], float]], workers: int,
-        tell: Callable[[Fault, str, int], None],
+        tell: Callable[[Fault, str, int], None], collected: Callable[[Iterable[str]], None],
     ) -> None:  # fmt: skip
         self.waiting = list(faults)[::-1]
-        self.tests_of, self.workers, self.tell = tests_of, workers, tell
+        self.tests_of, self.workers, self.tell, self.collected = tests_of, workers, tell, collected
         self.sound: set[str] = set()
         self.unsound: set[str] = set()
         self.items: dict[str, pytest.Item] = {}
@@ -49,6 +52,9 @@ class InPlace:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Try every fault instead of running the tests."""
         self.items = {item.nodeid: item for item in session.items}
+        self.collected(self.items)
+        if not self.waiting:
+            return True
         self.functions: dict[str, list[FunctionType]] = {}
         for found in gc.get_objects():
             if type(found) is FunctionType and "/src/fedfactor/" in found.__code__.co_filename:
@@ -88,11 +94,13 @@ class InPlace:
         tests = [test for test in tests if test in self.items]
         if not tests:
             return
+        patience = int(PATIENCE + 5 * seconds)
         if pid := os.fork():
-            running[pid] = one, tests, time.monotonic() + PATIENCE + 5 * seconds, control is not None
+            running[pid] = one, tests, time.monotonic() + 4 * patience, control is not None
             return
         try:
-            signal.alarm(int(PATIENCE + 5 * seconds) + 5)  # for whoever is left when the run is broken off
+            resource.setrlimit(resource.RLIMIT_CPU, (patience, patience + 5))
+            signal.alarm(8 * patience)  # for whoever is left when the run is broken off
             code = self._run(None if control else one, tests)
         except BaseException:
             code = CAUGHT
@@ -127,6 +135,8 @@ class InPlace:
             self._begin(running, one, [by])  # a test that fails in a fork without any fault tells nothing
         elif code == CAUGHT or code < 0:
             self.tell(one, "caught" if code > 0 else "never ended", len(tests))
+        else:
+            self.tell(one, IN_FORK, len(tests))
 
 
 def put(one: Fault, functions: list[FunctionType]) -> bool:
