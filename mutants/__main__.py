@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -122,6 +123,8 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[s
         code, failed = _run(tests, tree, patience, target)
     finally:
         target.write_text(before)
+    if code == -signal.SIGTERM:
+        raise KeyboardInterrupt("the run was broken off, which catches no fault")
     if code == -signal.SIGXCPU:
         return "never ended"  # which is noticed, too
     for test in failed:
@@ -145,7 +148,7 @@ def _run(tests: list[str], tree: Path, patience: float, target: Path) -> tuple[i
     kept = tree / ".cache"
     shutil.rmtree(kept, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={kept}", *FAST, *tests]
-    limited = ["sh", "-c", 'ulimit -t "$0" && exec "$@"', str(int(patience)), *command]
+    limited = ["sh", "-c", 'ulimit -S -t "$0" && exec "$@"', str(int(patience)), *command]
     try:
         code = subprocess.run(limited, cwd=tree, env=environment, capture_output=True, timeout=4 * patience).returncode
     except subprocess.TimeoutExpired:
@@ -162,7 +165,9 @@ def main() -> int:
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--workers", type=int, default=2)
     asked.add_argument("--resume", action="store_true", help="take what was found out before as found out")
+    asked.add_argument("--minutes", type=float, default=600, help="begin nothing new after that; --resume goes on")
     given = asked.parse_args()
+    until = time.monotonic() + 60 * given.minutes
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
     if not REACH.exists():
         print("First the map of tests and lines (python -m mutants.reach FILES adds new tests to it).", flush=True)
@@ -188,11 +193,14 @@ def main() -> int:
             print(f"Not all tests here are in the map: python -m mutants.reach {' '.join(unknown)}", flush=True)
 
     quick = [one for one in faults if _key(one) not in tried and "/loops/" not in one.path.as_posix()]
-    trials = InPlace(quick, chosen, given.workers, note, collected)
+    trials = InPlace(quick, chosen, given.workers, note, collected, until)
     pytest.main(["tests", "src", "-s", "-p", "no:cacheprovider", *FAST, "-m", FASTEST], plugins=[trials])
     open_ = [one for one in faults if tried.get(_key(one), IN_FORK) == IN_FORK]
     print(f"{len(faults) - len(open_)} of {len(faults)} settled; the others in processes of their own.", flush=True)
-    in_trees(open_, reach, given.workers, note)
+    in_trees(open_, reach, given.workers, note, until)
+    if time.monotonic() > until and any(tried.get(_key(one), IN_FORK) == IN_FORK for one in faults):
+        print("Time is over before all were tried: go on with --resume.", flush=True)
+        return 3
     found: dict[str, list[str]] = {}
     for one in faults:
         became = tried.get(_key(one), "survived")
@@ -202,7 +210,9 @@ def main() -> int:
     return tell(found, given.seed)
 
 
-def in_trees(faults: list[Fault], reach: dict[str, Any], workers: int, note: Callable[[Fault, str, int], None]) -> None:
+def in_trees(
+    faults: list[Fault], reach: dict[str, Any], workers: int, note: Callable[[Fault, str, int], None], until: float
+) -> None:
     """Try faults in copies of the repository, each in a process of its own."""
     trees: Queue[Path] = Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -217,7 +227,9 @@ def in_trees(faults: list[Fault], reach: dict[str, Any], workers: int, note: Cal
 
         sound: dict[str, bool] = {}
 
-        def judge(one: Fault) -> tuple[Fault, str, int]:
+        def judge(one: Fault) -> tuple[Fault, str, int] | None:
+            if time.monotonic() > until:
+                return None
             tests, seconds = tests_of(one, reach)
             tree = trees.get()
             try:
@@ -227,6 +239,8 @@ def in_trees(faults: list[Fault], reach: dict[str, Any], workers: int, note: Cal
 
         with ThreadPoolExecutor(workers) as pool:
             for done, outcome in enumerate(pool.map(judge, faults), 1):
+                if outcome is None:
+                    break
                 note(*outcome)
                 if done % 10 == 0:
                     print(f"{done} of {len(faults)}", flush=True)

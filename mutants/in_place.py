@@ -36,9 +36,11 @@ class InPlace:
     def __init__(
         self, faults: Iterable[Fault], tests_of: Callable[[Fault], tuple[list[str], float]], workers: int,
         tell: Callable[[Fault, str, int], None], collected: Callable[[Iterable[str]], None],
+        until: float,
     ) -> None:  # fmt: skip
         self.waiting = list(faults)[::-1]
-        self.tests_of, self.workers, self.tell, self.collected = tests_of, workers, tell, collected
+        self.tests_of, self.workers, self.tell = tests_of, workers, tell
+        self.collected, self.until = collected, until
         self.sound: set[str] = set()
         self.unsound: set[str] = set()
         self.items: dict[str, pytest.Item] = {}
@@ -65,8 +67,12 @@ class InPlace:
         running: dict[int, tuple[Fault, list[str], float, bool]] = {}
         try:
             while self.waiting or running:
+                if time.monotonic() > self.until:
+                    self.waiting.clear()
                 while self.waiting and len(running) < self.workers:
                     self._begin(running, self.waiting.pop())
+                if not running:
+                    continue
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid:
                     self._end(running, pid, os.waitstatus_to_exitcode(status))
@@ -75,6 +81,8 @@ class InPlace:
                     os.killpg(late, signal.SIGKILL)
                 time.sleep(0.01)
         finally:
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
             shutil.rmtree(self.folder, ignore_errors=True)
         return True
 
@@ -100,7 +108,7 @@ class InPlace:
             return
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (patience, patience + 5))
-            signal.alarm(8 * patience)  # for whoever is left when the run is broken off
+            signal.alarm(8 * patience)  # for whoever is left when the run itself is killed
             code = self._run(None if control else one, tests)
         except BaseException:
             code = CAUGHT
