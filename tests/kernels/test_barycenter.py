@@ -5,7 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedfactor.kernels.align.barycenter import BARYCENTERS, barycenter, matching_loss, orthogonality_gap
+from fedfactor.kernels.align.barycenter import (
+    BARYCENTERS,
+    _fixed_point,
+    barycenter,
+    matching_loss,
+    orthogonality_gap,
+)
 from fedfactor.kernels.align.clusters import fuzzy_means, k_means
 from fedfactor.kernels.align.plans import plan
 
@@ -37,6 +43,21 @@ def test_each_iteration_lowers_the_loss():
     losses = [matching_loss(barycenter(Vs, "fixed_point", iterations=t)[0], Vs) for t in range(1, 6)]
     assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(losses))
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("alignment", ["lap", "sinkhorn"])
+def test_the_fixed_point_ends_with_the_first_step_that_is_short_enough(alignment):
+    _, Vs = copies(6, 30, clients=5, noise=0.5)
+    weights = [1.0, 2.0, 1.0, 3.0, 1.0]
+    middles = [Vs[0]]
+    while len(middles) < 9:
+        middles.append(_fixed_point(Vs, alignment, weights, None, len(middles), 0.0, {})[0])
+    moves = [np.linalg.norm(new - old) / np.linalg.norm(old) for old, new in pairwise(middles)]
+    for tol in [0.9 * min(0.4, max(moves)), *(move * (1 + 1e-9) for move in moves if move > 0)]:
+        first = next((place for place, move in enumerate(moves) if move <= tol), None)
+        if first is not None:
+            found = _fixed_point(Vs, alignment, weights, None, 50, tol, {})[0]
+            np.testing.assert_array_equal(found, middles[first + 1])
 
 
 @pytest.mark.slow
