@@ -190,7 +190,8 @@ def main() -> int:
     def collected(tests: Iterable[str]) -> None:
         reach["gone"] = set(reach["tests"]) - set(tests)
         if unknown := sorted({test.split("::")[0] for test in set(tests) - set(reach["tests"])}):
-            print(f"Not all tests here are in the map: python -m mutants.reach {' '.join(unknown)}", flush=True)
+            more = f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+            print(f"Not all tests are in the map: python -m mutants.reach {' '.join(unknown[:10])}{more}", flush=True)
 
     quick = [one for one in faults if _key(one) not in tried and "/loops/" not in one.path.as_posix()]
     trials = InPlace(quick, chosen, given.workers, note, collected, until)
