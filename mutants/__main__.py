@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from queue import Queue
@@ -115,36 +116,59 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[s
     tests = [test for test in tests if sound.get(test, True)]
     if not tests:
         return "unreached"
-    target = tree / one.path.relative_to(ROOT)
-    before = target.read_text()
-    target.write_text(one.source)
     patience = STARTING["/loops/" in one.path.as_posix()] + 5 * seconds
-    try:
-        code, failed = _run(tests, tree, patience, target)
-    finally:
-        target.write_text(before)
+    with _inside(one, tree):
+        code, failed = _run(tests, tree, patience)
     if code == -signal.SIGTERM:
         raise KeyboardInterrupt("the run was broken off, which catches no fault")
     if code == -signal.SIGXCPU:
         return "never ended"  # which is noticed, too
     for test in failed:
         if test not in sound:
-            sound[test] = not _run([test], tree, patience, target)[0]
+            sound[test] = not _run([test], tree, patience)[0]
         if not sound[test]:
             return fate(one, tests, seconds, tree, sound) if test in tests else "unreached"
     return "caught" if code else "survived"
 
 
-def _run(tests: list[str], tree: Path, patience: float, target: Path) -> tuple[int, list[str]]:
+@contextmanager
+def _inside(one: Fault, tree: Path) -> Iterator[None]:
+    """Keep a fault in a copy, and leave the copy as it was, compiled loops included.
+
+    numba looks at the file of a loop only, not at those of the loops that it calls: what was compiled from a file that
+    imports the faulty one is put away, too.
+    """
+    target = tree / one.path.relative_to(ROOT)
+    before, times = target.read_text(), target.stat()
+    compiled, aside = target.parent / "__pycache__", tree / ".compiled"
+    if loops := "/loops/" in one.path.as_posix():
+        shutil.copytree(compiled, aside)
+        texts = {path.stem: path.read_text() for path in target.parent.glob("*.py")}
+        stale, more = set[str](), {target.stem}
+        while more:
+            stale |= more
+            words = re.compile(rf"import .*\b({'|'.join(stale)})\b|loops\.({'|'.join(stale)})\b")
+            more = {stem for stem, text in texts.items() if words.search(text)} - stale
+        for path in [path for stem in stale for path in compiled.glob(f"{stem}.*.nb[ci]")]:
+            path.unlink()
+    target.write_text(one.source)
+    try:
+        yield
+    finally:
+        target.write_text(before)
+        os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+        if loops:
+            shutil.rmtree(compiled)
+            aside.rename(compiled)
+
+
+def _run(tests: list[str], tree: Path, patience: float) -> tuple[int, list[str]]:
     """Run tests in a copy until the first failure; returns the exit code and what failed.
 
     Patience is counted in seconds of the processor, and four times as many for who waits for ever: a machine that is
     busy with other things catches no fault.
     """
     environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
-    if "/loops/" in target.as_posix():  # numba looks at the file of a loop only, not at those of the loops it calls
-        for compiled in target.parent.glob("__pycache__/*.nb[ci]"):
-            compiled.unlink()
     kept = tree / ".cache"
     shutil.rmtree(kept, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={kept}", *FAST, *tests]
