@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from mutants.faults import ON_CARDS, Fault, fault, number_of_faults
-from mutants.in_place import IN_FORK, InPlace
+from mutants.in_place import NOT_HERE, InPlace
 from mutants.reach import OUT as REACH
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -205,7 +205,7 @@ def main() -> int:
         tried[_key(one)] = became
         with TRIED.open("a") as file:
             file.write(f"{_key(one)}\t{became}\t{'' if became in CAUGHT else _state()}\n")
-        if became not in (*CAUGHT, IN_FORK):
+        if became not in (*CAUGHT, NOT_HERE):
             print(f"{became}: {_where(one)}:{one.line} {one.words} ({tests} tests reach it)", flush=True)
 
     def chosen(one: Fault) -> tuple[list[str], float]:
@@ -220,10 +220,10 @@ def main() -> int:
     quick = [one for one in faults if _key(one) not in tried and "/loops/" not in one.path.as_posix()]
     trials = InPlace(quick, chosen, given.workers, note, collected, until)
     pytest.main(["tests", "src", "-s", "-p", "no:cacheprovider", *FAST, "-m", FASTEST], plugins=[trials])
-    open_ = [one for one in faults if tried.get(_key(one), IN_FORK) == IN_FORK]
+    open_ = [one for one in faults if tried.get(_key(one), NOT_HERE) == NOT_HERE]
     print(f"{len(faults) - len(open_)} of {len(faults)} settled; the others in processes of their own.", flush=True)
     in_trees(open_, reach, given.workers, note, until)
-    if time.monotonic() > until and any(tried.get(_key(one), IN_FORK) == IN_FORK for one in faults):
+    if time.monotonic() > until and any(tried.get(_key(one), NOT_HERE) == NOT_HERE for one in faults):
         print("Time is over before all were tried: go on with --resume.", flush=True)
         return 3
     found: dict[str, list[str]] = {}

@@ -2,8 +2,9 @@
 
 A run of its own for every fault takes seconds before the first test begins. Here the tests are collected once. For each
 fault the process is forked; the fork gets the faulty code of the functions concerned and runs the tests that reach the
-line. What is decided on import (defaults, constants, fields) is not changed by that, and what survives here might have
-been called on import: both are tried again in a process of their own (see ``__main__``).
+line. What is decided on import (defaults, constants, fields) is not changed by that, and is tried in a process of its
+own (see ``__main__``). So a fault in a function that was called on import only counts as survived, to be on the safe
+side.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from mutants.faults import Fault
 SURVIVED, CAUGHT, NO_FUNCTION = 0, 1, 2
 PATIENCE = 30
 """Seconds of the processor for a fault beside five times those that its tests take, and four times as many to wait."""
-IN_FORK = "survived in a fork"
+NOT_HERE = "not in a function"
 
 
 class InPlace:
@@ -144,7 +145,7 @@ class InPlace:
         elif code == CAUGHT or code < 0:
             self.tell(one, "caught" if code > 0 else "never ended", len(tests))
         else:
-            self.tell(one, IN_FORK, len(tests))
+            self.tell(one, "survived" if code == SURVIVED else NOT_HERE, len(tests))
 
 
 def put(one: Fault, functions: list[FunctionType]) -> bool:
