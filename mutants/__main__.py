@@ -208,6 +208,11 @@ def main() -> int:
         if became not in (*CAUGHT, NOT_HERE):
             print(f"{became}: {_where(one)}:{one.line} {one.words} ({tests} tests reach it)", flush=True)
 
+    def note_fork(one: Fault, became: str, tests: int) -> None:
+        lines = reach["lines"].get(one.path.relative_to(ROOT).as_posix(), {})
+        unseen = became == "survived" and not lines.get(str(one.line))  # run on import, perhaps
+        note(one, NOT_HERE if unseen else became, tests)
+
     def chosen(one: Fault) -> tuple[list[str], float]:
         return tests_of(one, reach | {"gone": reach["gone"] | trials.unsound})
 
@@ -218,7 +223,7 @@ def main() -> int:
             print(f"Not all tests are in the map: python -m mutants.reach {' '.join(unknown[:10])}{more}", flush=True)
 
     quick = [one for one in faults if _key(one) not in tried and "/loops/" not in one.path.as_posix()]
-    trials = InPlace(quick, chosen, given.workers, note, collected, until)
+    trials = InPlace(quick, chosen, given.workers, note_fork, collected, until)
     pytest.main(["tests", "src", "-s", "-p", "no:cacheprovider", *FAST, "-m", FASTEST], plugins=[trials])
     open_ = [one for one in faults if tried.get(_key(one), NOT_HERE) == NOT_HERE]
     print(f"{len(faults) - len(open_)} of {len(faults)} settled; the others in processes of their own.", flush=True)

@@ -2,9 +2,8 @@
 
 A run of its own for every fault takes seconds before the first test begins. Here the tests are collected once. For each
 fault the process is forked; the fork gets the faulty code of the functions concerned and runs the tests that reach the
-line. What is decided on import (defaults, constants, fields) is not changed by that, and is tried in a process of its
-own (see ``__main__``). So a fault in a function that was called on import only counts as survived, to be on the safe
-side.
+line. What is decided on import (defaults, constants, fields, decorators) is not changed by that, and is tried in a
+process of its own (see ``__main__``).
 """
 
 from __future__ import annotations
