@@ -35,8 +35,8 @@ ON_CARDS = (
     "engines/local/tape.py",
     "kernels/boolean/on_card.py",
     "kernels/cuda.py",
-    "kernels/loops/triton_bits.py",
-    "kernels/loops/triton_kernels.py",
+    "kernels/loops/triton_boolean.py",
+    "kernels/loops/triton_nmf.py",
 )
 """Files that do nothing on a machine without a card but say that there is none."""
 

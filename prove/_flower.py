@@ -22,7 +22,7 @@ from fedfactor.core.tree import freeze, leaves
 from fedfactor.core.wire import from_bytes
 from fedfactor.data.io import load_shard
 from fedfactor.engines import client
-from fedfactor.federation import children, document
+from fedfactor.federation import children, terms_writer
 from fedfactor.federation.features import agree, column_names
 from fedfactor.federation.terms import DEFAULTS, features_hash
 from fedfactor.federation.trial import Trial
@@ -117,7 +117,7 @@ def everybody_joins(
     names = agree({name: column_names(file) for name, file in files.items()})
     features = {**DEFAULTS["features"], "names": list(names), "sha256": features_hash(names)}
     sections = {part: {**DEFAULTS[part], **changes.get(part, {})} for part in DEFAULTS if part not in kept}
-    trial.terms = document.save(trial.toml, {**sections, **kept, "features": features})
+    trial.terms = terms_writer.save(trial.toml, {**sections, **kept, "features": features})
     trial.files = {name: Path(file).resolve() for name, file in files.items()}
     trial.coordinator.terms = trial.terms
     trial.coordinator.prepare()

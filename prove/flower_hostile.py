@@ -28,7 +28,7 @@ HOSTILE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from fedfactor.engines.remote import client as clerk
-from fedfactor.engines.remote.message import read_head
+from fedfactor.engines.remote.message_bytes import read_head
 from tests.engines.hostile import KINDS
 from fedfactor.federation.member import Member
 

@@ -19,7 +19,7 @@ def _odd(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 def claim() -> dict[str, Any]:
     from fedfactor.core.protocol import Round
-    from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, summation_error
+    from fedfactor.kernels.row_clipping import ROW_CLIP, clipped_gradient, doubles, summation_error
     from fedfactor.privacy.channel import Site
     from fedfactor.privacy.flat_upload import Parcel
     from fedfactor.privacy.noise import Clip, Gaussian

@@ -114,8 +114,8 @@ def _h5ad() -> bytes:
 
 
 def _terms() -> bytes:
-    from fedfactor.federation.document import dump
     from fedfactor.federation.terms import DEFAULTS, features_hash
+    from fedfactor.federation.terms_writer import dump
 
     content = json.loads(json.dumps(DEFAULTS))
     names = ["age", "weight"]

@@ -22,7 +22,7 @@ from fedfactor.algorithms import (
 from fedfactor.algorithms.pooled_ease import _falls
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.protocol import Meta
-from fedfactor.kernels.clipping import CURVE_WEIGHT, ROW_CAP, ROW_CLIP, summation_error
+from fedfactor.kernels.row_clipping import CURVE_WEIGHT, ROW_CAP, ROW_CLIP, summation_error
 
 META = Meta(6, ("a", "b"), n_rows=50)
 CLIP = {"row_clip": 1.0, "row_count": 50.0}

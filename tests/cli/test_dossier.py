@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.cli.dossier import _of_other_terms
-from fedfactor.federation import document, keys, vouching
-from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation import keys, terms_writer, vouching
+from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.terms import DEFAULTS, features_hash
 from fedfactor.privacy.ledger import Entry, Ledger
 
@@ -35,7 +35,7 @@ def terms(tmp_path):
     for name in ("north", "south", "west"):
         keys.make_key(tmp_path / f"{name}.key", name)
         made["parties"][name] = vouching.read_public(tmp_path / f"{name}.key.pub")
-    return document.save(tmp_path / "federation.toml", made)
+    return terms_writer.save(tmp_path / "federation.toml", made)
 
 
 def audited(folder, verdict="consistent", algorithm="PooledNMF", privacy="secure-sum", **about):

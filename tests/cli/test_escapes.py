@@ -13,7 +13,7 @@ from fedfactor.data.results import write_factors
 from fedfactor.engines.flower.supernode import CONNECTION
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.message import Head
+from fedfactor.engines.remote.message_bytes import Head
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation.member import Member
 from fedfactor.federation.trial import Trial

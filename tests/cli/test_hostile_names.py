@@ -17,7 +17,7 @@ from fedfactor.cli.live import party_pages, server_pages
 from fedfactor.cli.report import write_report
 from fedfactor.data.results import owner_from_file, read_components, write_factors
 from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.message import Head
+from fedfactor.engines.remote.message_bytes import Head
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation.member import Member
 from fedfactor.federation.outcome import write_result

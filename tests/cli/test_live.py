@@ -24,7 +24,7 @@ from fedfactor.engines.flower.supernode import CONNECTION
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.server import Server
-from fedfactor.federation import document
+from fedfactor.federation import terms_writer
 from fedfactor.federation.logs import JSON, LogFile, both
 from fedfactor.federation.member import Member
 from fedfactor.federation.outcome import server_status
@@ -42,7 +42,7 @@ def ran(tmp_path):
     """A federation after a run, with a name that is no markup, and its coordinator's folder as if it were served."""
     trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 3))
     content = {**trial.terms.content, "federation": {**trial.terms.content["federation"], "name": "<b>trial</b>"}}
-    document.save(trial.toml, content)
+    terms_writer.save(trial.toml, content)
     place = Coordinator(trial.toml)
     place.prepare()
     place._alone()
@@ -62,7 +62,7 @@ def ran(tmp_path):
 
 
 def _refusal():
-    from fedfactor.engines.remote.message import Head
+    from fedfactor.engines.remote.message_bytes import Head
 
     return Head("refusal", "r", 9, "north", "f" * 64)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedfactor.cli.pictures import history_svg, owners_svg, png_uri
-from fedfactor.cli.words import uploads
+from fedfactor.cli.run_summary import uploads
 from fedfactor.core.protocol import Meta
 
 

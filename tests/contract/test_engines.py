@@ -12,9 +12,9 @@ from fedfactor import Federation, LocalEngine
 from fedfactor.algorithms import PooledNMF
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.testing import algorithm_checks, engine_checks
+from fedfactor.testing.checks_for_engines import check_engine_channel, check_engine_rejects
 from fedfactor.testing.data import variants
 from fedfactor.testing.drive import differences
-from fedfactor.testing.engines import check_engine_channel, check_engine_rejects
 from fedfactor.testing.probe import Probe
 from tests.engines.in_process import InProcessEngine
 from tests.mpi.launcher import mpiexec, needs_mpi

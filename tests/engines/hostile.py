@@ -16,7 +16,7 @@ import numpy as np
 from fedfactor.core.protocol import Score
 from fedfactor.core.tree import tree_map
 from fedfactor.core.wire import from_bytes, to_bytes
-from fedfactor.engines.remote.message import read_head, seal
+from fedfactor.engines.remote.message_bytes import read_head, seal
 
 
 def _resealed(**changes: Any) -> Callable[[bytes], bytes]:

@@ -11,49 +11,16 @@ import pytest
 import fedfactor
 from fedfactor.algorithms import FNMF, FedAvgNMF, PooledNMF
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Meta, Round, Scatter
+from fedfactor.core.protocol import Meta, Scatter
 from fedfactor.core.run import RoundRecord
 from fedfactor.engines import callbacks
-from fedfactor.engines.base import Callback, check_fit, downloads, judge_small, participants, rounds_of, rule_name
+from fedfactor.engines.base import Callback, check_fit, downloads, judge_small, rounds_of
 from fedfactor.engines.callbacks import Callbacks, Log, ProgressBar, figures, watcher
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.privacy.minimums import PrivacyWarning, RefusedError
 from fedfactor.testing.data import small_data
 
-NAMES = tuple("abcdefghij")
 META = Meta(4, ("a", "b"), n_rows=20)
-
-
-class TestParticipation:
-    @pytest.mark.parametrize(("share", "size"), [(1.0, 10), (1, 10), (0.5, 5), (0.51, 6), (0.01, 1)])
-    def test_a_share_is_rounded_up(self, share, size):
-        found = participants(share, Round(0, 0), NAMES)
-        assert len(found) == size
-        assert list(found) == sorted(found)
-
-    def test_is_drawn_anew_each_round_from_the_seed(self):
-        draws = [participants(0.5, Round(0, i), NAMES) for i in range(5)]
-        assert len(set(draws)) > 1
-        assert draws == [participants(0.5, Round(0, i), NAMES) for i in range(5)]
-
-    def test_by_a_rule(self):
-        assert participants(lambda at, names: ["c", "a"], Round(0, 0), NAMES) == ("a", "c")
-        with pytest.raises(ValueError, match="participation named 'z'"):
-            participants(lambda at, names: ["z"], Round(0, 0), NAMES)
-
-    @pytest.mark.parametrize("share", [0, -1, 1.5, "half", None])
-    def test_that_is_none(self, share):
-        with pytest.raises(ValueError, match=r"must lie in \(0, 1\]"):
-            participants(share, Round(0, 0), NAMES)
-
-    def test_rules_have_names(self):
-        class Rule:
-            def __call__(self, at, names):
-                return names
-
-        assert rule_name(0.5) == "0.5"
-        assert rule_name(participants) == "participants"
-        assert rule_name(Rule()).endswith("Rule")
 
 
 def test_downloads_are_counted_for_each_client():

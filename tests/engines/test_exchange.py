@@ -11,7 +11,7 @@ from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf
 from fedfactor.engines.remote.backoff import Backoff
 from fedfactor.engines.remote.exchange import Arrival, Exchange, NotEnough, Tally, WaitingRules
-from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.message_bytes import Head, read_head, seal
 
 
 @record

@@ -26,7 +26,7 @@ from fedfactor.core.files import write_atomic
 from fedfactor.data.io import load_shard
 from fedfactor.engines.remote.client import REFUSAL
 from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.federation import certificates, document, keys
+from fedfactor.federation import certificates, keys, terms_writer
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.trial import Trial
 from fedfactor.privacy import Ledger
@@ -82,7 +82,7 @@ def test_a_changed_federation_toml_is_refused_by_those_who_signed_the_old_one(tr
     if not trial.members:
         real.everybody_joins(trial, trial.files, real.terms("PooledNMF", 2, tol=0.0))
     run, file = trial.terms.content["run"], tmp_path / "federation.toml"
-    document.save(file, {**trial.terms.content, "run": {**run, "rounds": run["rounds"] + 1}})
+    terms_writer.save(file, {**trial.terms.content, "run": {**run, "rounds": run["rounds"] + 1}})
     changed = Coordinator(file, trial.coordinator.folder)
     try:
         # A coordinator that does not say so: its server still names the old terms, and asks under the new ones.
@@ -115,7 +115,7 @@ def test_an_unregistered_key_is_turned_away(trial, tmp_path):
     # Eve writes herself into her own copy: now the server does not know her.
     content = {**trial.terms.content, "parties": {**trial.terms.content["parties"]}}
     content["parties"]["eve"] = {"key": keys.public_line(tmp_path / "eve.key.pub")}
-    document.save(tmp_path / "federation.toml", content)
+    terms_writer.save(tmp_path / "federation.toml", content)
     said = join_and_read(
         tmp_path / "federation.toml", "--data", trial.files["north"], "--key", tmp_path / "eve.key",
         "--folder", tmp_path / "eve", "--patience", "1",
@@ -126,7 +126,7 @@ def test_an_unregistered_key_is_turned_away(trial, tmp_path):
 def test_a_wrong_certificate_is_not_spoken_to(trial, tmp_path):
     other = certificates.make_authority(tmp_path / "other", "other")
     content = {**trial.terms.content, "server": {**trial.terms.content["server"], "certificate": other.read_text()}}
-    document.save(tmp_path / "federation.toml", content)
+    terms_writer.save(tmp_path / "federation.toml", content)
     said = join_and_read(
         tmp_path / "federation.toml", "--data", real.write_rows(tmp_path, seed=2)["north"],
         "--key", trial.root / "north.key", "--folder", tmp_path / "north",

@@ -22,8 +22,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedfactor.core.errors import DataError, ProtocolError
 from fedfactor.engines.flower import control
 from fedfactor.engines.flower.apps import answer
-from fedfactor.engines.flower.bell import VAIN, Bell
-from fedfactor.engines.flower.door import Door
+from fedfactor.engines.flower.connection_limits import Door
+from fedfactor.engines.flower.long_polling import VAIN, Bell
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.flower.records import SHORT, from_record, to_record
 from fedfactor.engines.flower.superlink import BODY, Gate, gated
@@ -31,7 +31,7 @@ from fedfactor.engines.flower.supernode import come_back
 from fedfactor.engines.flower.transport import KEPT, FlowerTransport
 from fedfactor.engines.mailbox.proof import refusal
 from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.message import read_head
+from fedfactor.engines.remote.message_bytes import read_head
 from fedfactor.federation import children
 from fedfactor.federation.member import Member
 from fedfactor.federation.trial import Trial

@@ -9,7 +9,7 @@ import pytest
 from fedfactor import algorithms
 from fedfactor.core.errors import ProtocolError
 from fedfactor.engines.remote.exchange import Arrival
-from fedfactor.engines.remote.message import read_head, unseal
+from fedfactor.engines.remote.message_bytes import read_head, unseal
 from tests.engines.hostile import KINDS
 from tests.engines.in_process import Office
 

@@ -16,12 +16,13 @@ from fedfactor import Federation, LocalEngine, algorithms
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.core.errors import DataError, IncompatibleError, ProtocolError
 from fedfactor.core.protocol import Round
-from fedfactor.engines.base import Callback, participants
+from fedfactor.engines.base import Callback
 from fedfactor.engines.callbacks import Log, watcher
+from fedfactor.engines.participation import participants
 from fedfactor.engines.round import Receiver
 from fedfactor.testing import Flaky, Probe
+from fedfactor.testing.checks_for_engines import Recorder
 from fedfactor.testing.data import small_data, with_holes
-from fedfactor.testing.engines import Recorder
 from fedfactor.testing.probe import Each, Total
 from fedfactor.threads import thread_limit
 

@@ -12,11 +12,11 @@ from fedfactor import algorithms
 from fedfactor.core.chain import ChainError
 from fedfactor.core.protocol import Meta
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.remote.asked import Asked, LimitError
+from fedfactor.engines.remote.answered_counts import AnsweredCounts, LimitError
 from fedfactor.engines.remote.client import BROKEN, COLUMNS, REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import NotEnough
-from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.message_bytes import Head, read_head, seal
 from fedfactor.engines.remote.secure_sum import Begin, Counts
 from tests.engines.in_process import TERMS, Office
 
@@ -202,22 +202,22 @@ def test_runs_and_rounds_are_counted_at_the_party(tmp_path):
 
 
 def test_rounds_are_counted_over_all_runs_and_the_same_question_once(tmp_path):
-    asked = Asked(tmp_path, "rows", (0, 3, ""))
+    asked = AnsweredCounts(tmp_path, "rows", (0, 3, ""))
     for _ in range(5):
         asked.count("a", "step", 0, "t")
     asked.count("a", "step", 1, "t")
     asked.count("b", "step", 0, "t")
     asked.count("a", "end", 2, "t")
     with pytest.raises(LimitError, match="3 rounds"):
-        Asked(tmp_path, "rows", (0, 3, "")).count("b", "step", 1, "t")
-    Asked(tmp_path, "other rows", (0, 3, "")).count("b", "step", 1, "t")
+        AnsweredCounts(tmp_path, "rows", (0, 3, "")).count("b", "step", 1, "t")
+    AnsweredCounts(tmp_path, "other rows", (0, 3, "")).count("b", "step", 1, "t")
     with pytest.raises(LimitError, match="last day"):
-        Asked(tmp_path, "rows", (0, 0, "2020-01-01")).count("a", "step", 0, "t")
+        AnsweredCounts(tmp_path, "rows", (0, 0, "2020-01-01")).count("a", "step", 0, "t")
 
 
 @pytest.mark.parametrize("how", ["middle", "last", "edited", "all", "head"])
 def test_lines_of_the_count_that_vanish_or_change_are_noticed(tmp_path, how):
-    asked = Asked(tmp_path, "rows", (0, 9, ""))
+    asked = AnsweredCounts(tmp_path, "rows", (0, 9, ""))
     for index in range(4):
         asked.count("a", "step", index, "t")
     file, head = tmp_path / "asked.jsonl", tmp_path / "asked.jsonl.head"
@@ -234,7 +234,7 @@ def test_lines_of_the_count_that_vanish_or_change_are_noticed(tmp_path, how):
 
 
 def test_a_line_torn_by_a_power_cut_is_not_held_against_anybody(tmp_path):
-    asked = Asked(tmp_path, "rows", (0, 9, ""))
+    asked = AnsweredCounts(tmp_path, "rows", (0, 9, ""))
     asked.count("a", "step", 0, "t")
     with (tmp_path / "asked.jsonl").open("ab") as file:
         file.write(b'{"before": "ab')

@@ -20,8 +20,8 @@ from fedfactor.algorithms import PooledNMF
 from fedfactor.core.tree import leaves
 from fedfactor.engines.mailbox import boxes
 from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, PARTY, RUN, SECRET, SECRET_FILE, SESSION, TICKET, Mailbox
+from fedfactor.engines.mailbox.bundled_messages import pack, unpack
 from fedfactor.engines.mailbox.node import Node, TurnedAway
-from fedfactor.engines.mailbox.parcels import pack, unpack
 from fedfactor.engines.mailbox.proof import AHEAD, BEHIND, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
 from fedfactor.engines.mailbox.transport import MailboxTransport
 from fedfactor.engines.remote.exchange import WaitingRules

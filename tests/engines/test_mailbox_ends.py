@@ -14,11 +14,11 @@ pytest.importorskip("cryptography")
 import httpx
 
 from fedfactor.core.errors import ProtocolError
-from fedfactor.engines.mailbox import boxes, diary, node, transport
+from fedfactor.engines.mailbox import boxes, connection_status, node, transport
 from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, SECRET, SECRET_FILE, SESSION, TICKET
-from fedfactor.engines.mailbox.diary import Diary, is_foreign, told
+from fedfactor.engines.mailbox.bundled_messages import pack, unpack
+from fedfactor.engines.mailbox.connection_status import ConnectionStatus, is_foreign, told
 from fedfactor.engines.mailbox.node import ForeignServer, Node, TurnedAway
-from fedfactor.engines.mailbox.parcels import pack, unpack
 from fedfactor.engines.mailbox.proof import CLOCK, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
 from fedfactor.engines.mailbox.transport import Both, MailboxTransport
 from fedfactor.engines.remote.exchange import Arrival
@@ -75,9 +75,9 @@ def offline(monkeypatch):
 class TestDiary:
     def test_a_change_is_written_at_once_and_the_same_every_few_seconds(self, tmp_path, monkeypatch):
         now = [100.0]
-        monkeypatch.setattr(diary.time, "time", lambda: now[0])
+        monkeypatch.setattr(connection_status.time, "time", lambda: now[0])
         file = tmp_path / "connection.json"
-        book = Diary(file)
+        book = ConnectionStatus(file)
 
         def read():
             return json.loads(file.read_text())
@@ -93,7 +93,7 @@ class TestDiary:
         now[0] = 106.0
         book.write(503, "x" * 600)
         assert read() == {"connected": False, "time": 106.0, "since": 106.0, "status": 503, "error": "x" * 500}
-        assert Diary.EVERY == 5.0
+        assert ConnectionStatus.EVERY == 5.0
 
     @pytest.mark.parametrize(
         ("text", "foreign"),

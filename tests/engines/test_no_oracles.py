@@ -11,7 +11,7 @@ from fedfactor import algorithms
 from fedfactor.core.tree import to_numpy, tree_map
 from fedfactor.core.wire import from_bytes
 from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.message import read_head, seal
+from fedfactor.engines.remote.message_bytes import read_head, seal
 from fedfactor.testing.data import small_data
 from tests.engines.in_process import AnyFolder, Office
 

@@ -10,14 +10,14 @@ import pytest
 
 import fedfactor
 from fedfactor import algorithms
-from fedfactor.core.checked import read_checked
+from fedfactor.core.checksummed_files import read_checked
 from fedfactor.core.protocol import Round
 from fedfactor.core.wire import from_bytes
 from fedfactor.engines import client
 from fedfactor.engines.remote.client import REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.message import read_head, seal
+from fedfactor.engines.remote.message_bytes import read_head, seal
 from fedfactor.privacy.agreed_noise import agree_on_noise
 from fedfactor.privacy.channel import Site
 from fedfactor.privacy.entropy import Entropy

@@ -18,7 +18,7 @@ from fedfactor.engines import client
 from fedfactor.engines.remote.client import REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.message_bytes import Head, read_head, seal
 from fedfactor.engines.remote.server import ABANDON, REMOVED, AbandonedError
 from tests.engines.in_process import TERMS, Office
 

@@ -12,7 +12,7 @@ from fedfactor.core.wire import from_bytes
 from fedfactor.engines.remote.client import COLUMNS, REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.message_bytes import Head, read_head, seal
 from fedfactor.privacy.sum_phases import Begin, Keys, Masked, Signatures
 from tests.engines.in_process import TERMS, Office
 

@@ -16,13 +16,23 @@ pytest.importorskip("flwr")
 
 import httpx
 
-from fedfactor.engines.flower import apps, bell, client_process, door, knock, objects, superlink, supernode, transport
-from fedfactor.engines.flower.bell import Bell
-from fedfactor.engines.flower.door import Door
+from fedfactor.engines.flower import (
+    apps,
+    ask_server,
+    client_process,
+    connection_limits,
+    long_polling,
+    objects,
+    superlink,
+    supernode,
+    transport,
+)
+from fedfactor.engines.flower.connection_limits import Door
+from fedfactor.engines.flower.long_polling import Bell
 from fedfactor.engines.flower.superlink import BODY, HEALTH, KNOCK, Gate, Registered, _about, _counted, _declared, _Room
 from fedfactor.engines.flower.supernode import _Clock, watch
 from fedfactor.engines.mailbox.boxes import OTHER_TERMS, PARTY, RUN, TERMS
-from fedfactor.engines.mailbox.diary import Diary
+from fedfactor.engines.mailbox.connection_status import ConnectionStatus
 from fedfactor.engines.mailbox.proof import Signer, key_of
 from fedfactor.federation import keys
 
@@ -32,8 +42,13 @@ HERE, THERE = ("10.0.0.1", 5), ("10.0.0.9", 5)
 def test_limits_that_flower_and_honest_parties_rely_on():
     assert (superlink.BODY, superlink.LOCAL, superlink.HEAD, superlink.SECRET) == (2**25, 2**25, 2**14, 2**16)
     assert superlink.APP_HOLD == 1.0
-    assert (bell.HOLD, bell.EMPTY, bell.VAIN, bell.QUIET) == (5.0, 64, 6, 5.0)
-    assert (door.STRANGERS, door.GRACE, door.TURN, door.LEAVING) == (48, 15.0, 2.0, 24)
+    assert (long_polling.HOLD, long_polling.EMPTY, long_polling.VAIN, long_polling.QUIET) == (5.0, 64, 6, 5.0)
+    assert (
+        connection_limits.STRANGERS,
+        connection_limits.GRACE,
+        connection_limits.TURN,
+        connection_limits.LEAVING,
+    ) == (48, 15.0, 2.0, 24)
     assert (supernode.IDLE, supernode.HEARTBEAT, supernode.PIECES, supernode.RETRY) == (3, 10, 15.0, 3)
     assert (objects.FIRST, objects.LONGEST) == (0.05, 1.0)
     assert (transport.FRESH, transport.KEPT) == (1.0, 4)
@@ -372,7 +387,7 @@ class TestNode:
                     raise found
                 return found
 
-        watch(Connection, Diary(tmp_path / "file"))
+        watch(Connection, ConnectionStatus(tmp_path / "file"))
 
         def kept():
             return json.loads((tmp_path / "file").read_text())
@@ -411,7 +426,7 @@ class TestKnock:
 
         monkeypatch.setattr(httpx, "Client", client)
         monkeypatch.setattr(ssl, "create_default_context", lambda **given: given)
-        return knock.knock("host:1", "authority", (tmp_path / "key").read_bytes()), seen
+        return ask_server.knock("host:1", "authority", (tmp_path / "key").read_bytes()), seen
 
     def test_terms_are_told(self, monkeypatch, tmp_path):
         told, seen = self.ask(monkeypatch, tmp_path, httpx.Response(200, text='{"terms": "x"}'))

@@ -89,7 +89,7 @@ def test_an_algorithm_is_built_from_its_name_and_settings():
     with pytest.raises(DataError, match="is not an algorithm"):
         algorithm_of("fedfactor.core.federation:Federation", {})
     with pytest.raises(DataError, match="is not an algorithm"):
-        algorithm_of("fedfactor.core.checks:is_sparse", {})
+        algorithm_of("fedfactor.core.row_checks:is_sparse", {})
 
 
 def _tag(kind):

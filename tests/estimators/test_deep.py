@@ -10,7 +10,7 @@ import fedfactor
 from fedfactor import algorithms
 from fedfactor.core.errors import DataError
 from fedfactor.data import ItemTable
-from fedfactor.testing.recommenders import recommender_checks
+from fedfactor.testing.checks_for_recommenders import recommender_checks
 
 pytest.importorskip("torch")
 

@@ -19,7 +19,7 @@ from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, Poo
 from fedfactor.core.settings import settings_of_class
 from fedfactor.data.user_table import UserTable
 from fedfactor.testing import recommender_checks
-from fedfactor.testing.recommenders import small_ratings
+from fedfactor.testing.checks_for_recommenders import small_ratings
 
 FACES = [FedSPLIT, PooledCF, PooledCNMF, FCF, FedMF]
 MODELS = [

@@ -21,11 +21,11 @@ from fedfactor import algorithms
 from fedfactor.cli import app
 from fedfactor.core.chain import ChainError
 from fedfactor.core.errors import DataError
+from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.journal import Journal
-from fedfactor.engines.remote.message import read_head
+from fedfactor.engines.remote.message_bytes import read_head
 from fedfactor.engines.remote.server import AbandonedError, Lock
-from fedfactor.federation import document
+from fedfactor.federation import terms_writer
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.features import write_names
 from fedfactor.federation.member import Member
@@ -143,7 +143,7 @@ def test_a_party_restored_from_a_backup_of_rounds_ago_goes_on_and_nothing_is_cou
     outcome = made.server().run()
     assert kept
     assert outcome.finished == ("north", "south", "west")
-    runs, rounds = made.clerks["north"].store.asked.so_far()
+    runs, rounds = made.clerks["north"].store.answered.so_far()
     assert len(runs) == 1
     assert len(rounds) <= 4
 
@@ -164,7 +164,7 @@ def test_a_second_server_in_the_same_folder_is_refused(trial):
     trial.coordinator._alone()
     served = (trial.coordinator.folder / "agreement.json").read_bytes()
     content = trial.terms.content
-    document.save(trial.toml, {**content, "run": {**content["run"], "rounds": 7}})
+    terms_writer.save(trial.toml, {**content, "run": {**content["run"], "rounds": 7}})
     with pytest.raises(DataError, match="is served already"):
         Coordinator(trial.toml).serve()
     assert (trial.coordinator.folder / "agreement.json").read_bytes() == served  # which a running server reads

@@ -17,7 +17,7 @@ from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.server import Server
-from fedfactor.federation import document
+from fedfactor.federation import terms_writer
 from fedfactor.federation.forgetting import forget_old, leave
 from fedfactor.federation.member import Member
 from fedfactor.federation.server import Coordinator
@@ -108,7 +108,7 @@ def test_who_left_does_not_join_by_mistake(trial):
 
 def test_first_and_last_day_and_how_long_things_are_kept_are_agreed_and_kept_to(trial):
     limits = {**trial.terms.content["limits"], "since": "2999-01-01", "keep": 30}
-    terms = document.save(trial.toml, {**trial.terms.content, "limits": limits})
+    terms = terms_writer.save(trial.toml, {**trial.terms.content, "limits": limits})
     assert "from 2999-01-01" in words(terms)
     assert "deleted after 30 days" in words(terms)
     with pytest.raises(NotEnough):
@@ -116,8 +116,8 @@ def test_first_and_last_day_and_how_long_things_are_kept_are_agreed_and_kept_to(
     refused = ClientFolder(trial.folder("north")).sent()[-1]
     assert "the first day that was agreed on is 2999-01-01" in refused["reason"]
     with pytest.raises(TermsError, match=r"\[limits\] since"):
-        document.save(trial.toml, {**trial.terms.content, "limits": {**limits, "since": "soon"}})
-    document.save(trial.toml, {**trial.terms.content, "limits": {**limits, "since": ""}})
+        terms_writer.save(trial.toml, {**trial.terms.content, "limits": {**limits, "since": "soon"}})
+    terms_writer.save(trial.toml, {**trial.terms.content, "limits": {**limits, "since": ""}})
     shutil.rmtree(trial.coordinator.folder / "checkpoint", ignore_errors=True)
     _, store, _ = runs_once(trial)
     assert forget_old(store.folder, 30) == []

@@ -12,7 +12,7 @@ from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.engines.mailbox.boxes import OTHER_TERMS
 from fedfactor.engines.remote.client import COLUMNS
-from fedfactor.federation import certificates, document, keys
+from fedfactor.federation import certificates, keys, terms_writer
 from fedfactor.federation.children import ChildError
 from fedfactor.federation.member import Member
 from fedfactor.federation.preflight import check_party
@@ -50,7 +50,7 @@ def test_signing_up_again_keeps_the_state_and_other_terms_or_rows_are_refused(tr
     with pytest.raises(DataError, match="is not the file"):
         member(trial).sign_up(trial.files["south"])
     content = {**trial.terms.content, "algorithm": {**trial.terms.content["algorithm"], "n_components": 4}}
-    document.save(trial.toml, content)
+    terms_writer.save(trial.toml, content)
     with pytest.raises(TermsError, match="n_components: 3 became 4"):
         member(trial).sign_up(trial.files["north"])
     assert (store.folder / "state.safetensors").exists()
@@ -63,14 +63,14 @@ def test_signing_up_again_keeps_the_state_and_other_terms_or_rows_are_refused(tr
 def test_privacy_terms_that_changed_are_refused_too(trial):
     member(trial).sign_up(trial.files["north"])
     content = {**trial.terms.content, "privacy": {**trial.terms.content["privacy"], "minimum_rows": 1}}
-    document.save(trial.toml, content)
+    terms_writer.save(trial.toml, content)
     with pytest.raises(TermsError, match=r"privacy\.minimum_rows: 5 became 1"):
         member(trial).sign_up(trial.files["north"])
 
 
 def test_terms_that_are_not_complete_cannot_be_agreed_to(trial, tmp_path):
     content = {**trial.terms.content, "features": DEFAULTS["features"]}
-    document.save(trial.toml, content)
+    terms_writer.save(trial.toml, content)
     member = Member(trial.toml, trial.root / "north.key", tmp_path / "n")
     with pytest.raises(TermsError, match=r"\[features\] names is empty"):
         member.sign_up(trial.files["north"])
@@ -198,7 +198,7 @@ def test_a_certificate_is_looked_at_before_parties_do(trial):
         place.certificate_words()
     certificates.make_server_certificate(place.folder, ["127.0.0.1"])
     server = {**trial.terms.content["server"], "address": "fed.example.org:8000"}
-    document.save(trial.toml, {**trial.terms.content, "server": server})
+    terms_writer.save(trial.toml, {**trial.terms.content, "server": server})
     with pytest.raises(ChildError, match=r"not made out for fed.example.org.*fedfactor federation certify"):
         Coordinator(trial.toml).certificate_words()
 

@@ -13,7 +13,7 @@ from fedfactor.cli.report import write_report
 from fedfactor.core.errors import DataError
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.server import Server
-from fedfactor.federation import document
+from fedfactor.federation import terms_writer
 from fedfactor.federation.member import Member
 from fedfactor.federation.outcome import client_status, write_result
 from fedfactor.federation.setup import words
@@ -62,7 +62,7 @@ def test_terms_without_noise_keep_their_fingerprint_and_know_none_of_its_entries
     trial = federation(tmp_path, privacy={"protect": "secure-sum", "minimum_rows": 5, "allow": ["small-client"]})
     assert "epsilon" not in trial.terms.content["privacy"]
     with pytest.raises(TermsError, match="no entry 'epsilon'"):
-        document.save(trial.toml, {**trial.terms.content, "privacy": {"epsilon": 1.0}})
+        terms_writer.save(trial.toml, {**trial.terms.content, "privacy": {"epsilon": 1.0}})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
-from fedfactor.federation import certificates, document, keys
+from fedfactor.federation import certificates, keys, terms_writer
 from fedfactor.federation.outcome import client_status, server_status
 from fedfactor.federation.server import Coordinator, UnsureError
 from fedfactor.federation.trial import Trial
@@ -132,7 +132,7 @@ def test_keys_come_and_go_and_come_back_certificates_end_and_clocks_run_fast(tri
     other = {"key": keys.public_line(tmp_path / "west2.key.pub"), "sign": keys.signing_key(tmp_path / "west2.key.pub")}
     # Replaced, served twice, and the old key comes back: each time it starts.
     for west in (content["parties"]["west"], other, other, content["parties"]["west"]):
-        document.save(trial.toml, {**content, "parties": {**content["parties"], "west": west}})
+        terms_writer.save(trial.toml, {**content, "parties": {**content["parties"], "west": west}})
         served = Coordinator(trial.toml)
         served.serve(PATIENCE)
         served.close()

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
-from fedfactor.federation import certificates, document
+from fedfactor.federation import certificates, terms_writer
 from fedfactor.federation.member import Member
 from fedfactor.federation.preflight import check_coordinator, check_party
 from fedfactor.federation.rows import prepare_rows
@@ -57,7 +57,7 @@ def test_the_coordinator_reads_about_its_certificate_and_port(trial):
     certificates.make_server_certificate(trial.coordinator.folder, ["127.0.0.1"], days=3.5)
     assert "fedfactor federation certify" in by_name(check_coordinator(trial.coordinator))["certificate"].remedy
     server = {**trial.terms.content["server"], "address": f"{NOWHERE}:8000"}
-    document.save(trial.toml, {**trial.terms.content, "server": server})
+    terms_writer.save(trial.toml, {**trial.terms.content, "server": server})
     found = by_name(check_coordinator(Coordinator(trial.toml)))
     assert found["address"].state == "wrong"
     assert f"not made out for {NOWHERE}" in found["certificate"].found

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from fedfactor.cli import app
 from fedfactor.core.column_sums import column_sums
 from fedfactor.core.errors import DataError
+from fedfactor.data.column_scales import ScaleWarning, uneven
 from fedfactor.data.io import open_files
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import read_components, read_private, read_row_ids
-from fedfactor.data.scales import ScaleWarning, uneven
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation.member import Member

@@ -81,7 +81,7 @@ def test_components_are_compared_with_further_runs_and_parties_keep_their_result
     assert list(north.results()) == [main.run]
     asked = {line["run"] for line in north.sent()}
     assert len(asked) == 4  # the run, another seed, and two of those without one; each is counted
-    assert north.asked.left().startswith("Left         6 of 10 runs")
+    assert north.answered.left().startswith("Left         6 of 10 runs")
     out = run(app, ["results", str(trial.folder("north")), "-o", str(tmp_path / "out")])
     assert f"Run {main.run}" in out.output
     assert "has not ended" not in out.output

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.federation import document, keys, setup
+from fedfactor.federation import keys, setup, terms_writer
 from fedfactor.federation.features import write_names
 from fedfactor.federation.terms import DEFAULTS, Terms, TermsError, check_party_name, features_hash
 from fedfactor.federation.trial import Trial
@@ -27,12 +27,12 @@ def content(tmp_path):
 
 
 def test_what_is_written_is_what_is_read(tmp_path, content):
-    terms = document.save(tmp_path / "federation.toml", content)
+    terms = terms_writer.save(tmp_path / "federation.toml", content)
     assert terms.content == Terms.of(content).content
     assert terms.names == ("north", "south")
     assert terms.features[2] == 'ü "x"'
     assert terms.agreement("north").meta.n_features == 6
-    assert Terms.of(tomllib.loads(document.dump(terms.content))).fingerprint == terms.fingerprint
+    assert Terms.of(tomllib.loads(terms_writer.dump(terms.content))).fingerprint == terms.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_is_written_is_what_is_read(tmp_path, content):
 def test_names_of_any_kind_survive_the_file(tmp_path, content, odd):
     content["features"] |= {"names": [odd, "b"], "sha256": features_hash([odd, "b"])}
     content["units"], content["federation"]["purpose"] = {odd: {"low": 1.0}}, f"{odd}\n{odd}"
-    terms = document.save(tmp_path / "federation.toml", content)
+    terms = terms_writer.save(tmp_path / "federation.toml", content)
     assert terms.features == (odd, "b")
     assert Terms.read(tmp_path / "federation.toml").content == terms.content
     assert list(terms.content["units"]) == [odd]
@@ -49,7 +49,7 @@ def test_names_of_any_kind_survive_the_file(tmp_path, content, odd):
 
 
 def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_path, content):
-    terms = document.save(tmp_path / "federation.toml", content)
+    terms = terms_writer.save(tmp_path / "federation.toml", content)
     text = (tmp_path / "federation.toml").read_text()
     (tmp_path / "other.toml").write_text("# a remark\n" + text.replace("rounds = 20", "rounds   =   20"))
     assert Terms.read(tmp_path / "other.toml").fingerprint == terms.fingerprint
@@ -104,7 +104,7 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
 )
 def test_mistakes_are_told(tmp_path, content, section, entry, value, said):
     content[section][entry] = value
-    (tmp_path / "federation.toml").write_text(document.dump(content))
+    (tmp_path / "federation.toml").write_text(terms_writer.dump(content))
     with pytest.raises(TermsError, match=said):
         Terms.read(tmp_path / "federation.toml")
 
@@ -234,7 +234,7 @@ def test_links_are_named_in_the_terms(tmp_path, content):
     plain = Terms.of(content)
     assert "links" not in plain.content["privacy"]  # terms without links keep the fingerprint they always had
     content["privacy"] |= {"links": [{"link": "Clip", "norm": 2.0}], "report_error": False}
-    terms = document.save(tmp_path / "federation.toml", content)
+    terms = terms_writer.save(tmp_path / "federation.toml", content)
     assert terms.fingerprint != plain.fingerprint
     agreement = terms.agreement("north")
     assert agreement.of(agreement.to_json()) == agreement

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 pytest.importorskip("cryptography")
 
 import fedfactor
-from fedfactor.algorithms.pooled_nmf.begin import Begin
+from fedfactor.algorithms.pooled_nmf.going_on import Begin
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
@@ -23,7 +23,7 @@ from fedfactor.data.io import load_shard
 from fedfactor.data.results import read_components
 from fedfactor.engines.remote.client import REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.message_bytes import Head, read_head, seal
 from fedfactor.engines.remote.server import Server
 from fedfactor.federation import keys
 from fedfactor.federation.member import Member

@@ -13,8 +13,8 @@ from fedfactor.core.errors import DataError
 from fedfactor.core.wire import from_bytes
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.server import Server
-from fedfactor.federation import document, keys, setup
-from fedfactor.federation.fingerprint import WORDS, key_words, same_words, terms_words
+from fedfactor.federation import keys, setup, terms_writer
+from fedfactor.federation.fingerprint_words import WORDS, key_words, same_words, terms_words
 from fedfactor.federation.member import Member
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
@@ -45,7 +45,7 @@ def false_registry(trial, tmp_path):
     for name in ("south", "west"):
         keys.make_key(tmp_path / f"eve {name}.key", name)
         content["parties"][name] = read_public(tmp_path / f"eve {name}.key.pub")
-    document.save(tmp_path / "north.toml", content)
+    terms_writer.save(tmp_path / "north.toml", content)
     return tmp_path / "north.toml"
 
 
@@ -129,7 +129,7 @@ def test_a_party_that_confirmed_is_not_asked_again_until_somebody_changes(trial)
     member(trial).sign_up(trial.files["north"])
     content = copy.deepcopy(dict(trial.terms.content))
     content["parties"]["west"]["sign"] = "ab" * 32
-    document.save(trial.toml, content)
+    terms_writer.save(trial.toml, content)
     assert member(trial).unknown() == ["west"]
     with pytest.raises(TermsError, match="keys of west"):
         member(trial).sign_up(trial.files["north"], accept_changes=True)

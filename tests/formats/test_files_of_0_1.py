@@ -14,7 +14,7 @@ from fedfactor.core.errors import CheckpointError, DataError, ProtocolError
 from fedfactor.core.wire import to_bytes
 from fedfactor.data.record import read_record
 from fedfactor.data.results import FORMAT, read_components
-from fedfactor.engines.remote.message import Head, read_head, seal
+from fedfactor.engines.remote.message_bytes import Head, read_head, seal
 from fedfactor.federation.terms import Terms
 from fedfactor.privacy import Ledger
 
@@ -73,6 +73,6 @@ def test_a_message_of_another_minor_version_is_refused_by_name():
 
 
 def test_the_version_on_the_wire_is_that_of_the_package():
-    from fedfactor.engines.remote.message import WIRE
+    from fedfactor.engines.remote.message_bytes import WIRE
 
     assert fedfactor.__version__.startswith(WIRE + ".") or fedfactor.__version__ == "0+unknown"

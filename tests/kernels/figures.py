@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse
 
 from fedfactor.algorithms.pooled_nmf.losses import find_loss
-from fedfactor.kernels import clipping, factors, products
-from fedfactor.kernels.align import barycenter, clusters, drift, plans, sinkhorn
+from fedfactor.kernels import factors, products, row_clipping
+from fedfactor.kernels.align import assignment, barycenter, clusters, drift, sinkhorn
 from fedfactor.kernels.boolean import (
     asso,
     bits,
@@ -385,18 +385,18 @@ def seldom_together() -> Any:
 @case
 def bounded_rows() -> Any:
     D = rng(1).normal(0, 0.1, V.shape)
-    half = clipping.curves(U)
+    half = row_clipping.curves(U)
     return [
-        clipping.row_squares(X),
-        clipping.row_squares(S),
-        clipping.clipped_gradient(U, X, V, bound=1.0, sweeps=2),
-        clipping.clipped_gradient(U, S, V, bound=0.3, sweeps=1),
-        clipping.summation_error(1e4, 5, 100),
+        row_clipping.row_squares(X),
+        row_clipping.row_squares(S),
+        row_clipping.clipped_gradient(U, X, V, bound=1.0, sweeps=2),
+        row_clipping.clipped_gradient(U, S, V, bound=0.3, sweeps=1),
+        row_clipping.summation_error(1e4, 5, 100),
         half,
-        [clipping.noisy_round(V, V * 1.1, D, index=i, rows=50.0) for i in (0, 1, 5)],
-        [clipping.curved_round(V, V * 1.1, D, half, index=i, noise=n, sweeps=3) for i, n in ((0, 0.1), (3, 2.0))],
-        clipping.split_rows(V),
-        clipping.doubles(X.astype("f4")),
+        [row_clipping.noisy_round(V, V * 1.1, D, index=i, rows=50.0) for i in (0, 1, 5)],
+        [row_clipping.curved_round(V, V * 1.1, D, half, index=i, noise=n, sweeps=3) for i, n in ((0, 0.1), (3, 2.0))],
+        row_clipping.split_rows(V),
+        row_clipping.doubles(X.astype("f4")),
     ]
 
 
@@ -565,7 +565,7 @@ def middles() -> Any:
     Vs = [V[rng(i).permutation(4)] * rng(i).uniform(0.8, 1.2, V.shape) for i in range(5)]
     found: list[Any] = []
     for how in barycenter.BARYCENTERS:
-        for alignment in plans.METHODS:
+        for alignment in assignment.METHODS:
             found.append(barycenter.barycenter(Vs, how, alignment))
     found += [
         barycenter.barycenter(Vs, weights=[1, 2, 3, 4, 5.0], start=V),
@@ -580,27 +580,27 @@ def middles() -> Any:
 @case
 def matched() -> Any:
     other = rng(3).random((4, 17))
-    found: list[Any] = [plans.plan(V, other, method) for method in plans.METHODS]
+    found: list[Any] = [assignment.plan(V, other, method) for method in assignment.METHODS]
     found += [
-        plans.plan(V, other, "sinkhorn", epsilon=0.3, iterations=5),
-        plans.plan(V, other, "knn", neighbours=2),
-        plans.plan(V, V[::-1].copy(), "lap_rho", alpha=0.5),
-        plans.plan(V, other, "lap_rho", alpha=0.9),
-        plans.plan(V, other, "sinkhorn_rho", alpha=0.9),
-        plans.squared_distances(V, other),
-        plans.correlations(V, other),
-        plans.correlations(V * 0, other),
-        plans.align_rows(V[::-1].copy(), V),
+        assignment.plan(V, other, "sinkhorn", epsilon=0.3, iterations=5),
+        assignment.plan(V, other, "knn", neighbours=2),
+        assignment.plan(V, V[::-1].copy(), "lap_rho", alpha=0.5),
+        assignment.plan(V, other, "lap_rho", alpha=0.9),
+        assignment.plan(V, other, "sinkhorn_rho", alpha=0.9),
+        assignment.squared_distances(V, other),
+        assignment.correlations(V, other),
+        assignment.correlations(V * 0, other),
+        assignment.align_rows(V[::-1].copy(), V),
         drift.agreement(V, other),
         drift.mean_similarity([V, other, V[::-1].copy()], rng(1)),
         drift.mean_similarity([V * i for i in range(1, 9)], rng(1), most=5),
-        [plans.is_partial(method) for method in plans.METHODS],
-        plans.permutation(np.eye(4)[[2, 0, 1, 3]]),
+        [assignment.is_partial(method) for method in assignment.METHODS],
+        assignment.permutation(np.eye(4)[[2, 0, 1, 3]]),
         sinkhorn.transport(rng(1).random((4, 3)), np.full(4, 0.25), np.array([0.5, 0.3, 0.2]), 0.1),
         sinkhorn.transport(rng(1).random((4, 3)), np.full(4, 0.25), np.array([0.5, 0.3, 0.2]), 0.01, 7),
         sinkhorn.transport(rng(1).random((3, 3)), np.array([0.5, 0.5, 0.0]), np.full(3, 1 / 3), 0.1, tol=1e-2),
-        plans.unaligned_groups([V, V, other], [np.zeros((4, 4))] * 3),
-        plans.unaligned_groups([V, other], [np.eye(4), np.zeros((4, 4))]),
+        assignment.unaligned_groups([V, V, other], [np.zeros((4, 4))] * 3),
+        assignment.unaligned_groups([V, other], [np.eye(4), np.zeros((4, 4))]),
     ]
     return found
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+from fedfactor.kernels.align.assignment import METHODS, align_rows, permutation, plan, unaligned_groups
 from fedfactor.kernels.align.drift import agreement, mean_similarity
-from fedfactor.kernels.align.plans import METHODS, align_rows, permutation, plan, unaligned_groups
 from fedfactor.kernels.align.sinkhorn import transport
 
 

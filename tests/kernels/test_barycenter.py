@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from fedfactor.kernels.align.assignment import plan
 from fedfactor.kernels.align.barycenter import (
     BARYCENTERS,
     _fixed_point,
@@ -13,7 +14,6 @@ from fedfactor.kernels.align.barycenter import (
     orthogonality_gap,
 )
 from fedfactor.kernels.align.clusters import fuzzy_means, k_means
-from fedfactor.kernels.align.plans import plan
 
 
 def copies(k=10, m=60, clients=20, noise=0.0, seed=0):

@@ -9,7 +9,7 @@ import traceback
 from mpi4py import MPI
 
 from fedfactor.engines.mpi.engine import MPIEngine
-from fedfactor.testing.engines import check_engine_channel, check_engine_rejects
+from fedfactor.testing.checks_for_engines import check_engine_channel, check_engine_rejects
 
 WAYS = {
     "allreduce": {},

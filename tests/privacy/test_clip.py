@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedfactor.core.protocol import Round
-from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient, doubles, row_squares, summation_error
+from fedfactor.kernels.row_clipping import ROW_CLIP, clipped_gradient, doubles, row_squares, summation_error
 from fedfactor.privacy.channel import Site
 from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.noise import Clip, Gaussian, clip_to

@@ -11,8 +11,8 @@ import fedfactor
 
 ROOT = Path(fedfactor.__file__).parent
 OTHERS = (
-    "kernels/clipping.py", "core/wire.py", "core/tree.py", "core/files.py", "federation/keys.py",
-    "engines/remote/client.py", "engines/remote/exchange.py", "engines/remote/message.py",
+    "kernels/row_clipping.py", "core/wire.py", "core/tree.py", "core/files.py", "federation/keys.py",
+    "engines/remote/client.py", "engines/remote/exchange.py", "engines/remote/message_bytes.py",
     "engines/remote/secure_sum.py", "engines/remote/server.py",
 )  # fmt: skip
 PATHS = sorted([*(ROOT / "privacy").glob("*.py"), *(ROOT / name for name in OTHERS)])

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedfactor.core.download_checks import odd_numbers
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import odd_numbers
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor.algorithms.felb import boolean_score
-from fedfactor.core.checks import check_rank
+from fedfactor.core.download_checks import odd_octets
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import odd_octets
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 
-from fedfactor.core.checks import check_rank
+from fedfactor.core.download_checks import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
 from fedfactor.core.federation import Shard
 from fedfactor.core.grid import GridShard
 from fedfactor.core.protocol import Algorithm, Layout, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedfactor.core.checks import check_rank
+from fedfactor.core.download_checks import odd_numbers
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import odd_numbers
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec

@@ -12,9 +12,9 @@ from array_api_compat import array_namespace
 
 from fedfactor.algorithms.pooled_nmf import start as least_squares
 from fedfactor.algorithms.pooled_nmf.start import Wide, WideSums
-from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.core.wire import Leaf, Spec

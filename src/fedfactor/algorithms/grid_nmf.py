@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedfactor.algorithms.distributed_nmf import one_step
-from fedfactor.core.checks import check_rank
+from fedfactor.core.download_checks import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Layout, LocalFactors, Meta, Round, Scatter, Score, Uplink
-from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, public, record
 from fedfactor.core.wire import Leaf, Spec

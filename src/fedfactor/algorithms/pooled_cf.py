@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.core.checks import check_rank
+from fedfactor.core.download_checks import NOT_NEGATIVE, odd_columns, odd_numbers
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import NOT_NEGATIVE, odd_columns, odd_numbers
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fedfactor.core.download_checks import odd_columns, odd_numbers
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array, record, to_numpy
 from fedfactor.core.wire import Leaf, Spec

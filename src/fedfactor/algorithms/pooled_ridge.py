@@ -9,10 +9,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
+from fedfactor.core.download_checks import odd_columns, odd_numbers
 from fedfactor.core.federation import Shard
 from fedfactor.core.items import held_columns, open_columns
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
-from fedfactor.core.received import odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec

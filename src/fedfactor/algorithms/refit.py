@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Score
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.tree import Array
 from fedfactor.kernels.factors import reconstruction, refit_rows
 from fedfactor.kernels.products import as_like

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fedfactor.algorithms.refit import RefitRows
+from fedfactor.core.download_checks import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round
-from fedfactor.core.received import NOT_NEGATIVE, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array, Tree, record, to_numpy
 from fedfactor.kernels.factors import match_common

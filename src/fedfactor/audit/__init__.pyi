@@ -1,6 +1,7 @@
 from .canaries import epsilon_lower_bound as epsilon_lower_bound
 from .canaries import plant_canaries as plant_canaries
 from .canaries import score_canaries as score_canaries
+from .exposed_rows import row_exposure as row_exposure
 from .findings import Finding as Finding
 from .item_vectors import item_vector_membership as item_vector_membership
 from .membership import membership_figures as membership_figures
@@ -9,7 +10,6 @@ from .others import factor_inference as factor_inference
 from .others import sketch_recovery as sketch_recovery
 from .pairs import gram_from_weights as gram_from_weights
 from .pairs import pair_exposure as pair_exposure
-from .published import row_exposure as row_exposure
 from .ratings import rating_attack as rating_attack
 from .ratings import ratings_back as ratings_back
 from .reconstruction import binary_rows_in_span as binary_rows_in_span

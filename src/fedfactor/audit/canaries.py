@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from fedfactor.algorithms.pooled_nmf.algorithm import FIRST_STEPS, PooledNMF
 from fedfactor.engines.run import run
-from fedfactor.kernels.clipping import ROW_CLIP, clipped_gradient
+from fedfactor.kernels.row_clipping import ROW_CLIP, clipped_gradient
 from fedfactor.privacy.listener import Listener
 
 __all__ = ["Canaries", "epsilon_lower_bound", "plant_canaries", "score_canaries"]

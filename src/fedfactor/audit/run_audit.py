@@ -16,12 +16,12 @@ from fedfactor.algorithms.pooled_ease import PooledEASE
 from fedfactor.algorithms.pooled_nmf.algorithm import PooledNMF
 from fedfactor.audit.active import chosen_downloads, refusals_that_tell
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
+from fedfactor.audit.exposed_rows import row_exposure
 from fedfactor.audit.findings import Finding
 from fedfactor.audit.item_vectors import item_vector_membership
 from fedfactor.audit.membership import membership_figures, residual_scores
 from fedfactor.audit.paired_runs import bound_from_runs, canary_worlds, guess_worlds
 from fedfactor.audit.pairs import pair_exposure
-from fedfactor.audit.published import row_exposure
 from fedfactor.audit.ratings import rating_attack
 from fedfactor.audit.report import AuditReport
 from fedfactor.audit.uploads import SERVER, dense, differencing, rows_from_sums, rows_from_uploads, singletons

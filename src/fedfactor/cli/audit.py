@@ -132,7 +132,7 @@ def of_terms(
 
 def wrong_registry(names: Sequence[str]) -> Finding:
     """Put a key of the coordinator's own in the place of each party's, and compare the words that people read out."""
-    from fedfactor.federation.fingerprint import terms_words
+    from fedfactor.federation.fingerprint_words import terms_words
     from fedfactor.federation.terms import Terms
 
     def words(keys: Mapping[str, str]) -> str:

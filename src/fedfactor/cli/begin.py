@@ -59,7 +59,7 @@ class Parent:
 
     def begin(self, method: Any, federation: Federation) -> Algorithm:
         """Let the algorithm start at these components, with columns matched by name and in the units of these rows."""
-        from fedfactor.algorithms.pooled_nmf.begin import Begin
+        from fedfactor.algorithms.pooled_nmf.going_on import Begin
 
         V, names = self.V, federation.feature_names
         if names is not None and self.features is not None:

@@ -16,8 +16,8 @@ import typer
 from fedfactor.cli.console import duration, size
 from fedfactor.cli.place import Place
 from fedfactor.cli.report import write_page
+from fedfactor.cli.run_summary import resumed
 from fedfactor.cli.settings import open_parts
-from fedfactor.cli.words import resumed
 from fedfactor.core.errors import FedfactorError, MissingExtraError
 from fedfactor.core.run import STATUS, Run, whole_V
 from fedfactor.core.wire import from_bytes, to_bytes

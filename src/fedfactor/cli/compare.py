@@ -15,8 +15,8 @@ from fedfactor.cli.options import Device, Files, Quiet, Rank, Rounds, Set, Store
 from fedfactor.cli.progress import bar
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files
+from fedfactor.data.column_scales import warn_of_scales
 from fedfactor.data.content import Reading
-from fedfactor.data.scales import warn_of_scales
 
 Methods = Annotated[
     list[str] | None,

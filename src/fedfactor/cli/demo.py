@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.cli.console import Debug, console, duration, polite
-from fedfactor.cli.words import HEADS, cells
+from fedfactor.cli.run_summary import HEADS, cells
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.files import write_atomic
 
@@ -29,7 +29,7 @@ def demo(
     Example: fedfactor demo -o demo-out
     """
     from fedfactor.cli.contest import contest, digits
-    from fedfactor.cli.page import write_page
+    from fedfactor.cli.demo_page import write_page
 
     with polite(debug):
         _check(out)

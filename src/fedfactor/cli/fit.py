@@ -59,12 +59,12 @@ from fedfactor.cli.privacy import (
 )
 from fedfactor.cli.reading import reads
 from fedfactor.cli.report import write_page
+from fedfactor.cli.run_summary import resumed, summary_table, told
 from fedfactor.cli.settings import build, open_parts
-from fedfactor.cli.words import resumed, summary_table, told
 from fedfactor.core.card import check_device
+from fedfactor.data.column_scales import warn_of_scales
 from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess
-from fedfactor.data.scales import warn_of_scales
 
 GAIN_CELLS = 300_000
 """Cells of all owners up to which a fit is run twice more, to say what each owner gains over going alone."""

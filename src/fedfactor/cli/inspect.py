@@ -13,9 +13,9 @@ import typer
 
 from fedfactor.cli.console import Debug, polite, size
 from fedfactor.cli.reading import reads
-from fedfactor.cli.words import uploads
-from fedfactor.core.checks import is_sparse, split_missing
+from fedfactor.cli.run_summary import uploads
 from fedfactor.core.protocol import Meta
+from fedfactor.core.row_checks import is_sparse, split_missing
 from fedfactor.core.text import listed, printable
 from fedfactor.core.tree import Array
 from fedfactor.data.content import Reading

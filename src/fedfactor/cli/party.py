@@ -58,7 +58,7 @@ def keygen(
 
     Example: fedfactor keygen north
     """
-    from fedfactor.federation.fingerprint import key_words
+    from fedfactor.federation.fingerprint_words import key_words
     from fedfactor.federation.keys import make_key
     from fedfactor.federation.terms import check_party_name
     from fedfactor.federation.vouching import read_public
@@ -86,7 +86,7 @@ def vouch(
 
     Example: fedfactor vouch federation.toml south south.key.pub --key north.key
     """
-    from fedfactor.federation.fingerprint import key_words
+    from fedfactor.federation.fingerprint_words import key_words
     from fedfactor.federation.terms import Terms
     from fedfactor.federation.vouching import read_public
     from fedfactor.federation.vouching import vouch as sign
@@ -103,7 +103,7 @@ def vouch(
 
 def _compared(right: str, given: str, question: str) -> bool:
     """Tell whether words were compared with people: typed, or confirmed at a terminal. A plain --yes is no answer."""
-    from fedfactor.federation.fingerprint import same_words
+    from fedfactor.federation.fingerprint_words import same_words
     from fedfactor.federation.terms import TermsError
 
     if given:

@@ -27,8 +27,8 @@ from fedfactor.cli.options import (
 from fedfactor.cli.progress import bar
 from fedfactor.cli.reading import reads
 from fedfactor.cli.settings import build, data_files
+from fedfactor.data.column_scales import warn_of_scales
 from fedfactor.data.content import Reading
-from fedfactor.data.scales import warn_of_scales
 
 Ranks = Annotated[str, typer.Option("--ranks", "-k", help="Candidates, such as 2-10 or 5,10,20.", show_default=False)]
 Share = Annotated[float, typer.Option(help="Share of each owner's cells that is hidden.")]

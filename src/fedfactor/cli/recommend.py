@@ -176,7 +176,7 @@ def _answer(heads: tuple[str, ...], lines: Iterable[tuple[str, ...]], out: Path 
 
 
 def _cell(text: str) -> str:
-    from fedfactor.data.formats.delimited import harmless
+    from fedfactor.data.formats.delimited_text import harmless
 
     text = harmless(text)
     return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\n\r') else text

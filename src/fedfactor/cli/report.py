@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from fedfactor.cli.console import Debug, duration, polite, size
-from fedfactor.cli.words import uploads
+from fedfactor.cli.run_summary import uploads
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Meta
 from fedfactor.core.run import STATUS, Run

@@ -14,9 +14,9 @@ from fedfactor.cli.console import Debug, console, duration, polite, size
 from fedfactor.cli.options import Folder
 from fedfactor.cli.place import Place
 from fedfactor.cli.reading import reads
-from fedfactor.core.checks import check_features, check_values, split_missing
 from fedfactor.core.errors import DataError
 from fedfactor.core.protocol import LocalFactors
+from fedfactor.core.row_checks import check_features, check_values, split_missing
 from fedfactor.core.text import printable
 from fedfactor.data.content import Reading, Rows, write_rows
 from fedfactor.data.formats import endings, format_of

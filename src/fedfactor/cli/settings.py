@@ -91,7 +91,7 @@ def plain_words(words: str) -> str:
 
     Examples
     --------
-    >>> plain_words("See :func:`~fedfactor.kernels.align.plans.plan` and ``tol=0``.")
+    >>> plain_words("See :func:`~fedfactor.kernels.align.assignment.plan` and ``tol=0``.")
     'See plan and tol=0.'
     """
     words = re.sub(r":\w+:`(~?)([^`]+)`", lambda found: found[2].rpartition(".")[2] if found[1] else found[2], words)

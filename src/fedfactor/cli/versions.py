@@ -23,7 +23,7 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
 
     Example: fedfactor federation versions federation.toml
     """
-    from fedfactor.engines.remote.journal import Journal
+    from fedfactor.engines.remote.coordinator_journal import Journal
     from fedfactor.federation.outcome import from_anywhere
     from fedfactor.federation.versions import alike
     from fedfactor.federation.versions import versions as listed

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError, IncompatibleError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.on_card import overlapped
 from fedfactor.core.protocol import Algorithm
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.run import Run
 from fedfactor.core.tree import to_numpy, tree_map
 

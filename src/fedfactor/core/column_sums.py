@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.protocol import Uplink
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import Array, public, record
 
 SCALES = ("rms", "mean", "std", "max", "quantile")

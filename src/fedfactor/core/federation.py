@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import (
+from fedfactor.core.errors import DataError
+from fedfactor.core.protocol import Domain, Meta
+from fedfactor.core.row_checks import (
     as_matrix,
     check_features,
     check_parts,
@@ -26,8 +28,6 @@ from fedfactor.core.checks import (
     split_missing,
     wake_card,
 )
-from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import Domain, Meta
 from fedfactor.core.tree import Array, is_numpy
 
 Missing = float | str | None

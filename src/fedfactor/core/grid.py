@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import as_matrix, is_sparse, library
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.row_checks import as_matrix, is_sparse, library
 from fedfactor.core.tree import Array
 
 Bounds = tuple[int, int, int, int]

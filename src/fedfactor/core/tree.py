@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from operator import add
 from typing import Any, TypeVar, dataclass_transform
@@ -92,18 +92,26 @@ def is_leaf(node: Tree) -> bool:
     return not (is_record(node) or isinstance(node, dict))
 
 
-def leaves(node: Tree, prefix: str = "") -> Iterator[tuple[str, Array]]:
-    """Yield ``(path, array)`` for every leaf that is present; paths join names with dots."""
+def leaves(node: Tree, prefix: str = "") -> list[tuple[str, Array]]:
+    """List ``(path, array)`` for every leaf that is present; paths join names with dots."""
+    found: list[tuple[str, Array]] = []
+    _collect(node, prefix, found)
+    return found
+
+
+def _collect(node: Tree, prefix: str, found: list[tuple[str, Array]]) -> None:
     if is_leaf(node):
         if node is not None:
-            yield prefix, node
+            found.append((prefix, node))
         return
     for name, child in children(node):
+        if child is None:
+            continue
         path = f"{prefix}.{name}" if prefix else name
-        if is_numpy(child):  # nearly all are, and this is asked several times for every message
-            yield path, child
-        elif child is not None:
-            yield from leaves(child, path)
+        if isinstance(child, np.ndarray):  # nearly all are, and this is asked several times for every message
+            found.append((path, child))
+        else:
+            _collect(child, path, found)
 
 
 def tree_map(fn: Callable[..., Any], first: T, *rest: T) -> T:
@@ -163,7 +171,7 @@ def freeze(node: T) -> T:
     if is_leaf(node):
         return _freeze_leaf(node)
     held = children(node)
-    parts = {name: _freeze_leaf(child) if is_numpy(child) else freeze(child) for name, child in held}
+    parts = {name: _freeze_leaf(child) if isinstance(child, np.ndarray) else freeze(child) for name, child in held}
     return node if all(parts[name] is child for name, child in held) else _rebuild(node, parts)
 
 

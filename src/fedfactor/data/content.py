@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.ids import names_ids
+from fedfactor.core.id_columns import names_ids
 from fedfactor.core.text import listed
 
 Missing = float | str | None

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import vstack
 
-from fedfactor.core.checks import check_features, is_sparse, split_missing
 from fedfactor.core.column_sums import column_sums, needs_bins
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.grid import BlockShard, Bounds, even_bounds, grid_blocks
+from fedfactor.core.row_checks import check_features, is_sparse, split_missing
 from fedfactor.core.tree import tree_map, tree_sum
 from fedfactor.data.content import Missing, Reading
 from fedfactor.data.formats import format_of

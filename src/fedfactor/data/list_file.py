@@ -14,7 +14,7 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.data.formats.arrow import need_arrow
-from fedfactor.data.formats.delimited import harmless
+from fedfactor.data.formats.delimited_text import harmless
 from fedfactor.data.user_table import UserTable
 
 COLUMNS = ("user", "rank", "item", "score", "owner")

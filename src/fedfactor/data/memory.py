@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import is_frame, is_named, is_sparse, refuse_masked, row_ids_of, stored_cells
 from fedfactor.core.errors import DataError
-from fedfactor.core.ids import names_ids
+from fedfactor.core.id_columns import names_ids
+from fedfactor.core.row_checks import is_frame, is_named, is_sparse, refuse_masked, row_ids_of, stored_cells
 from fedfactor.data.content import Content, Reading
 from fedfactor.data.long import long_names
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import check_values, is_sparse
 from fedfactor.core.column_sums import SCALES, weighted
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
+from fedfactor.core.row_checks import check_values, is_sparse
 from fedfactor.kernels.products import as_like
 
 STEPS = ("library-size", "log1p", "binarize", "select", "tf-idf", "scale")

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fedfactor.core.checks import as_real
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.files import write_atomic
 from fedfactor.core.grid import GridShard, even_bounds
+from fedfactor.core.row_checks import as_real
 from fedfactor.data.members import CsrWriter, Member, csr_members
 
 __all__ = ["GRID_FILE", "is_grid", "open_grid", "split_file"]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fedfactor.core.checks import as_real
 from fedfactor.core.errors import DataError
-from fedfactor.core.ids import looks_like_ids, names_ids
+from fedfactor.core.id_columns import looks_like_ids, names_ids
+from fedfactor.core.row_checks import as_real
 from fedfactor.core.text import listed
 from fedfactor.data.content import NO_ID, Content, Missing, Reading
-from fedfactor.data.formats.delimited import numbers_of
+from fedfactor.data.formats.delimited_text import numbers_of
 from fedfactor.data.long import Roles, latest, pivot, roles_of, times_of
 
 __all__ = ["NotNumbers", "Table", "finish_table"]

@@ -1,22 +1,18 @@
-"""The words that engines share: who takes part, who is told, and what an engine is."""
+"""The words that engines share: who is told, what an engine is, and what it refuses before round 0."""
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, Meta, Round, Scatter
+from fedfactor.core.protocol import Algorithm, Meta, Scatter
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.core.settings import check_settings
 from fedfactor.core.tree import Tree, nbytes
 from fedfactor.core.wire import Spec
-
-Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
-"""A share of the clients drawn anew each round, or a rule that names those who take part."""
+from fedfactor.engines.participation import Participation
 
 
 class Callback:
@@ -51,30 +47,6 @@ class Engine(Protocol):
     ) -> Run:
         """Run all rounds and return what is left behind."""
         ...
-
-
-def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Name those who take part in a round, in name order; the draw depends on the seed and the round only."""
-    if callable(rule):
-        chosen: set[str] = set(rule(at, names))
-        unknown = sorted(chosen - set(names))
-        if unknown:
-            raise ValueError(f"participation named {unknown[0]!r}, which is not a client of this federation.")
-    else:
-        if not isinstance(rule, numbers.Real) or not 0 < rule <= 1:
-            raise ValueError(f"participation={rule!r} must lie in (0, 1], or be a function (round, names) -> names.")
-        if rule == 1:
-            return names
-        size = max(1, math.ceil(rule * len(names)))
-        chosen = {names[i] for i in at.shared_rng("participation").choice(len(names), size=size, replace=False)}
-    return tuple(name for name in names if name in chosen)
-
-
-def rule_name(rule: Participation) -> str:
-    """Name a rule for a checkpoint, alike in every process: a function by its name, an object by its type."""
-    if not callable(rule):
-        return str(rule)
-    return str(getattr(rule, "__qualname__", type(rule).__qualname__))
 
 
 def downloads(down: Tree, names: Iterable[str]) -> int:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.run import Run
-from fedfactor.engines.base import AnyCallback, Participation, rounds_of
+from fedfactor.engines.base import AnyCallback, rounds_of
 from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.participation import Participation
 from fedfactor.engines.round import Clients, Rounds
 
 if TYPE_CHECKING:

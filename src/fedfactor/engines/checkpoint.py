@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import CheckpointError, ProtocolError
 from fedfactor.core.federation import HALVES, Federation, Shard
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Algorithm, Meta, Scatter, settings_of
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.run import RoundRecord
 from fedfactor.core.tree import Tree, leaves, to_numpy, type_tag
 from fedfactor.core.wire import from_bytes, read_header, to_bytes

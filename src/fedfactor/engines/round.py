@@ -20,9 +20,10 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatte
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.tree import Tree, add_up, freeze, kind_of, leaves, nbytes, tree_sum
 from fedfactor.core.wire import Spec, check_message, checksum, receive
-from fedfactor.engines.base import Participation, check_fit, downloads, participants, rule_name
+from fedfactor.engines.base import check_fit, downloads
 from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Snapshot, environment
+from fedfactor.engines.participation import Participation, participants, rule_name
 from fedfactor.threads import limit_threads
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Score
 from fedfactor.core.run import Run
 from fedfactor.core.tree import kind_of
-from fedfactor.engines.base import AnyCallback, Engine, Participation, judge_small
+from fedfactor.engines.base import AnyCallback, Engine, judge_small
 from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.engines.participation import Participation
 
 
 def engine_of(engine: str | Engine) -> Engine:

@@ -13,10 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.checks import as_matrix, check_values
 from fedfactor.core.errors import DataError, IncompatibleError, callers_level
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors
+from fedfactor.core.row_checks import as_matrix, check_values
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data import owned

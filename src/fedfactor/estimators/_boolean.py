@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import PoorFitWarning, callers_level
 from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.run import Run
 from fedfactor.core.settings import setting
 from fedfactor.core.tree import Array

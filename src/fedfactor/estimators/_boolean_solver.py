@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.checks import check_rank, check_values
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Meta
+from fedfactor.core.row_checks import check_rank, check_values
 from fedfactor.core.settings import check_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.data.preprocess import binarized

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from sklearn.utils.metaestimators import available_if
 
-from fedfactor.algorithms.pooled_nmf.begin import Begin, refuse_held, sums_to_hold
+from fedfactor.algorithms.pooled_nmf.going_on import Begin, refuse_held, sums_to_hold
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm

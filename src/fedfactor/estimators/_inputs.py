@@ -11,8 +11,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from fedfactor.core.checks import as_matrix, check_features, check_frame, is_frame, is_named, real_dtype, refuse_masked
 from fedfactor.core.errors import DataError
+from fedfactor.core.row_checks import (
+    as_matrix,
+    check_features,
+    check_frame,
+    is_frame,
+    is_named,
+    real_dtype,
+    refuse_masked,
+)
 from fedfactor.core.tree import Array
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json, write_atomic
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.text import listed
 from fedfactor.data.content import Reading
 from fedfactor.data.io import load

@@ -20,18 +20,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedfactor.core.checked import file_digest
+from fedfactor.core.checksummed_files import file_digest
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.witness import Witness
 from fedfactor.data.content import Reading
-from fedfactor.engines.mailbox.diary import CONNECTION
+from fedfactor.engines.mailbox.connection_status import CONNECTION
 from fedfactor.engines.remote.client import COLUMNS, RemoteClient
 from fedfactor.engines.remote.client_folder import WITNESS, ClientFolder
 from fedfactor.federation import children
 from fedfactor.federation.children import ChildError
-from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.keys import identity_secret, line_of_private
 from fedfactor.federation.reach import Connection, Reached, explain, probe
 from fedfactor.federation.rows import count_subjects, prepare_rows
@@ -224,7 +224,7 @@ class Member:
         witness = Witness(self.key.resolve().with_name(self.key.name + ".books"))
         try:
             write_atomic(store.folder / WITNESS, str(witness.path).encode())
-            store.asked.bind(witness, str(self.terms.content["federation"]["name"]), store.sketch)
+            store.answered.bind(witness, str(self.terms.content["federation"]["name"]), store.sketch)
         except OSError as error:
             (store.folder / WITNESS).unlink(missing_ok=True)
             warnings.warn(f"{witness.path} cannot be written ({error.strerror}): if {store.folder} is lost or put back "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.algorithms.names import algorithm_class
-from fedfactor.core.checked import read_checked
+from fedfactor.core.checksummed_files import read_checked
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json
 from fedfactor.core.protocol import Algorithm

@@ -20,7 +20,7 @@ from fedfactor.core.files import read_json
 from fedfactor.data.content import Reading
 from fedfactor.engines.checkpoint import environment
 from fedfactor.federation import certificates, children
-from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.member import Member
 from fedfactor.federation.outcome import from_anywhere, server_results
 from fedfactor.federation.reach import SOON, clock_words, explain, probe
@@ -147,7 +147,7 @@ def _days(days: float) -> Line:
 
 
 def _knock(member: Member, where: str, authority: str) -> list[Line]:
-    from fedfactor.engines.flower.knock import knock
+    from fedfactor.engines.flower.ask_server import knock
 
     try:
         told = knock(where, authority, member.key.read_bytes())

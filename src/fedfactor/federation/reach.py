@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.engines.mailbox.boxes import OTHER_TERMS
-from fedfactor.engines.mailbox.diary import CONNECTION
+from fedfactor.engines.mailbox.connection_status import CONNECTION
 
 SOON = 30
 """Days before its end at which a certificate is spoken of."""

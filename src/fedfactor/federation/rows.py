@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedfactor.core.checks import check_values, is_sparse, split_missing
 from fedfactor.core.column_sums import column_sums
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Shard
+from fedfactor.core.row_checks import check_values, is_sparse, split_missing
 from fedfactor.core.text import listed
+from fedfactor.data.column_scales import ScaleWarning, uneven
 from fedfactor.data.content import Reading
 from fedfactor.data.io import load
-from fedfactor.data.scales import ScaleWarning, uneven
 from fedfactor.federation.features import arrange, names_of
 from fedfactor.federation.terms import Terms
 from fedfactor.federation.units import strange_columns

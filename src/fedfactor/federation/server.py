@@ -18,7 +18,7 @@ from typing import Any
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import alone_with, private_folder, read_json, write_atomic
-from fedfactor.engines.remote.journal import Journal
+from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.server import ABANDON, ENDED
 from fedfactor.federation import certificates, children
 from fedfactor.federation.children import ChildError

@@ -18,11 +18,11 @@ from fedfactor.core.column_sums import needs_bins
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import private_folder, read_json, write_atomic
 from fedfactor.core.text import printable
-from fedfactor.engines.remote.journal import Journal
+from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.secure_sum import LEAST
-from fedfactor.federation import certificates, document, keys, units, vouching
+from fedfactor.federation import certificates, keys, terms_writer, units, vouching
 from fedfactor.federation.features import How, agree, read_names
-from fedfactor.federation.fingerprint import key_words, terms_words
+from fedfactor.federation.fingerprint_words import key_words, terms_words
 from fedfactor.federation.server import REMOVED
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
@@ -69,7 +69,7 @@ def found(
         write_atomic(server / "server.pem", own[1].read_bytes(), mode=0o644)
         write_atomic(server / "server.key", own[2].read_bytes(), mode=0o600)
     content["server"]["certificate"] = authority.read_text()
-    document.save(file, content)
+    terms_writer.save(file, content)
     Journal(server).write("founded", address=address)
     return file
 
@@ -104,7 +104,7 @@ def admit(file: Path, name: str, key: Path, vouched: Sequence[Path] = ()) -> Ter
         known = {other: party for other, party in content["parties"].items() if other != name}
         if len(vouching.vouchers(terms, name, known)) < len(vouched):
             raise DataError(f"Not all of what vouches for {name!r} is signed, for this name and key, by a party here.")
-    terms = document.save(file, content)
+    terms = terms_writer.save(file, content)
     write_down(file, "added", party=name, key=words_of_key(terms, name))
     server = file.resolve().parent / "server"
     if name in (gone := read_json(server / REMOVED) if (server / REMOVED).exists() else []):
@@ -130,14 +130,14 @@ def dismiss(file: Path, name: str) -> Terms:
     content = copy.deepcopy(dict(terms.content))
     del content["parties"][name]
     content["policy"]["minimum"] = min(content["policy"]["minimum"], len(content["parties"]))
-    return document.save(file, content)
+    return terms_writer.save(file, content)
 
 
 def declare_units(file: Path, table: Path) -> Terms:
     """Write the declared ranges of columns into the file."""
     content = copy.deepcopy(dict(Terms.read(file).content))
     content["units"] = units.read_units(table)
-    terms = document.save(file, content)
+    terms = terms_writer.save(file, content)
     write_down(file, "units declared", ranges=len(content["units"]), terms=terms.fingerprint)
     return terms
 
@@ -149,7 +149,7 @@ def agree_on(file: Path, lists: Sequence[Path], how: How, absent: str) -> Terms:
     names = agree({path.name.removesuffix(".features.json"): read_names(path) for path in lists}, how)
     content = copy.deepcopy(dict(Terms.read(file).content))
     content["features"] = {"how": how, "absent": absent, "sha256": features_hash(names), "names": list(names)}
-    terms = document.save(file, content)
+    terms = terms_writer.save(file, content)
     write_down(file, "columns agreed", columns=len(names), how=how, terms=terms.fingerprint)
     return terms
 

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any
 
 from fedfactor.core.files import private_folder
-from fedfactor.federation import certificates, children, document, keys
+from fedfactor.federation import certificates, children, keys, terms_writer
 from fedfactor.federation.features import agree, column_names
-from fedfactor.federation.fingerprint import terms_words
+from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import DEFAULTS, features_hash
 
@@ -50,7 +50,7 @@ class Trial:
             content[section] = {**content[section], **entries}
         content["parties"] = {name: self._key(name) for name in self.files}
         self.toml = self.root / "federation.toml"
-        self.terms = document.save(self.toml, content)
+        self.terms = terms_writer.save(self.toml, content)
         self.coordinator = Coordinator(self.toml)
 
     def _key(self, name: str) -> dict[str, str]:

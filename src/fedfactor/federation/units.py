@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.text import listed
 
 LOW, HIGH = 0.05, 0.95

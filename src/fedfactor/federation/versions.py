@@ -13,9 +13,9 @@ from fedfactor.core.files import read_json, write_atomic
 from fedfactor.core.tree import leaves
 from fedfactor.core.wire import fingerprint_of, from_bytes, to_bytes
 from fedfactor.engines.remote.client_folder import Agreement
-from fedfactor.engines.remote.journal import Journal
+from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.server import START
-from fedfactor.federation import document
+from fedfactor.federation import terms_writer
 from fedfactor.federation.terms import Terms
 
 
@@ -96,7 +96,7 @@ def start_next_at(file: Path, folder: Path, run: str = "") -> Terms:
     if not chosen:
         raise DataError(f"There is no run {run!r} to start at. There are: {', '.join(each.run for each in known)}.")
     content = Terms.read(file).content
-    terms = document.save(file, {**content, "run": {**content["run"], "start": chosen[0].components}})
+    terms = terms_writer.save(file, {**content, "run": {**content["run"], "start": chosen[0].components}})
     Journal(folder).write("next version agreed", start=terms.start, terms=terms.fingerprint)
     return terms
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError
-from fedfactor.federation.fingerprint import key_bytes
+from fedfactor.federation.fingerprint_words import key_bytes
 from fedfactor.federation.keys import identity_secret, line_of_private, public_line, signing_key
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.privacy.primitives import Identity, verify

@@ -25,10 +25,10 @@ _REALS = ("torch.float32", *_HALVES)
 @functools.cache
 def _kernels() -> Any | None:
     try:
-        from fedfactor.kernels.loops import triton_kernels
+        from fedfactor.kernels.loops import triton_nmf
     except ImportError:
         return None
-    return triton_kernels
+    return triton_nmf
 
 
 def ready(X: Array, k: int = 1) -> bool:

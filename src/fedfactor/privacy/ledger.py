@@ -21,9 +21,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fedfactor.core.chain import Chain
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.federation import Federation
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import to_numpy
 from fedfactor.core.witness import Witness
 from fedfactor.privacy.accounting import Accountant, Release, epsilon_of

@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from fedfactor.core.chain import Chain
-from fedfactor.core.checked import read_checked, write_checked
+from fedfactor.core.checksummed_files import read_checked, write_checked
 from fedfactor.core.errors import CheckpointError
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import Round

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Round
-from fedfactor.kernels.clipping import doubles, row_squares
+from fedfactor.kernels.row_clipping import doubles, row_squares
 from fedfactor.privacy.channel import Opening, PlainSum, Site
 from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.noise import Gaussian

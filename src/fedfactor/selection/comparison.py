@@ -11,10 +11,10 @@ import numpy as np
 
 from fedfactor.algorithms import PooledBMF, PooledNMF
 from fedfactor.core.card import Storage, check_device
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, Score
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import tree_sum
 from fedfactor.engines.run import run
 from fedfactor.selection.holdout import hold_out_all

@@ -68,7 +68,7 @@ def evaluate(model: Any, ratings: Any, *, n: int = 10, liked: float | None = Non
     --------
     >>> import pandas as pd
     >>> from fedfactor import PooledCF
-    >>> from fedfactor.testing.recommenders import small_ratings
+    >>> from fedfactor.testing.checks_for_recommenders import small_ratings
     >>> frame = pd.DataFrame(small_ratings())
     >>> model = PooledCF(n_components=2, random_state=0).fit(frame[::2], groups="owner")
     >>> found = evaluate(model, frame[1::2], n=3)

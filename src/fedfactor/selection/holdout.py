@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import Array
 
 MOST_CELLS = 50_000_000

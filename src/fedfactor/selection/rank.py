@@ -16,7 +16,7 @@ from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
-from fedfactor.data.scales import even_columns
+from fedfactor.data.column_scales import even_columns
 from fedfactor.engines.run import run
 from fedfactor.privacy.dp import refuse_repeats
 from fedfactor.selection.holdout import hold_out_all

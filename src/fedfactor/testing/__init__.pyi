@@ -1,12 +1,12 @@
-from .algorithms import Check as Check
-from .algorithms import algorithm_checks as algorithm_checks
-from .algorithms import check_algorithm as check_algorithm
-from .engines import check_engine as check_engine
-from .engines import engine_checks as engine_checks
+from .checks_for_algorithms import Check as Check
+from .checks_for_algorithms import algorithm_checks as algorithm_checks
+from .checks_for_algorithms import check_algorithm as check_algorithm
+from .checks_for_engines import check_engine as check_engine
+from .checks_for_engines import engine_checks as engine_checks
+from .checks_for_recommenders import check_recommender as check_recommender
+from .checks_for_recommenders import recommender_checks as recommender_checks
 from .flaky import Flaky as Flaky
 from .probe import Probe as Probe
-from .recommenders import check_recommender as check_recommender
-from .recommenders import recommender_checks as recommender_checks
 
 __all__ = [
     "Check",

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Round
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, to_bytes

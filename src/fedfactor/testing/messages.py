@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.protocol import Algorithm, Round
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import freeze, leaves
 from fedfactor.core.wire import check_message, receive, to_bytes
 from fedfactor.testing.drive import Trace, combine, differences, traces

@@ -20,10 +20,10 @@ from fedfactor.algorithms.feddmf.messages import (
     Server,
     Vectors,
 )
+from fedfactor.core.download_checks import odd_columns, odd_numbers
 from fedfactor.core.federation import Shard
 from fedfactor.core.items import held_columns, open_columns
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score
-from fedfactor.core.received import odd_columns, odd_numbers
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Spec

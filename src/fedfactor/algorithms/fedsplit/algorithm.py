@@ -24,11 +24,11 @@ from fedfactor.algorithms.fedsplit.messages import (
 )
 from fedfactor.algorithms.fedsplit.server import as_joint, check_stats, doubtful_stats
 from fedfactor.algorithms.rating_parts import RatingParts
-from fedfactor.core.checks import check_rank
+from fedfactor.core.download_checks import odd_numbers
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import LocalFactors, Meta, Round, Scatter, Score
-from fedfactor.core.received import odd_numbers
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec

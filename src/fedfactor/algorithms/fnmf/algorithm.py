@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor.algorithms.fnmf.messages import Aligned, Local, Middle, Own, Server, lonely
-from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
+from fedfactor.kernels.align.assignment import Method, is_partial, permutation, plan
 from fedfactor.kernels.align.barycenter import Barycenter, barycenter
 from fedfactor.kernels.align.drift import agreement, mean_similarity
-from fedfactor.kernels.align.plans import Method, is_partial, permutation, plan
 from fedfactor.kernels.factors import RowNorm, fit_rows, odd_factor, reconstruction, refit_rows, rescale, stacked
 from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
@@ -59,9 +59,10 @@ class FNMF(Algorithm):
 
     n_components: int = setting("Rank k, of each owner and of the middle.", at_least=1)
     alignment: Method = setting(
-        "How components find their partners, see :func:`~fedfactor.kernels.align.plans.plan`. With ``lap_rho`` and "
-        "``sinkhorn_rho`` only significantly correlated ones do: an owner keeps components that correlate with nothing "
-        "the others have, and they never leave it. ``knn`` lets components collapse into each other: for study only.",
+        "How components find their partners, see :func:`~fedfactor.kernels.align.assignment.plan`. With ``lap_rho`` "
+        "and ``sinkhorn_rho`` only significantly correlated ones do: an owner keeps components that correlate with "
+        "nothing the others have, and they never leave it. ``knn`` lets components collapse into each other: for study "
+        "only.",
         default="lap",
     )
     barycenter: Barycenter | Literal["client"] = setting(

@@ -9,19 +9,19 @@ import numpy as np
 from fedfactor.algorithms.felb import BINARY_GAP
 from fedfactor.algorithms.pooled_bmf import home, proximal, search
 from fedfactor.algorithms.pooled_bmf.messages import Factor
-from fedfactor.core.checks import check_rank
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Score
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, set_by_privacy, setting
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean import bits
 from fedfactor.kernels.boolean.home import choose, observed
 from fedfactor.kernels.boolean.product import boolean_refit, count, round_half
-from fedfactor.kernels.clipping import ROW_CLIP, split_rows, summation_error
 from fedfactor.kernels.factors import odd_factor
 from fedfactor.kernels.products import as_like
+from fedfactor.kernels.row_clipping import ROW_CLIP, split_rows, summation_error
 
 
 @declares_settings

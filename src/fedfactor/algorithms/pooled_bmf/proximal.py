@@ -15,10 +15,10 @@ from fedfactor.core.tree import Array, record, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.product import hashed_rows
 from fedfactor.kernels.boolean.prox import Pull, integrality_gap, prox_step
-from fedfactor.kernels.clipping import clipped_gradient, doubles, noisy_round
 from fedfactor.kernels.factors import unit_rows
 from fedfactor.kernels.nmf.steps import squared_error
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums
+from fedfactor.kernels.row_clipping import clipped_gradient, doubles, noisy_round
 
 
 @record

@@ -20,8 +20,8 @@ from fedfactor.algorithms.pooled_bmf.messages import (
     Totals,
     Votes,
 )
+from fedfactor.core.download_checks import SLACK, odd_numbers, odd_octets
 from fedfactor.core.protocol import Meta, Round
-from fedfactor.core.received import SLACK, odd_numbers, odd_octets
 from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels.boolean.proposals import (

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor.algorithms.pooled_nmf import start as pooled_start
-from fedfactor.algorithms.pooled_nmf.begin import Begin, beside_held, in_units
 from fedfactor.algorithms.pooled_nmf.extrapolation import (
     Extrapolation,
     as_leaf,
@@ -20,6 +19,7 @@ from fedfactor.algorithms.pooled_nmf.extrapolation import (
     margin,
     stand_in,
 )
+from fedfactor.algorithms.pooled_nmf.going_on import Begin, beside_held, in_units
 from fedfactor.algorithms.pooled_nmf.losses import find_loss
 from fedfactor.algorithms.pooled_nmf.losses.loss import Loss
 from fedfactor.algorithms.pooled_nmf.losses.squared_error import MaskedSums, Sums
@@ -34,14 +34,18 @@ from fedfactor.algorithms.pooled_nmf.penalties import (
 )
 from fedfactor.algorithms.pooled_nmf.settings import check_together
 from fedfactor.algorithms.pooled_nmf.start import FIRST_STEPS, Alone, Wide, WideSums
-from fedfactor.core.checks import check_rank
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.tree import Array, leaves, record, to_numpy, tree_map
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.kernels import cuda
-from fedfactor.kernels.clipping import (
+from fedfactor.kernels.factors import balance, odd_factor, row_norms, stacked, unit_rows
+from fedfactor.kernels.nmf.one_pass import Pass, passes
+from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
+from fedfactor.kernels.products import as_like, zeros
+from fedfactor.kernels.row_clipping import (
     CURVE_WEIGHT,
     ROW_CAP,
     ROW_CLIP,
@@ -52,10 +56,6 @@ from fedfactor.kernels.clipping import (
     noisy_round,
     summation_error,
 )
-from fedfactor.kernels.factors import balance, odd_factor, row_norms, stacked, unit_rows
-from fedfactor.kernels.nmf.one_pass import Pass, passes
-from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
-from fedfactor.kernels.products import as_like, zeros
 
 PATIENCE = 3
 """Rounds in a row that must bring less than ``tol`` before the run counts as converged."""

@@ -26,7 +26,7 @@ class Format(NamedTuple):
 
 
 FORMATS = (
-    Format("delimited", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), writes=True),
+    Format("delimited_text", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), writes=True),
     Format("parquet", (".parquet",), writes=True),
     Format("feather", (".feather", ".arrow"), writes=True),
     Format("npy", (".npy",), writes=True),

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import real_dtype
 from fedfactor.core.errors import DataError, MissingExtraError
-from fedfactor.core.ids import names_ids
+from fedfactor.core.id_columns import names_ids
+from fedfactor.core.row_checks import real_dtype
 from fedfactor.data.content import Content, Reading, refuse_bomb
 from fedfactor.data.long import long_names
 from fedfactor.data.scratch import room

@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedfactor.core.checks import check_scale
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.federation import Facts, Federation, agree
 from fedfactor.core.grid import even_bounds
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.row_checks import check_scale
 from fedfactor.core.tree import Tree
 from fedfactor.engines.dask import worker
 from fedfactor.engines.round import Clients, Receiver, Receiving

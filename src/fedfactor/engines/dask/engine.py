@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from fedfactor.core.errors import IncompatibleError, MissingExtraError, WorkerError
 from fedfactor.core.protocol import Round
 from fedfactor.core.run import Run
-from fedfactor.engines.base import check_fit, judge_small, participants
+from fedfactor.engines.base import check_fit, judge_small
 from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.engines.participation import participants
 from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:

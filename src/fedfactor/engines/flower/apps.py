@@ -20,8 +20,8 @@ from fedfactor.engines.flower.transport import FlowerTransport
 from fedfactor.engines.mailbox.transport import Both, MailboxTransport
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
+from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.exchange import WaitingRules
-from fedfactor.engines.remote.journal import Journal
 from fedfactor.engines.remote.server import ENDED, AbandonedError, Server
 
 SERVER_FOLDER = "FEDFACTOR_SERVER"

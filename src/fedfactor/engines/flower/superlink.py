@@ -22,8 +22,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fedfactor.core.files import write_atomic
-from fedfactor.engines.flower.bell import Bell
-from fedfactor.engines.flower.door import Door
+from fedfactor.engines.flower.connection_limits import Door
+from fedfactor.engines.flower.long_polling import Bell
 from fedfactor.engines.mailbox.boxes import OTHER_TERMS, PARTY, RUN, SECRET_FILE, TERMS, Mailbox, answer, refuse
 from fedfactor.engines.mailbox.proof import UNKNOWN, key_of, refusal
 

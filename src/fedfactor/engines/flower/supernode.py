@@ -12,7 +12,7 @@ from typing import Any
 from fedfactor.core.files import write_atomic
 from fedfactor.engines.flower.objects import wait_for_pieces
 from fedfactor.engines.mailbox.boxes import TERMS as TERMS_HEADER
-from fedfactor.engines.mailbox.diary import CONNECTION, Diary, is_foreign, told
+from fedfactor.engines.mailbox.connection_status import CONNECTION, ConnectionStatus, is_foreign, told
 from fedfactor.engines.remote.backoff import Backoff
 
 POLL = "FEDFACTOR_NODE_POLL"
@@ -80,7 +80,7 @@ def come_back(connection: Any, file: Path) -> None:
     connection.ActivateNode = again
 
 
-def watch(connection: Any, diary: Diary, terms: str = "") -> None:
+def watch(connection: Any, status_file: ConnectionStatus, terms: str = "") -> None:
     """Stand between a class of connections and what it sends, name the party's terms, and write down how that goes.
 
     A server whose certificate ended, or whose clock runs apart, is tried again like one that is away: Flower's node
@@ -98,15 +98,15 @@ def watch(connection: Any, diary: Diary, terms: str = "") -> None:
             response = send(client, context)
         except httpx.TransportError as error:
             text = f"{error}" or type(error).__name__
-            diary.write(error=text)
+            status_file.write(error=text)
             if "certificate" in text.lower() and not is_foreign(text):
                 # Without the word at which Flower gives up.
                 raise httpx.ConnectError("the server shows a paper that is no longer right") from None
             raise
         if response.status_code < 400:
-            diary.write()
+            status_file.write()
         else:
-            diary.write(status=response.status_code, error=told(response))
+            status_file.write(status=response.status_code, error=told(response))
         return response
 
     connection._send = watched
@@ -131,7 +131,7 @@ def main() -> None:
         wait_for_pieces(PIECES)
     if os.environ.get(NODE):
         file = Path(os.environ[NODE])
-        watch(speaking.FleetHttpClient, Diary(file.with_name(CONNECTION)), os.environ.get(TERMS, ""))
+        watch(speaking.FleetHttpClient, ConnectionStatus(file.with_name(CONNECTION)), os.environ.get(TERMS, ""))
         come_back(speaking.FleetHttpClient, file)
     flower_supernode()
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.run import Run
-from fedfactor.engines.base import check_fit, participants
+from fedfactor.engines.base import check_fit
 from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Checkpoint, fingerprint
 from fedfactor.engines.local.pool import ThreadPool
+from fedfactor.engines.participation import participants
 from fedfactor.engines.round import Clients
 from fedfactor.threads import limit_threads, thread_limit
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.grid import BlockShard, GridShard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for, settings_of
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import Tree, type_tag
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.local.frames import read_frame, write_frame

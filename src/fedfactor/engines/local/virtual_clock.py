@@ -14,10 +14,11 @@ from fedfactor.core.protocol import Algorithm, Meta, Round, download_for
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.core.tree import Tree, tree_sum
 from fedfactor.engines import client
-from fedfactor.engines.base import Participation, check_fit
+from fedfactor.engines.base import check_fit
 from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Snapshot
 from fedfactor.engines.local.pool import ThreadPool
+from fedfactor.engines.participation import Participation
 from fedfactor.engines.round import Receiving, Rounds
 from fedfactor.threads import limit_threads
 

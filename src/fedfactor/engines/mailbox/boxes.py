@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedfactor.engines.mailbox.parcels import pack, unpack
+from fedfactor.engines.mailbox.bundled_messages import pack, unpack
 
 PARTY, RUN = "/v1/fleet/fedfactor-box", "/v1/fedfactor-run"
 """Where parties ask, from anywhere and with their keys; where the run does, on this machine and with its secret."""

@@ -17,7 +17,7 @@ import httpx
 
 from fedfactor.core.files import write_atomic
 from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, HOLD, PARTY, SESSION, TERMS, TICKET
-from fedfactor.engines.mailbox.diary import CONNECTION, Diary, is_foreign, told
+from fedfactor.engines.mailbox.connection_status import CONNECTION, ConnectionStatus, is_foreign, told
 from fedfactor.engines.mailbox.proof import Signer
 from fedfactor.engines.remote.backoff import Backoff
 from fedfactor.engines.remote.client import RemoteClient
@@ -83,7 +83,7 @@ class Node:
     def __init__(
         self, remote: RemoteClient, address: str, authority: str, key: Path, folder: Path, terms: str = ""
     ) -> None:
-        self._remote, self._signer, self._diary = remote, Signer.of(key), Diary(folder / CONNECTION)
+        self._remote, self._signer, self._connection = remote, Signer.of(key), ConnectionStatus(folder / CONNECTION)
         kept = folder / "session"
         self._after = kept.read_text() if kept.exists() else ""
         self._url, self._session = f"https://{address}{PARTY}", secrets.token_hex(8)
@@ -144,17 +144,17 @@ class Node:
             response = self._client.post(self._url, content=body, headers=head)
         except httpx.TransportError as error:
             text = f"{error}" or type(error).__name__
-            self._diary.write(error=text)
+            self._connection.write(error=text)
             if "certificate" in text.lower() and is_foreign(text):
                 raise ForeignServer(text) from None
             raise
         if response.status_code < 400:
-            self._diary.write()
+            self._connection.write()
         elif response.status_code == TOO_LONG:
             logger.warning("An answer of %d bytes was longer than the server takes.", len(body))
         else:
             why = told(response)
-            self._diary.write(response.status_code, why)
+            self._connection.write(response.status_code, why)
             raise TurnedAway(why, response.status_code >= AWAY)
         return response
 

@@ -12,7 +12,7 @@ import httpx
 
 from fedfactor.core.errors import ProtocolError
 from fedfactor.engines.mailbox.boxes import FULL, RUN, SECRET, SECRET_FILE
-from fedfactor.engines.mailbox.parcels import pack, unpack
+from fedfactor.engines.mailbox.bundled_messages import pack, unpack
 from fedfactor.engines.remote.exchange import Arrival, Transport
 
 WAIT = 1.0

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checked import read_checked, write_checked
+from fedfactor.core.checksummed_files import read_checked, write_checked
 from fedfactor.core.column_sums import ColumnSums, column_sums, needs_bins, weighted
 from fedfactor.core.errors import CheckpointError, FedfactorError, NotFiniteError, ProtocolError
 from fedfactor.core.federation import Shard
@@ -32,10 +32,10 @@ from fedfactor.core.tree import Tree, kind_of, to_numpy, tree_map
 from fedfactor.core.wire import Spec, check_message, fingerprint_of, from_bytes, to_bytes
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
-from fedfactor.engines.remote.asked import LimitError
+from fedfactor.engines.remote.answered_counts import LimitError
 from fedfactor.engines.remote.client_folder import Agreement, ClientFolder, Kept
 from fedfactor.engines.remote.column_sums import Ask, survey_messages
-from fedfactor.engines.remote.message import Head, most_bytes, read_head, seal, unseal
+from fedfactor.engines.remote.message_bytes import Head, most_bytes, read_head, seal, unseal
 from fedfactor.engines.remote.secure_sum import (
     Counts,
     Ready,
@@ -179,10 +179,10 @@ class RemoteClient:
                 raise Refused("these rows would be brought beyond their budget")
             if asked.kind == "step" and self.channel is not None and self.channel.sender.noisy:
                 self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be told
-            self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+            self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms)
             self._ledger.debit(entry)
             return
-        self.store.asked.count(asked.run, asked.kind, asked.index, asked.terms)
+        self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms)
 
     def _entry(self, asked: Head) -> Entry:
         """Say what an answer costs these rows; sums of columns have no noise."""

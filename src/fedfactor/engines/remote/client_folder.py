@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedfactor.core.checked import file_digest, read_checked, write_checked
-from fedfactor.core.checks import is_sparse
+from fedfactor.core.checksummed_files import file_digest, read_checked, write_checked
 from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
 from fedfactor.core.witness import SKETCH, Witness
 from fedfactor.engines.local.worker import algorithm_of
-from fedfactor.engines.remote.asked import Asked
-from fedfactor.engines.remote.message import Head, Payload
+from fedfactor.engines.remote.answered_counts import AnsweredCounts
+from fedfactor.engines.remote.message_bytes import Head, Payload
 
 if TYPE_CHECKING:
     from fedfactor.privacy.ledger import Ledger
@@ -242,9 +242,9 @@ class ClientFolder:
         return [digest[:16] for digest in sorted(digests)[:SKETCH]]
 
     @property
-    def asked(self) -> Asked:
+    def answered(self) -> AnsweredCounts:
         """What these rows have answered, and how much more they may."""
-        return Asked(self.folder, self.rows, self.agreement.limits, self.witness)
+        return AnsweredCounts(self.folder, self.rows, self.agreement.limits, self.witness)
 
     @property
     def witness(self) -> Witness | None:
@@ -276,7 +276,7 @@ class ClientFolder:
 
     def left(self) -> str:
         """Say how many runs and rounds are left."""
-        return self.asked.left()
+        return self.answered.left()
 
     def spent(self) -> str:
         """Say what these rows have cost of their budget; nothing where they have none."""

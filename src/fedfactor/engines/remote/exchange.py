@@ -17,7 +17,7 @@ from fedfactor.core.errors import FedfactorError, ProtocolError
 from fedfactor.core.tree import Tree
 from fedfactor.core.wire import Spec
 from fedfactor.engines.remote.backoff import Backoff
-from fedfactor.engines.remote.message import Head, Payload, most_bytes, read_head, seal, unseal
+from fedfactor.engines.remote.message_bytes import Head, Payload, most_bytes, read_head, seal, unseal
 
 
 class NotEnough(FedfactorError, RuntimeError):

@@ -25,7 +25,7 @@ from fedfactor.core.protocol import Meta, Uplink
 from fedfactor.core.tree import Array, Tree, kind_of, leaves, public, record, to_numpy, type_tag
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.engines.remote.exchange import Exchange, NotEnough
-from fedfactor.engines.remote.message import Head
+from fedfactor.engines.remote.message_bytes import Head
 from fedfactor.privacy.channel import Transform
 from fedfactor.privacy.entropy import Entropy
 from fedfactor.privacy.flat_upload import Layout, Parcel, flatten

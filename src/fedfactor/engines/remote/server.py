@@ -27,7 +27,7 @@ from fedfactor.engines.remote.client_folder import Agreement
 from fedfactor.engines.remote.clients import RemoteClients
 from fedfactor.engines.remote.column_sums import Ask, survey_messages
 from fedfactor.engines.remote.exchange import Exchange, NotEnough, Tally, Transport, WaitingRules
-from fedfactor.engines.remote.message import Head, Kind
+from fedfactor.engines.remote.message_bytes import Head, Kind
 from fedfactor.engines.remote.secure_sum import Counts, collect, counts_messages
 from fedfactor.engines.remote.stream import Stream, last_step
 from fedfactor.engines.round import Rounds

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from fedfactor.experiments.fnmf.cells import Store, mean_rows
+from fedfactor.kernels.align.assignment import Method, plan, squared_distances
 from fedfactor.kernels.align.barycenter import barycenter, matching_loss, orthogonality_gap
 from fedfactor.kernels.align.clusters import fuzzy_means, k_means
-from fedfactor.kernels.align.plans import Method, plan, squared_distances
 
 __all__ = ["METHODS", "sample", "study"]
 

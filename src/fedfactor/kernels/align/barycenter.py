@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from fedfactor.kernels.align.plans import Method, align_rows, is_partial, permutation, plan, unaligned_groups
+from fedfactor.kernels.align.assignment import Method, align_rows, is_partial, permutation, plan, unaligned_groups
 from fedfactor.kernels.products import as_like
 
 __all__ = [
@@ -54,7 +54,7 @@ def barycenter(
         Align all with the middle and average, again and again; take in one factor after the other; or merge pairs, then
         pairs of pairs. The latter two go over the factors once.
     alignment, **options
-        What :func:`~fedfactor.kernels.align.plans.plan` takes.
+        What :func:`~fedfactor.kernels.align.assignment.plan` takes.
     weights : sequence of float, optional
         Of the factors; all alike when not given.
     start : array, shape (k, m), optional

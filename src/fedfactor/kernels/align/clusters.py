@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedfactor.kernels.align.plans import squared_distances
+from fedfactor.kernels.align.assignment import squared_distances
 
 __all__ = ["fuzzy_means", "k_means"]
 

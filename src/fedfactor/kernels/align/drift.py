@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import linear_sum_assignment
 
-from fedfactor.kernels.align.plans import to_host
+from fedfactor.kernels.align.assignment import to_host
 
 __all__ = ["agreement", "mean_similarity"]
 

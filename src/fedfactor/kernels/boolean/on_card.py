@@ -22,10 +22,10 @@ _CELLS = 1 << 24  # cells of a block that are spread out while they are packed
 @functools.cache
 def _kernels() -> Any | None:
     try:
-        from fedfactor.kernels.loops import triton_bits
+        from fedfactor.kernels.loops import triton_boolean
     except ImportError:
         return None
-    return triton_bits
+    return triton_boolean
 
 
 def card_of(X: Array) -> Any | None:

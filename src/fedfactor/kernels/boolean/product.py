@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace
 
-from fedfactor.kernels.align.plans import align_rows
+from fedfactor.kernels.align.assignment import align_rows
 from fedfactor.kernels.boolean import bits
 from fedfactor.kernels.boolean.home import observed
 from fedfactor.kernels.products import as_like, cross

@@ -14,7 +14,7 @@ import numpy as np
 # Letters of the arguments: see compiled.py.
 PLANS = {
     "dense_rows": ("rTRRRWnnnnstnnnQQWWWWDn", "contract"),
-    "sparse_rows": ("iidRRRRRWWWnnnstnnnQQWWW", "contract"),
+    "sparse_rows": ("iidRRRRRWWWnnnstnnnQQWWWWW", "contract"),
     "sparse_sums": ("iidRRnnnW", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnnQQQWBWWWWWWWWBIZZED", "contract"),
     "transpose": ("RWnn", "contract"),
@@ -26,12 +26,12 @@ _BUILT = (
     "dot_tile", "outer_tile", "outer_column", "coordinate", "fitted_tile", "fitted_column", "turn_tile",
     "own_coordinate", "take_seen", "gram_tile", "add_kinds", "group_gram",
     "gather_quarter", "gather_half", "gather_one", "gather_more", "gather_two", "gather_four",
-    "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
+    "scatter_quarter", "scatter_half", "scatter_one", "scatter_more", "scatter_two", "scatter_four",
 )  # fmt: skip
 dot_tile = outer_tile = outer_column = coordinate = fitted_tile = fitted_column = cast("Any", None)
 turn_tile = take_seen = gram_tile = add_kinds = own_coordinate = cast("Any", None)
 gather_quarter = gather_half = gather_one = gather_more = gather_two = gather_four = group_gram = cast("Any", None)
-scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
+scatter_quarter = scatter_half = scatter_one = scatter_more = scatter_two = scatter_four = cast("Any", None)
 TILE = ROWS = MASKED = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
@@ -528,31 +528,30 @@ def gather(indices, data, begin, end, D, E, row, across):
         gather_quarter(D, indices, i, x, begin, end, d, ldd, e, r + at * size)
 
 
-def scatter(indices, data, begin, end, row, out, across):
-    """Add stored cells ``begin:end`` times `row` to the rows of `out`.
-
-    `row` ends in zeros, which are added to what follows a row of `out`.
-    """
-    ldo, size = out.shape[1], out.itemsize
-    i, x, o, r = indices.ctypes.data, data.ctypes.data, out.ctypes.data, row.ctypes.data
+def scatter(indices, data, begin, end, row, D, E, across):
+    """Add stored cells ``begin:end`` times `row` to rows of D, and of E, which share out its numbers as above."""
+    ldd, size, rest = D.shape[1], D.itemsize, E.shape[1]
+    i, x, d, e, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, E.ctypes.data, row.ctypes.data
     at = 0
-    while at < ldo:
-        left, u, to = ldo - at, r + at * size, o + at * size
-        if left > 3 * across:
-            scatter_four(out, indices, i, x, begin, end, u, to, ldo)
+    while at < ldd:
+        left, u, to = (ldd - at) // across, r + at * size, d + at * size
+        if left >= 4:
+            scatter_four(D, indices, i, x, begin, end, u, to, ldd, e)
             at += 4 * across
-        elif 4 * left > 5 * across:
-            scatter_two(out, indices, i, x, begin, end, u, to, ldo)
+        elif left >= 2:
+            scatter_two(D, indices, i, x, begin, end, u, to, ldd, e)
             at += 2 * across
-        elif left > across:
-            scatter_more(out, indices, i, x, begin, end, u, to, ldo)
-            at += 2 * across
-        elif 2 * left > across:
-            scatter_one(out, indices, i, x, begin, end, u, to, ldo)
-            at += across
         else:
-            scatter_half(out, indices, i, x, begin, end, u, to, ldo)
+            if rest > 0:
+                scatter_more(D, indices, i, x, begin, end, u, to, ldd, e)
+                rest = 0
+            else:
+                scatter_one(D, indices, i, x, begin, end, u, to, ldd, e)
             at += across
+    if 2 * rest == across:
+        scatter_half(D, indices, i, x, begin, end, r + at * size, d, ldd, e)
+    elif rest > 0:
+        scatter_quarter(D, indices, i, x, begin, end, r + at * size, d, ldd, e)
 
 
 def flush(part, A, more):
@@ -583,13 +582,14 @@ def add_copies(A, copies, left, out, first, last):
 
 def sparse_rows(
     indptr, indices, data, D, E, G, inverse, U, out, P, Q, start, stop, sweeps, l1, tol, fit, sums, across, A, H, W, B,
-    part,
+    part, S, T,
 ):  # fmt: skip
     """Do for stored cells what :func:`dense_rows` does; D and E are Vᵀ, see :func:`gather`, and A is transposed.
 
-    A register holds `across` numbers. Sums are taken in `part` (columns × components, zero before and after) and moved
-    to A from time to time; it has some rows more, into which the last register of a row reaches. With ``sums = 2`` only
-    H is filled, U is left in P and Q, and A is left to :func:`sparse_sums`. W and B have as many rows as those columns.
+    A register holds `across` numbers. Sums are taken in `part`, which S and T share out as D and E do (zero before, and
+    after too if they are moved), and moved to A, laid out alike, from time to time; without a row in A they stay. With
+    ``sums = 2`` only H is filled, U is left in P and Q, and A is left to :func:`sparse_sums`. W and B have as many rows
+    as D and E have columns.
     """
     k = U.shape[1]
     wide, lanes = W.shape
@@ -626,12 +626,12 @@ def sparse_rows(
             for j in range(count):
                 for t in range(k):
                     line[0, t] = W[t, j]
-                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, part, across)
+                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, S, T, across)
             pending += indptr[top + count] - indptr[top]
-            if pending > OFTEN * part.shape[0]:
+            if A.shape[0] > 0 and pending * wide > OFTEN * part.size:
                 flush(part, A, 1)
                 pending = 0
-    if sums == 1:
+    if sums == 1 and A.shape[0] > 0:
         flush(part, A, 1)
 
 

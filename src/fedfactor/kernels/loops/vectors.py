@@ -701,10 +701,10 @@ def _gather(registers: int, share: int = 1):
 
 
 def _scatter(registers: int, share: int = 1):
-    """Return the code that adds stored cells times a row to rows of the result."""
+    """Return the code that adds stored cells times a row to rows of D, so many registers wide, and of E, a share."""
 
     def codegen(context, builder, signature, args):
-        _, _, indices, data, begin, end, row, out, ldo = args
+        _, _, indices, data, begin, end, row, D, ldd, E = args
         number, kind = signature.args[0].dtype, signature.args[1].dtype
         pieces = _pieces(builder, number, registers, share)
         code = pieces[0][0]
@@ -712,9 +712,12 @@ def _scatter(registers: int, share: int = 1):
         with cgutils.for_range(builder, builder.sub(end, begin)) as loop:
             at = builder.add(begin, loop.index)
             value = builder.load(code.pointer(data, at), typ=code.scalar, align=code.size)
-            first = builder.mul(_position(code, context, builder, indices, kind, at), ldo)
-            for (piece, place), factor in zip(pieces, u, strict=True):
-                here = builder.add(first, place)
+            column = _position(code, context, builder, indices, kind, at)
+            first = builder.mul(column, ldd)
+            for c, ((piece, place), factor) in enumerate(zip(pieces, u, strict=True)):
+                out, here = (D, builder.add(first, place)) if c < registers else (
+                    E, builder.mul(column, code.number(piece.width))
+                )  # fmt: skip
                 piece.store(piece.fma(piece.spread(value), factor, piece.load(out, here)), out, here)
         return context.get_dummy_value()
 
@@ -758,30 +761,36 @@ def gather_quarter(typingctx, like, kinds, indices, data, begin, end, D, ldd, E,
 
 
 @intrinsic
-def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
-    """Add stored cells ``begin:end`` times `row` to the rows of `out`: four registers."""
-    return types.none(like, kinds, *[types.int64] * 7), _scatter(4)
+def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+    """Add stored cells ``begin:end`` times `row` to the rows of `D`, and of `E`: four registers."""
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(4)
 
 
 @intrinsic
-def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
+def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
     """Do the same for two registers."""
-    return types.none(like, kinds, *[types.int64] * 7), _scatter(2)
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(2)
 
 
 @intrinsic
-def scatter_more(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
-    """Do the same for one register and a quarter."""
-    return types.none(like, kinds, *[types.int64] * 7), _scatter(1, 4)
+def scatter_more(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+    """Do the same for one register and a quarter, which is in E."""
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(1, 4)
 
 
 @intrinsic
-def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
+def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
     """Do the same for one register."""
-    return types.none(like, kinds, *[types.int64] * 7), _scatter(1)
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(1)
 
 
 @intrinsic
-def scatter_half(typingctx, like, kinds, indices, data, begin, end, row, out, ldo):
-    """Do the same for half a register."""
-    return types.none(like, kinds, *[types.int64] * 7), _scatter(0, 2)
+def scatter_half(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+    """Do the same for half a register, in E."""
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(0, 2)
+
+
+@intrinsic
+def scatter_quarter(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+    """Do the same for a quarter of one, in E."""
+    return types.none(like, kinds, *[types.int64] * 8), _scatter(0, 4)

@@ -11,7 +11,7 @@ import functools
 import math
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -274,7 +274,6 @@ def _sparse(
     k, real = U.shape[1], X.dtype
     across, lanes, _ = register_sizes(vectors, real, k)
     wide = sum(widths(k, across))
-    more = across // k + 1  # rows of a copy of A that the last register of a row may reach into
     indptr, indices, data = csr_parts(X, real)
     G, inverse = _curvature(V, l2) if fit else (np.zeros((k, k), real), np.zeros((1, k), real))
     D, E = panels(once(_side_by_side_cells, V, across) if fit else np.zeros(0, real), k, across)
@@ -292,8 +291,8 @@ def _sparse(
     kept = n * wide if sums and not by_rows else 0
     P, Q = panels(_memory("U", (-(-kept // _STEP) * _STEP,), real)[:kept], k, across)
     H = np.zeros((len(bounds) - 1, wide, wide))
-    A = [np.zeros((m if by_rows and not light else 0, k)) for _ in bounds[1:]]
-    some = _memory("some", (m + more if light else 0, k), real)
+    A = [np.zeros((1, m * wide) if by_rows and not light else (0, 0)) for _ in bounds[1:]]
+    some = _memory("some", (1, m * wide if light else 0), real)
     some[:] = 0
     how = (1 if by_rows else 2) if sums else 0
     order = in_turn(len(bounds) - 1, [data, indices])
@@ -302,10 +301,10 @@ def _sparse(
         chunk = order[place]
         arrive(place)
         W, B = scratch("W", (wide, lanes), real), scratch("B", (wide, lanes), real)
-        own = some if light or not by_rows else np.zeros((m + more, k), real)
+        own = some if light or not by_rows else aligned((1, m * wide), real)
         run(
             indptr, indices, data, D, E, G, inverse, U, out, P, Q, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol,
-            fit, how, across, A[chunk], H[chunk], W, B, own,
+            fit, how, across, A[chunk], H[chunk], W, B, own, *panels(own[0], k, across),
         )  # fmt: skip
 
     def cells(place: int) -> list[np.ndarray]:
@@ -317,9 +316,15 @@ def _sparse(
     if not sums:
         return Pass(out, None, None)
     if by_rows:
-        total, A_out = some if light else added(A), np.empty((k, m), real)
-        turn: Any = kernel("transpose" if light else "rounded", real)
-        for_blocks(lambda a, b: turn(total, A_out, a, b), m, max(1, _SMALL // k))
+        A_out, turn = np.empty((k, m), real), cast("Any", kernel("transpose" if light else "rounded", real))
+        first, second = panels((some if light else added(A))[0], k, across)
+        split = min(k, first.shape[1])
+
+        def place(a: int, b: int) -> None:
+            turn(first, A_out[:split], a, b)
+            turn(second, A_out[split:], a, b)
+
+        for_blocks(place, m, max(1, _SMALL // k))
     else:
         A_out = _by_columns(X, P, Q, k, across)
     return Pass(out, added(list(H))[:k, :k].astype(real), A_out)

@@ -13,7 +13,7 @@ CONNECTION = "connection.json"
 """File in a party's folder that says how the last request to the server went."""
 
 
-class Diary:
+class ConnectionStatus:
     """Writes down how requests to the server go: when that changes, and otherwise every few seconds.
 
     Parameters

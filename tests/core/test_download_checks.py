@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedfactor.core.download_checks import NOT_NEGATIVE, SLACK, odd_columns, odd_numbers, odd_octets
 from fedfactor.core.protocol import Score
-from fedfactor.core.received import NOT_NEGATIVE, SLACK, odd_columns, odd_numbers, odd_octets
 from fedfactor.core.tree import Array, record
 
 

@@ -16,7 +16,7 @@ from fedfactor.core.chain import Chain
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.witness import Witness
 
-__all__ = ["ASKED", "Asked", "LimitError"]
+__all__ = ["ASKED", "AnsweredCounts", "LimitError"]
 
 ASKED = "asked.jsonl"
 """The count, in the client's folder."""
@@ -26,7 +26,7 @@ class LimitError(FedfactorError, RuntimeError):
     """A party has answered as much as it agreed to."""
 
 
-class Asked:
+class AnsweredCounts:
     """Counts runs and rounds of one set of rows.
 
     Parameters

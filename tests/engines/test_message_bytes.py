@@ -11,7 +11,7 @@ import pytest
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.tree import Array, public, record
 from fedfactor.core.wire import HEADER_LIMIT, Leaf, to_bytes
-from fedfactor.engines.remote.message import (
+from fedfactor.engines.remote.message_bytes import (
     TEXT_LIMIT,
     WIRE,
     Head,

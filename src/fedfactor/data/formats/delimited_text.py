@@ -23,7 +23,7 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import write_atomic
-from fedfactor.core.ids import names_ids
+from fedfactor.core.id_columns import names_ids
 from fedfactor.data.content import NO_ID, Content, Reading, refuse_bomb
 from fedfactor.data.long import long_names
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.checks import is_sparse
 from fedfactor.core.column_sums import column_sums
 from fedfactor.core.federation import Federation
+from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.tree import tree_sum
 
 __all__ = ["ScaleWarning", "different_units", "even_columns", "uneven", "warn_of_scales"]

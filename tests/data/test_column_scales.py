@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedfactor.core.column_sums import column_sums
-from fedfactor.data.scales import different_units
+from fedfactor.data.column_scales import different_units
 
 
 def said(here, there):

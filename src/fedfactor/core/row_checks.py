@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.ids import looks_like_ids, names_ids
+from fedfactor.core.id_columns import looks_like_ids, names_ids
 from fedfactor.core.protocol import Domain, Meta
 from fedfactor.mapped import read_ahead
 from fedfactor.threads import for_blocks

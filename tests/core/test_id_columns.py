@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedfactor.core.ids import looks_like_ids, names_ids
+from fedfactor.core.id_columns import looks_like_ids, names_ids
 
 COUNTED = np.arange(20)
 LONG = 10_000 + 7 * np.arange(20)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.core import checks
-from fedfactor.core.checks import (
+from fedfactor.core import row_checks
+from fedfactor.core.errors import DataError
+from fedfactor.core.row_checks import (
     as_matrix,
     as_real,
     check_features,
@@ -30,7 +31,6 @@ from fedfactor.core.checks import (
     split_missing,
     wake_card,
 )
-from fedfactor.core.errors import DataError
 
 pd = pytest.importorskip("pandas")
 
@@ -297,7 +297,7 @@ class TestValues:
         assert check_values("a", sparse.csr_array((2, 3)), None, "nonnegative") == 0.0
 
     def test_blocks_hold_all_rows(self, monkeypatch):
-        monkeypatch.setattr(checks, "_BLOCK", 6)
+        monkeypatch.setattr(row_checks, "_BLOCK", 6)
         X = np.arange(42.0).reshape(14, 3)
         for place in range(len(X)):
             assert check_values("a", np.roll(X, place, 0), None, "real") == 41.0
@@ -343,7 +343,7 @@ class TestValues:
 
     def test_no_place_for_what_is_nowhere(self):
         for X in (np.eye(2), sparse.csr_array(np.eye(2))):
-            assert checks._place(X, lambda part: part == 9, None, None) == ""
+            assert row_checks._place(X, lambda part: part == 9, None, None) == ""
 
     def test_domains(self):
         X = np.array([[0.0, 1.0, 0.5]])

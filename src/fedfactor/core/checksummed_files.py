@@ -21,7 +21,7 @@ def write_checked(path: str | os.PathLike[str], data: bytes) -> Path:
     Examples
     --------
     >>> import tempfile
-    >>> from fedfactor.core.checked import read_checked, write_checked
+    >>> from fedfactor.core.checksummed_files import read_checked, write_checked
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     read_checked(write_checked(f"{folder}/state", b"mine"))
     b'mine'

@@ -12,7 +12,7 @@ from typing import Any
 from fedfactor.cli.console import size
 from fedfactor.cli.contest import AVERAGED, AVERAGED_OFTEN, POOLED, SHAPE, SHARED, STARTS, Entry, Owners, find
 from fedfactor.cli.pictures import history_svg, owners_svg, png_uri
-from fedfactor.cli.words import HEADS, cells, uploads
+from fedfactor.cli.run_summary import HEADS, cells, uploads
 from fedfactor.core.files import write_atomic
 from fedfactor.core.protocol import Meta
 from fedfactor.plots.components import mosaic
@@ -27,7 +27,7 @@ def page(entries: list[Entry], owners: Owners, about: Mapping[str, Any]) -> str:
     """Fill the template; whatever comes from data is escaped on the way."""
     base, best = find(entries, POOLED), find(entries, SHARED)
     averaged = min((find(entries, label) for label in (AVERAGED, AVERAGED_OFTEN)), key=lambda entry: entry.error)
-    template = Template((resources.files("fedfactor.cli") / "page.html").read_text(encoding="utf-8"))
+    template = Template((resources.files("fedfactor.cli") / "demo_page.html").read_text(encoding="utf-8"))
     return template.substitute(
         rows=f"{sum(map(len, owners.values())):,}",
         rank=about["rank"],
