@@ -10,11 +10,15 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -22,7 +26,7 @@ from typing import Any
 import pytest
 
 from mutants.faults import ON_CARDS, Fault, fault, number_of_faults
-from mutants.in_place import InPlace
+from mutants.in_place import NOT_HERE, InPlace
 from mutants.reach import OUT as REACH
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,12 +35,12 @@ LEAST = 0.9
 CAUGHT = ("caught", "never ended")
 MOST_TESTS, MOST_SECONDS = 400, 30.0
 STARTING = {False: 60.0, True: 240.0}
-"""Seconds for the start of a run; compiled loops are compiled anew for each fault."""
+"""Seconds of the processor for the start of a run; compiled loops are compiled anew for each fault."""
 RESULTS = Path(__file__).parent / "results.json"
-"""What became of each fault when the rooms were last tried."""
-NOTICED = REACH.parent / "noticed.txt"
-"""Faults that were noticed, for ``--resume``: one line each, so that a run may be broken off."""
-FAST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+"""What became of each fault of a seed when the rooms were last tried."""
+TRIED = REACH.parent / "tried.txt"
+"""What became of faults so far, for ``--resume``: one line each, so that a run may be broken off."""
+FAST, FASTEST = ("-q", "-p", "no:xdist"), "not slow and not integration"
 
 
 def sample(rooms: tuple[str, ...], size: int, seed: int) -> list[Fault]:
@@ -104,31 +108,77 @@ def _tests_of_loop(one: Fault, reach: dict[str, Any]) -> set[int]:
     return found or {i for i, test in enumerate(reach["tests"]) if test.startswith("tests/kernels/")}
 
 
-def fate(one: Fault, tests: list[str], seconds: float, tree: Path) -> str:
-    """Put the fault into a copy of the source, run its tests, and take it out again; say what became of it."""
+def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[str, bool]) -> str:
+    """Put the fault into a copy of the source, run its tests, and take it out again; say what became of it.
+
+    A test that fails in the copy without any fault tells nothing: `sound` says which do not, and grows.
+    """
+    tests = [test for test in tests if sound.get(test, True)]
     if not tests:
         return "unreached"
-    target = tree / one.path.relative_to(ROOT)
-    before = target.read_text()
-    target.write_text(one.source)
-    environment = os.environ | {
-        "PYTHONPATH": f"{tree / 'src'}:{tree}",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "",  # else each of the runs compiles the whole house anew
-    }
-    command = [sys.executable, "-m", "pytest", "-x", *FAST, *tests]
-    if "/loops/" in one.path.as_posix():  # numba looks at the file of a loop only, not at those of the loops it calls
-        for compiled in target.parent.glob("__pycache__/*.nb[ci]"):
-            compiled.unlink()
     patience = STARTING["/loops/" in one.path.as_posix()] + 5 * seconds
-    try:
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=patience)
-    except subprocess.TimeoutExpired:
+    with _inside(one, tree):
+        code, failed = _run(tests, tree, patience)
+    if code == -signal.SIGTERM:
+        raise KeyboardInterrupt("the run was broken off, which catches no fault")
+    if code == -signal.SIGXCPU:
         return "never ended"  # which is noticed, too
+    for test in failed:
+        if test not in sound:
+            sound[test] = not _run([test], tree, patience)[0]
+        if not sound[test]:
+            return fate(one, tests, seconds, tree, sound) if test in tests else "unreached"
+    return "caught" if code else "survived"
+
+
+@contextmanager
+def _inside(one: Fault, tree: Path) -> Iterator[None]:
+    """Keep a fault in a copy, and leave the copy as it was, compiled loops included.
+
+    numba looks at the file of a loop only, not at those of the loops that it calls: what was compiled from a file that
+    imports the faulty one is put away, too.
+    """
+    target = tree / one.path.relative_to(ROOT)
+    before, times = target.read_text(), target.stat()
+    compiled, aside = target.parent / "__pycache__", tree / ".compiled"
+    if loops := "/loops/" in one.path.as_posix():
+        shutil.copytree(compiled, aside)
+        texts = {path.stem: path.read_text() for path in target.parent.glob("*.py")}
+        stale, more = set[str](), {target.stem}
+        while more:
+            stale |= more
+            words = re.compile(rf"import .*\b({'|'.join(stale)})\b|loops\.({'|'.join(stale)})\b")
+            more = {stem for stem, text in texts.items() if words.search(text)} - stale
+        for path in [path for stem in stale for path in compiled.glob(f"{stem}.*.nb[ci]")]:
+            path.unlink()
+    target.write_text(one.source)
+    try:
+        yield
     finally:
         target.write_text(before)
-    return "caught" if done.returncode else "survived"
+        os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+        if loops:
+            shutil.rmtree(compiled)
+            aside.rename(compiled)
+
+
+def _run(tests: list[str], tree: Path, patience: float) -> tuple[int, list[str]]:
+    """Run tests in a copy until the first failure; returns the exit code and what failed.
+
+    Patience is counted in seconds of the processor, and four times as many for who waits for ever: a machine that is
+    busy with other things catches no fault.
+    """
+    environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
+    kept = tree / ".cache"
+    shutil.rmtree(kept, ignore_errors=True)
+    command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={kept}", *FAST, *tests]
+    limited = ["sh", "-c", 'ulimit -S -t "$0" && exec "$@"', str(int(patience)), *command]
+    try:
+        code = subprocess.run(limited, cwd=tree, env=environment, capture_output=True, timeout=4 * patience).returncode
+    except subprocess.TimeoutExpired:
+        code = -signal.SIGXCPU
+    found = kept / "v" / "cache" / "lastfailed"
+    return code, list(json.loads(found.read_text())) if found.exists() else []
 
 
 def main() -> int:
@@ -138,8 +188,10 @@ def main() -> int:
     asked.add_argument("--sample", type=int, default=200)
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--workers", type=int, default=2)
-    asked.add_argument("--resume", action="store_true", help="take what was noticed before as noticed")
+    asked.add_argument("--resume", action="store_true", help="take what was found out before as found out")
+    asked.add_argument("--minutes", type=float, default=600, help="begin nothing new after that; --resume goes on")
     given = asked.parse_args()
+    until = time.monotonic() + 60 * given.minutes
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
     if not REACH.exists():
         print("First the map of tests and lines (python -m mutants.reach FILES adds new tests to it).", flush=True)
@@ -147,39 +199,50 @@ def main() -> int:
             return 2
     reach = json.loads(REACH.read_text())
     faults = sample((given.room,) if given.room else ROOMS, given.sample, given.seed)
-    lines = NOTICED.read_text().splitlines() if given.resume and NOTICED.exists() else []
-    noticed = {key: became for key, became in (line.split("\t") for line in lines)}
+    tried = _tried() if given.resume else {}
 
     def note(one: Fault, became: str, tests: int) -> None:
-        if became in CAUGHT:
-            noticed[_key(one)] = became
-            with NOTICED.open("a") as file:
-                file.write(f"{_key(one)}\t{became}\n")
-        else:
+        tried[_key(one)] = became
+        with TRIED.open("a") as file:
+            file.write(f"{_key(one)}\t{became}\t{'' if became in CAUGHT else _state()}\n")
+        if became not in (*CAUGHT, NOT_HERE):
             print(f"{became}: {_where(one)}:{one.line} {one.words} ({tests} tests reach it)", flush=True)
 
+    def note_fork(one: Fault, became: str, tests: int) -> None:
+        lines = reach["lines"].get(one.path.relative_to(ROOT).as_posix(), {})
+        unseen = became == "survived" and not lines.get(str(one.line))  # run on import, perhaps
+        note(one, NOT_HERE if unseen else became, tests)
+
     def chosen(one: Fault) -> tuple[list[str], float]:
-        reach.setdefault("gone", set(reach["tests"]) - trials.items.keys())
         return tests_of(one, reach | {"gone": reach["gone"] | trials.unsound})
 
-    open_ = [one for one in faults if _key(one) not in noticed]
-    trials = InPlace((one for one in open_ if "/loops/" not in one.path.as_posix()), chosen, given.workers, note)
-    pytest.main(["tests", "src", "-s", *FAST, "-m", "not slow and not integration"], plugins=[trials])
-    open_ = [one for one in faults if _key(one) not in noticed]
-    if unknown := sorted({test.split("::")[0] for test in trials.items.keys() - set(reach["tests"])}):
-        print(f"Not all tests of these files are in the map: python -m mutants.reach {' '.join(unknown)}", flush=True)
-    print(f"{len(faults) - len(open_)} of {len(faults)} noticed; the others in processes of their own.", flush=True)
-    in_trees(open_, reach, given.workers, note)
+    def collected(tests: Iterable[str]) -> None:
+        reach["gone"] = set(reach["tests"]) - set(tests)
+        if unknown := sorted({test.split("::")[0] for test in set(tests) - set(reach["tests"])}):
+            more = f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+            print(f"Not all tests are in the map: python -m mutants.reach {' '.join(unknown[:10])}{more}", flush=True)
+
+    quick = [one for one in faults if _key(one) not in tried and "/loops/" not in one.path.as_posix()]
+    trials = InPlace(quick, chosen, given.workers, note_fork, collected, until)
+    pytest.main(["tests", "src", "-s", "-p", "no:cacheprovider", *FAST, "-m", FASTEST], plugins=[trials])
+    open_ = [one for one in faults if tried.get(_key(one), NOT_HERE) == NOT_HERE]
+    print(f"{len(faults) - len(open_)} of {len(faults)} settled; the others in processes of their own.", flush=True)
+    in_trees(open_, reach, given.workers, note, until)
+    if time.monotonic() > until and any(tried.get(_key(one), NOT_HERE) == NOT_HERE for one in faults):
+        print("Time is over before all were tried: go on with --resume.", flush=True)
+        return 3
     found: dict[str, list[str]] = {}
     for one in faults:
-        became = noticed.get(_key(one), "survived")
+        became = tried.get(_key(one), "survived")
         found.setdefault(_where(one).split("/")[0], []).append(became)
         if became not in CAUGHT:
             found.setdefault("survivors", []).append(f"{_where(one)}:{one.line} {one.words}")
-    return tell(found)
+    return tell(found, given.seed)
 
 
-def in_trees(faults: list[Fault], reach: dict[str, Any], workers: int, note: Callable[[Fault, str, int], None]) -> None:
+def in_trees(
+    faults: list[Fault], reach: dict[str, Any], workers: int, note: Callable[[Fault, str, int], None], until: float
+) -> None:
     """Try faults in copies of the repository, each in a process of its own."""
     trees: Queue[Path] = Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -192,16 +255,22 @@ def in_trees(faults: list[Fault], reach: dict[str, Any], workers: int, note: Cal
                     copy(source, tree / source.name)
             trees.put(tree)
 
-        def judge(one: Fault) -> tuple[Fault, str, int]:
+        sound: dict[str, bool] = {}
+
+        def judge(one: Fault) -> tuple[Fault, str, int] | None:
+            if time.monotonic() > until:
+                return None
             tests, seconds = tests_of(one, reach)
             tree = trees.get()
             try:
-                return one, fate(one, tests, seconds, tree), len(tests)
+                return one, fate(one, tests, seconds, tree, sound), len(tests)
             finally:
                 trees.put(tree)
 
         with ThreadPoolExecutor(workers) as pool:
             for done, outcome in enumerate(pool.map(judge, faults), 1):
+                if outcome is None:
+                    break
                 note(*outcome)
                 if done % 10 == 0:
                     print(f"{done} of {len(faults)}", flush=True)
@@ -216,14 +285,30 @@ def _key(one: Fault) -> str:
     return f"{_where(one)} {text} {one.position}"
 
 
-def tell(found: dict[str, list[str]]) -> int:
+@cache
+def _state() -> str:
+    """Name the state of source and tests: what survived may be caught in another."""
+    found = hashlib.sha256()
+    for path in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def _tried() -> dict[str, str]:
+    """Read what became of faults: what was caught is caught while its file is the same, the rest if nothing changed."""
+    lines = [line.split("\t") for line in TRIED.read_text().splitlines()] if TRIED.exists() else []
+    return {key: became for key, became, state in lines if became in CAUGHT or state == _state()}
+
+
+def tell(found: dict[str, list[str]], seed: int) -> int:
     """Write down and print what became of the faults; the exit code tells whether enough were caught."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    whole = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = whole.setdefault(f"seed {seed}", {})
     survivors = found.pop("survivors", [])
     for room, fates in found.items():
         named = [line for line in survivors if line.startswith(f"{room}/")]
         results[room] = {**{word: fates.count(word) for word in sorted(set(fates))}, "survivors": named}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(whole, indent=1) + "\n")
     fates = [became for each in found.values() for became in each]
     caught = sum(became in CAUGHT for became in fates)
     print(f"{caught} of {len(fates)} caught ({caught / len(fates):.0%}; at least {LEAST:.0%} are asked for)")

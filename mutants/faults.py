@@ -2,7 +2,10 @@
 
 Left out is what no test could tell: texts, types, `raise` and `assert`, decorators (`frozen`, `slots`) and `strict` of
 `zip`, which are assertions, too; whether compiled code is kept and holds a lock, which is a matter of time; and files
-that only a card can run, whose tests are in ``tests/gpu``. What is written as ``1 << 20`` is one number.
+that only a card can run, whose tests are in ``tests/gpu``. What is written as ``1 << 20`` is one number. Left out, too,
+is how many lines of a matrix are taken at a time, which by design changes no result: the house writes this as
+``max(1, SIZE // width)``, SIZE being a number above 100 or a constant named after what it counts (see `SIZES`). What
+walks over these lines is not left out.
 
 Written by hand, because the kept tools cannot do this here: mutmut wraps functions, which numba then refuses to
 compile, and cosmic-ray runs one command for all files, where a fault here is put to the tests that reach its line.
@@ -28,7 +31,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 ON_CARDS = (
-    "core/on_card.py",
+    "core/card_transfers.py",
     "engines/local/tape.py",
     "kernels/boolean/on_card.py",
     "kernels/cuda.py",
@@ -39,6 +42,10 @@ ON_CARDS = (
 
 LARGEST = 100
 """Numbers above are sizes of blocks, caps and seconds: one more or less changes nothing that anybody could see."""
+
+
+SIZES = ("BLOCK", "CELLS", "CHUNK", "STRETCH", "WORDS")
+"""How the names of constants end that say how much is held at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,8 @@ def _spots(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, Callable[[], No
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.keyword) and node.arg in ("strict", "nogil", "cache"):
         return
+    if _at_a_time(node):
+        return
     if isinstance(node, ast.ClassDef):
         for child in node.body:
             yield from _walk(child)
@@ -127,6 +136,17 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
         return
     for child in ast.iter_child_nodes(node):
         yield from _walk(child)
+
+
+def _at_a_time(node: ast.AST) -> bool:
+    """Recognise ``max(1, SIZE // width)``, which says how many lines are taken at a time."""
+    match node:
+        case ast.Call(func=ast.Name(id="max"), args=[ast.Constant(value=int()), ast.BinOp(op=ast.FloorDiv()) as share]):
+            size: ast.expr = share
+            while isinstance(size, ast.BinOp) and _value(size) is None:
+                size = size.left
+            return size.id.endswith(SIZES) if isinstance(size, ast.Name) else (_value(size) or 0) > LARGEST
+    return False
 
 
 def _value(node: ast.expr) -> float | None:

@@ -9,6 +9,7 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FALB, FELB
+from fedfactor.algorithms.felb import Factor, Wide
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Meta, Round
@@ -274,3 +275,21 @@ def test_falb_settings_and_values_other_than_zero_and_one():
 def test_long_runs_do_not_overflow():
     run = fedfactor.run(FELB(2, rate=2.0, tol=0.0), {"a": np.eye(6), "b": np.eye(6)}, rounds=150, seed=0)
     assert np.isfinite(run.V).all()
+
+
+def test_only_means_of_equal_weight_know_what_a_client_that_says_nothing_sends():
+    V = np.ones((2, 3))
+    neutral = FELB(2, weights="equal").neutral(Factor(V))
+    assert neutral is not None
+    assert neutral.V is V
+    assert neutral.weight == 1
+    assert FELB(2, weights="equal").neutral(Wide(V)) is None
+    assert FELB(2, weights="rows").neutral(Factor(V)) is None
+
+
+def test_the_pull_is_that_of_the_settings():
+    plain, adaptive = FELB(2, lam=0.5, kappa=0.3, rate=1.5).pull(2), FALB(2, gamma=3.0, eps=0.1).pull(2)
+    assert (plain.kappa, plain.gamma, plain.eps) == (0.3, 0.0, 1e-2)
+    assert plain.lam == pytest.approx(0.5 * 1.5**2)
+    assert (adaptive.gamma, adaptive.eps) == (3.0, 0.1)
+    assert FELB(2, lam=0.0).pull(7).lam == 0

@@ -15,6 +15,7 @@ import fedfactor
 from fedfactor.algorithms import PooledNMF
 from fedfactor.algorithms.pooled_nmf.losses import LOSSES, find_loss
 from fedfactor.algorithms.pooled_nmf.losses.multiplicative import MultiplicativeLoss
+from fedfactor.algorithms.pooled_nmf.losses.squared_error import MissingCells
 from fedfactor.cli.settings import build
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.tree import leaves, tree_sum
@@ -36,6 +37,15 @@ def order_of(loss):
 @pytest.fixture(params=EVERY, ids=lambda loss: f"{type(loss).__name__} {setting_of(loss)}")
 def loss(request):
     return request.param
+
+
+@pytest.mark.parametrize("each", [*EVERY, MissingCells()], ids=lambda each: f"{type(each).__name__} {setting_of(each)}")
+def test_clients_say_what_they_pay_when_u_pays_for_anything(each):
+    assert not each.pays(0.0, 0, 0.0)
+    assert each.pays(0.01, 0, 0.0)
+    assert each.pays(0.0, 1, 0.0)
+    for ridge in (0.01, 1.0, "auto"):
+        assert each.pays(0.0, 0, ridge) == isinstance(each, MissingCells)
 
 
 def data(seed=0, n=30, m=8, k=3):

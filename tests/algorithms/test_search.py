@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedfactor.algorithms import PooledBMF
-from fedfactor.algorithms.pooled_bmf import search
+from fedfactor.algorithms.pooled_bmf import home, search
 from fedfactor.algorithms.pooled_bmf.messages import (
     AskGains,
     AskSwaps,
@@ -20,7 +20,10 @@ from fedfactor.algorithms.pooled_bmf.messages import (
     Totals,
     Votes,
 )
+from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round
+from fedfactor.kernels.boolean import bits
+from fedfactor.kernels.boolean import home as kernel
 from fedfactor.kernels.boolean.proposals import from_octets, to_octets
 
 
@@ -260,3 +263,14 @@ def test_a_run_that_is_broken_off_has_a_v_all_the_same():
     assert [np.flatnonzero(row).tolist() for row in search.settled(size, chosen).V] == [[2], [0, 1], []]
     best = replace(chosen, best=octets({4}, {5}, {6}), best_wrong=np.int64(0))
     assert [np.flatnonzero(row).tolist() for row in search.settled(size, best).V] == [[4], [5], [6]]
+
+
+def test_gains_of_exchanges_are_those_of_a_quick_choice():
+    rng = np.random.default_rng(3)
+    X, V, pool = (rng.random(shape) < share for shape, share in (((60, 40), 0.5), ((6, 40), 0.4), ((3, 40), 0.3)))
+    rows, words = kernel.observed(X.astype(float)), [bits.pack(part.astype(np.uint8)) for part in (V, pool)]
+    gains = {t: kernel.swap_gains(rows, kernel.choose(rows, words[0], thorough=t)[0], *words) for t in (False, True)}
+    assert not np.array_equal(gains[False], gains[True])
+    down = AskSwaps(to_octets(V.astype(np.uint8)), to_octets(pool.astype(np.uint8)), np.int32(0), np.float64(1))
+    _, up = home.answer((1,), Shard(X.astype(float)), home.Home(), down)
+    np.testing.assert_array_equal(up.gains, gains[False])

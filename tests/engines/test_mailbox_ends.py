@@ -41,6 +41,18 @@ def test_a_body_begins_with_the_length_of_its_head_in_eight_bytes():
     assert body[8 + length :] == b"xyz"
 
 
+def test_answers_are_put_into_one_body_while_they_fit(monkeypatch):
+    monkeypatch.setattr(boxes, "FULL", 5)
+    held = boxes.Mailbox(dict, b"secret")
+    for name, answers in {"north": [b"abc", b"de", b"f"], "west": [b"ghijkl"]}.items():
+        held._boxes[name] = boxes._Box()
+        held._boxes[name].answers.extend(answers)
+    assert held._take() == [("north", b"abc"), ("north", b"de")]
+    assert held._take() == [("north", b"f")]
+    assert held._take() == [("west", b"ghijkl")]  # one that is too long goes alone
+    assert held._take() == []
+
+
 @pytest.fixture
 def offline(monkeypatch):
     """Let both ends speak to a function in the place of a server."""

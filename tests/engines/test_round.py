@@ -20,7 +20,7 @@ from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.mpi import engine as mpi
-from fedfactor.engines.mpi.checkpoints import RankCheckpoints
+from fedfactor.engines.mpi.checkpoints import RankCheckpoints, mark_of
 from fedfactor.engines.mpi.collectives import frames, launched, missing, pack_kinds, unframe, unpack_kinds
 from fedfactor.engines.round import Clients, Receiver, Rounds, Told, receive_bytes
 from fedfactor.testing.data import small_data
@@ -389,6 +389,16 @@ class TestRankCheckpoints:
         assert (folder / "round-7.rank-1.safetensors").exists()
         with pytest.raises(CheckpointError, match="its seed was None, now 5"):
             RankCheckpoints(Checkpoint(folder), Group([4])).load({"seed": 5})
+
+
+def test_a_rank_is_known_by_its_own_rows_and_by_everyone():
+    data = small_data()
+    meta, first = Federation(data).prepare(), next(iter(data))
+    ranks = Federation(data), Federation({first: data[first]}), None
+    marks = [mark_of(PooledNMF(2), mine, meta, 5, 1, Group([])) for mine in ranks]
+    assert [mark["clients"] for mark in marks] == [list(meta.clients), [first], []]
+    assert [sorted(mark["data"]) for mark in marks] == [mark["clients"] for mark in marks]
+    assert all(mark["everyone"] == list(meta.clients) and mark["seed"] == 5 for mark in marks)
 
 
 def test_methods_whose_uploads_are_seen_gather_them():

@@ -479,6 +479,17 @@ class TestClientProcess:
         assert answered == ["a"]
         assert process.slept == pytest.approx([0.05, 0.075, 0.05, 1.0])
 
+    def test_a_supernode_that_is_away_is_asked_again(self, monkeypatch, caplog):
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        slept = []
+        monkeypatch.setattr(client_process, "wait_for_pieces", lambda: None)
+        monkeypatch.setattr(client_process.time, "sleep", slept.append)
+        assert client_process.ClientProcess(None, address, b"secret").serve(lambda: len(slept) < 2) is True
+        assert slept == [1.0, 1.0]
+        assert "The SuperNode does not answer" in caplog.text
+
     def test_an_answer_that_was_lost_ends_it(self, process, monkeypatch):
         monkeypatch.setattr(process, "_one", lambda token: False)
         process.tasks += [self.task("a"), self.task("b")]

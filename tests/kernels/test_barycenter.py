@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from fedfactor.kernels.align.assignment import plan
-from fedfactor.kernels.align.barycenter import BARYCENTERS, barycenter, matching_loss, orthogonality_gap
+from fedfactor.kernels.align.barycenter import (
+    BARYCENTERS,
+    _fixed_point,
+    barycenter,
+    matching_loss,
+    orthogonality_gap,
+)
 from fedfactor.kernels.align.clusters import fuzzy_means, k_means
 
 
@@ -37,6 +43,19 @@ def test_each_iteration_lowers_the_loss():
     losses = [matching_loss(barycenter(Vs, "fixed_point", iterations=t)[0], Vs) for t in range(1, 6)]
     assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(losses))
     assert losses[-1] < losses[0]
+
+
+def test_the_fixed_point_ends_with_the_first_step_that_is_short_enough():
+    _, Vs = copies(6, 30, clients=5, noise=0.5)
+
+    def after(iterations, tol):
+        return _fixed_point(Vs, "knn", [1.0, 2.0, 1.0, 3.0, 1.0], None, iterations, tol, {"neighbours": 3})[0]
+
+    middles = [Vs[0], *(after(t, 0.0) for t in range(1, 7))]
+    moves = [np.linalg.norm(new - old) / np.linalg.norm(old) for old, new in pairwise(middles)]
+    assert moves[0] > moves[1] > moves[2] > 0
+    for place, move in enumerate(moves[:3]):
+        np.testing.assert_array_equal(after(50, move * (1 + 1e-9)), middles[place + 1])
 
 
 @pytest.mark.slow

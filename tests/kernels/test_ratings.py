@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedfactor.kernels import compiled
 from fedfactor.kernels.ratings import cnmf as cnmf_module
+from fedfactor.kernels.ratings.aside import cells_aside, only_cells
 from fedfactor.kernels.ratings.cnmf import RatingPenalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
 from fedfactor.kernels.ratings.implicit import confidence, implicit_gradient, implicit_step, ridge_rows
 from fedfactor.kernels.ratings.model import bias_step, factor_step, item_counts, observed, predict_cells
@@ -186,3 +187,17 @@ def test_few_ratings_give_the_same_bits_as_the_general_steps(changes, item_steps
     unrated = np.bincount(R.indices, minlength=30) == 0
     assert unrated.any()
     np.testing.assert_array_equal(quick.V[:, unrated], V[:, unrated])
+
+
+def test_cells_set_aside_are_the_same_whoever_owns_the_rows_and_in_whatever_order():
+    R, order = ratings(60, 40), np.random.default_rng(5).permutation(60)
+    marked = only_cells(R, cells_aside(R, 0.3, 11)).toarray()
+    assert 0.2 < np.count_nonzero(marked) / R.nnz < 0.4
+    np.testing.assert_array_equal(marked[marked > 0], R.toarray()[marked > 0])
+    turned = R[order]
+    np.testing.assert_array_equal(only_cells(turned, cells_aside(turned, 0.3, 11)).toarray(), marked[order])
+    assert not np.array_equal(cells_aside(R, 0.3, 11), cells_aside(R, 0.3, 12))
+    assert (cells_aside(R, 0.3, 11) <= cells_aside(R, 0.6, 11)).all()
+    assert cells_aside(R, 0.0, 11).shape == (R.nnz,)
+    assert not cells_aside(R, 0.0, 11).any()
+    assert cells_aside(ratings(5, 6, share=0.0), 0.3, 11).shape == (0,)

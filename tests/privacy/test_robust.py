@@ -255,3 +255,9 @@ class TestAlignment:
         zero = Parcel(np.array([7.0, 8, 9, 0, 0, 0, 4, 0, 0]), (1.0,))
         summed = combined(Robust(), {"a": zero}, self.down, self.layout())
         assert summed._parcels[0].values.tolist() == [7, 8, 9, 4, 0, 0, 0, 0, 0]
+
+    def test_rows_are_compared_by_direction_whatever_their_length(self):
+        sent = Factor(np.ones(3), np.array([[1.0, 0, 0], [0, 10, 0]]), np.float64(1))
+        turned = Parcel(np.array([7.0, 8, 9, 0, 1, 0, 10, 1, 0]), (1.0,))  # the long row is alike to the short one
+        summed = combined(Robust(), {"a": turned}, sent, self.layout())
+        assert summed._parcels[0].values.tolist() == [7, 8, 9, 10, 1, 0, 0, 1, 0]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pytest
 
 from fedfactor.core.federation import Federation
 from fedfactor.privacy import row_survey as module
@@ -89,3 +92,14 @@ def test_a_survey_that_was_sent_is_sent_again():
     np.testing.assert_array_equal(first, again)
     assert box.released == [(-1, ["a", "b"])] * 2
     assert not np.array_equal(first, module.noisy_sum(vectors, noise, None, b"run", None))
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+def test_bins_are_joined_until_they_stand_out_from_the_noise(width):
+    counts = np.zeros(240)
+    counts[32:48] = 10.0
+    # Sixteen bins of ten rows: `width` of them together are more than four deviations of their noise, half as many not.
+    spread = 10 / 4 * math.sqrt(0.75 * width)
+    first_groups = math.ceil(0.9 * 16 / width)
+    assert module._bound(counts, spread, 160.0) == 2.0 ** ((32 + first_groups * width - 1 - 80) / 4)
+    assert module._bound(counts, 10 / 4 * math.sqrt(20), 160.0) == 1.0

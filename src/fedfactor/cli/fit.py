@@ -61,7 +61,7 @@ from fedfactor.cli.reading import reads
 from fedfactor.cli.report import write_page
 from fedfactor.cli.run_summary import resumed, summary_table, told
 from fedfactor.cli.settings import build, open_parts
-from fedfactor.core.card import check_device
+from fedfactor.core.rows_on_card import check_device
 from fedfactor.data.column_scales import warn_of_scales
 from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess

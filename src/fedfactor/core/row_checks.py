@@ -382,11 +382,10 @@ def _place(
             return ""
         row, column = int(cells.coords[0][found[0]]), int(cells.coords[1][found[0]])
     elif library(X) == "numpy":
-        row, column = next(
-            ((i, int(hits[0])) for i in range(len(X)) if len(hits := np.flatnonzero(wrong(X[i])))), (-1, -1)
-        )
-        if row < 0:
+        cell = next(((i, int(hits[0])) for i in range(len(X)) if len(hits := np.flatnonzero(wrong(X[i])))), None)
+        if cell is None:
             return ""
+        row, column = cell
     else:
         return ""
     who = f"row {row}" if row_ids is None else f"row {row} (id {row_ids[row]!r})"

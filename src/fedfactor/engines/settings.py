@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedfactor.core.card import Storage, check_device
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
+from fedfactor.core.rows_on_card import Storage, check_device
 from fedfactor.core.run import Run
 from fedfactor.core.settings import offers_settings, setting
 from fedfactor.engines.base import Engine

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedfactor import algorithms
-from fedfactor.core.card import Storage, check_device
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, Score
 from fedfactor.core.row_checks import is_sparse
+from fedfactor.core.rows_on_card import Storage, check_device
 from fedfactor.core.tree import tree_sum
 from fedfactor.engines.run import run
 from fedfactor.selection.holdout import hold_out_all

@@ -37,7 +37,7 @@ def cells_aside(R: Array, share: float, key: int) -> np.ndarray:
     >>> bool(0.15 < cells_aside(R, 0.2, 7).mean() < 0.25)
     True
     """
-    if share <= 0 or not R.nnz:
+    if not share:
         return np.zeros(R.nnz, bool)
     of_items = _mixed(np.arange(R.shape[1], dtype=np.uint64) ^ _mixed(np.array([key], np.int64).view(np.uint64)))
     cells = of_items[R.indices]

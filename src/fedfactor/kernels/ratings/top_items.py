@@ -83,8 +83,9 @@ def best_by_blocks(
     """
     users, m = seen.shape
     found, scores = np.empty((users, n), np.int64), None
-    for start in range(0, users, max(1, _CELLS // m)):
-        some = slice(start, start + max(1, _CELLS // m))
+    step = max(1, _CELLS // m)
+    for start in range(0, users, step):
+        some = slice(start, start + step)
         block, cells = scores_of(some), seen[some]
         if scores is None:
             scores = np.empty((users, n), block.dtype)

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedfactor.core.card_transfers import overlapped
 from fedfactor.core.errors import DataError, IncompatibleError, MissingExtraError
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.on_card import overlapped
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.run import Run
