@@ -1,13 +1,37 @@
-"""Scripts that tests start under mpiexec are not tests themselves, and no test holds a doctest: none is looked for."""
+"""What is looked for in these files, and what is not loaded or looked at again and again."""
 
 from __future__ import annotations
 
+import gc
+import re
+
 import pytest
 
-collect_ignore_glob = ["mpi/job_*.py"]
+collect_ignore_glob = ["mpi/job_*.py"]  # scripts that tests start under mpiexec
+
+_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(slow|integration)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out files of which no test is wanted: some load Dask or a web server."""
+    if not config.option.markexpr or not collection_path.name.startswith("test_"):
+        return None
+    whole = _WHOLE.search(collection_path.read_text())
+    return True if whole and f"not {whole[1]}" in config.option.markexpr else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file():
+    """No test holds a doctest: none is looked for."""
     found = yield
     return [one for one in found if not isinstance(one, pytest.DoctestItem) and type(one).__name__ != "DoctestModule"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Take what was collected for what stays, so that the garbage collector need not go through it again and again."""
+    gc.disable()
+    found = yield
+    gc.freeze()
+    gc.enable()
+    return found

@@ -7,10 +7,10 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli.main import app
 from fedfactor.data.results import read_components
+from tests.command_line import CliRunner
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,9 @@ import shlex
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
+from tests.command_line import CliRunner, command
 
 
 def call(*words):
@@ -170,7 +169,7 @@ def _leaves(command, name):
     )
 
 
-@pytest.mark.parametrize(("name", "command"), _leaves(typer.main.get_command(app), "fedfactor"))
+@pytest.mark.parametrize(("name", "command"), _leaves(command(app), "fedfactor"))
 def test_every_help_has_an_example_with_flags_that_exist(name, command):
     said = " ".join((command.help or "").split())
     assert name in said.partition("Example")[2], f"{name} --help shows no example"

@@ -7,7 +7,6 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.cli.dossier import _of_other_terms
@@ -15,6 +14,7 @@ from fedfactor.federation import keys, terms_writer, vouching
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.terms import DEFAULTS, features_hash
 from fedfactor.privacy.ledger import Entry, Ledger
+from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")

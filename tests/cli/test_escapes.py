@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.data.results import write_factors
@@ -18,6 +17,7 @@ from fedfactor.engines.remote.server import Server
 from fedfactor.federation.member import Member
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
+from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")

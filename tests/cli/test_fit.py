@@ -7,12 +7,12 @@ import stat
 import numpy as np
 import pytest
 from scipy import io, sparse
-from typer.testing import CliRunner
 
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.cli import app
 from fedfactor.data.results import read_components, read_private
+from tests.command_line import CliRunner
 
 
 def call(*words):

@@ -9,7 +9,6 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import fedfactor
 from fedfactor.cli import app
@@ -23,6 +22,7 @@ from fedfactor.federation.member import Member
 from fedfactor.federation.outcome import write_result
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
+from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

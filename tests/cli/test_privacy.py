@@ -8,10 +8,10 @@ import shutil
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.privacy import Ledger
+from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")

@@ -8,13 +8,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.column_sums import column_sums
 from fedfactor.core.tree import tree_sum
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import read_components, read_private, read_row_ids
+from tests.command_line import CliRunner
 
 
 def call(*words):

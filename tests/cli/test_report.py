@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.cli.report import page
 from fedfactor.data.results import write_factors
+from tests.command_line import CliRunner
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

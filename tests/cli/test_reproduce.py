@@ -5,7 +5,6 @@ import pkgutil
 from importlib import import_module
 
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor import experiments
 from fedfactor.cli import app, reproduce
@@ -14,6 +13,7 @@ from fedfactor.experiments.catalogue import PAPERS
 from fedfactor.experiments.fnmf import barycenters, real, synthetic
 from fedfactor.experiments.fnmf.cells import Store, mean_rows
 from fedfactor.experiments.fnmf.run import QUICK, STUDIES
+from tests.command_line import CliRunner
 
 
 def call(*words):

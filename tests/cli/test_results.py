@@ -4,11 +4,11 @@ import csv
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.cli.export import for_spreadsheets
 from fedfactor.data.results import read_components, read_private
+from tests.command_line import CliRunner
 
 
 def call(*words):

@@ -4,7 +4,6 @@ import math
 from typing import Literal
 
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor import algorithms
 from fedfactor.algorithms.names import algorithm_class, algorithm_names, command_name
@@ -12,6 +11,7 @@ from fedfactor.cli import app
 from fedfactor.cli.settings import build, data_files, missing, typed
 from fedfactor.core.errors import DataError
 from fedfactor.core.settings import settings_of_class
+from tests.command_line import CliRunner
 
 
 def test_every_name_leads_back_to_its_algorithm():

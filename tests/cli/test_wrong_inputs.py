@@ -9,16 +9,15 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
+from tests.command_line import CliRunner, command
 
 pytestmark = pytest.mark.slow  # some six hundred commands
 
 X = np.round(np.random.default_rng(0).random((12, 4)) * 9, 3)
 NAMES = ["a", "b", "c", "d"]
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = command(app).commands
 FLAGS = {
     flag
     for command in [*COMMANDS.values(), *COMMANDS["federation"].commands.values()]

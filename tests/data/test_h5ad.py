@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
-from typer.testing import CliRunner
 
 import fedfactor
 from fedfactor import DataError
 from fedfactor.cli import app
 from fedfactor.data import read
 from fedfactor.data.results import read_components
+from tests.command_line import CliRunner
 
 anndata = pytest.importorskip("anndata")
 h5py = pytest.importorskip("h5py")

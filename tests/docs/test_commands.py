@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from scipy import sparse
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
+from tests.command_line import CliRunner, command
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -36,14 +35,14 @@ def commands(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
 def test_commands_and_flags_exist(page):
     for words in commands(page):
-        command, rest = typer.main.get_command(app), list(words)
-        while hasattr(command, "commands"):
+        group, rest = command(app), list(words)
+        while hasattr(group, "commands"):
             name = rest.pop(0)
             if name.startswith("-"):  # fedfactor --version
                 break
-            assert name in command.commands, f"{page.name}: fedfactor {shlex.join(words)}"
-            command = command.commands[name]
-        known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+            assert name in group.commands, f"{page.name}: fedfactor {shlex.join(words)}"
+            group = group.commands[name]
+        known = {flag for parameter in group.params for flag in (*parameter.opts, *parameter.secondary_opts)}
         for flag in re.findall(r"(?<![\w-])--?[a-z][\w-]*", " ".join(word for word in rest if word.startswith("-"))):
             assert flag in known, f"{page.name}: {shlex.join(words)} has no {flag}"
 

@@ -288,9 +288,8 @@ def test_the_name_of_a_run_leads_nowhere(tmp_path, name):
 
 @pytest.mark.slow
 def test_an_agreement_cannot_name_code(tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
     from fedfactor.cli import app
+    from tests.command_line import CliRunner
 
     made = Office(tmp_path / "all", ALGORITHM, OWNERS)
     made.server().run()

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse
-from typer.testing import CliRunner
 
 import fedfactor
 from fedfactor.algorithms import BooleanVotes, PooledBMF
@@ -18,6 +17,7 @@ from fedfactor.experiments.felb import tables
 from fedfactor.experiments.felb.cells import Bench, Cell, Store
 from fedfactor.experiments.felb.quantile import count_below, federated_quantile
 from fedfactor.experiments.felb.tiles import even_tiles
+from tests.command_line import CliRunner
 
 METHODS = ("FELB", "PooledBMF", "asso or")
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.federation.terms import Terms
+from tests.command_line import CliRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -7,7 +7,8 @@ import shutil
 import time
 
 import pytest
-from typer.testing import CliRunner
+
+from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 

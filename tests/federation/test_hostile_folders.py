@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.engines.remote.client import RemoteClient
@@ -15,6 +14,7 @@ from fedfactor.federation.member import Member
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
 from prove.readers_survive import mutant
+from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")

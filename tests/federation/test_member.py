@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
@@ -21,6 +20,7 @@ from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import DEFAULTS, Terms, TermsError
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
+from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 run = CliRunner().invoke

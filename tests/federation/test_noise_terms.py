@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.cli.report import write_report
@@ -21,6 +20,7 @@ from fedfactor.federation.terms import TermsError
 from fedfactor.federation.trial import Trial
 from fedfactor.privacy.ledger import BudgetError, Ledger
 from prove import _flower as real
+from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed
 

@@ -10,7 +10,8 @@ import time
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+
+from tests.command_line import CliRunner
 
 pytest.importorskip("flwr")
 

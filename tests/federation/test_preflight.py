@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
@@ -15,6 +14,7 @@ from fedfactor.federation.setup import words
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
+from tests.command_line import CliRunner
 
 pytest.importorskip("flwr")
 run = CliRunner().invoke

@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.column_sums import column_sums
@@ -23,6 +22,7 @@ from fedfactor.federation.member import Member
 from fedfactor.federation.terms import Terms, TermsError, features_hash
 from fedfactor.federation.trial import Trial
 from prove import _flower as real
+from tests.command_line import CliRunner
 from tests.engines.in_process import Clock, InProcessTransport
 
 pytest.importorskip("cryptography")

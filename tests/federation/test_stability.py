@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+
+from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 

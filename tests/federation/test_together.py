@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
-from typer.testing import CliRunner
+
+from tests.command_line import CliRunner
 
 pytest.importorskip("flwr")
 

@@ -8,7 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+
+from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 

@@ -6,7 +6,6 @@ import copy
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
@@ -21,6 +20,7 @@ from fedfactor.federation.trial import Trial
 from fedfactor.federation.vouching import read_public, strangers, vouch, vouchers
 from fedfactor.privacy.flat_upload import flatten
 from prove import _flower as real
+from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")

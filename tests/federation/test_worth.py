@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+
+from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 

@@ -28,25 +28,26 @@ def relative(a, b):
 
 
 @pytest.mark.parametrize(
-    ("method", "binary"),
+    ("method", "binary", "rounds"),
     [
-        (PooledNMF(4, tol=0), False),
+        (PooledNMF(4, tol=0), False, 20),
         *(
-            pytest.param(method, binary, marks=pytest.mark.slow)
-            for method, binary in (
-                (FedAvgNMF(4, local_steps=3, tol=0), False),
-                (FedProxNMF(4, tol=0), False),
-                (FNMF(4, barycenter="client", tol=0), False),
-                (PooledBMF(3), True),
-                (PooledBMF(3, solver="proximal", tol=0), True),
-                (FELB(3, tol=0), True),
+            pytest.param(method, binary, rounds, marks=pytest.mark.slow)
+            for method, binary, rounds in (
+                (PooledNMF(4, tol=0), False, 100),
+                (FedAvgNMF(4, local_steps=3, tol=0), False, 25),
+                (FedProxNMF(4, tol=0), False, 25),
+                (FNMF(4, barycenter="client", tol=0), False, 25),
+                (PooledBMF(3), True, 25),
+                (PooledBMF(3, solver="proximal", tol=0), True, 25),
+                (FELB(3, tol=0), True, 25),
             )
         ),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=lambda value: value if isinstance(value, int) and value > 1 else type(value).__name__,
 )
-def test_v_is_that_of_plain_sums_up_to_the_quantisation(method, binary):
-    data, rounds = owners(binary=binary), 100 if isinstance(method, PooledNMF) else 25
+def test_v_is_that_of_plain_sums_up_to_the_quantisation(method, binary, rounds):
+    data = owners(binary=binary)
     plain = fedfactor.run(method, data, rounds=rounds, seed=1)
     secure = fedfactor.run(method, data, rounds=rounds, seed=1, privacy=(SecureSum(), ALLOWED))
     assert plain.rounds == secure.rounds

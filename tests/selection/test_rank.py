@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse
-from typer.testing import CliRunner
 
 import fedfactor
 from fedfactor.algorithms import FELB, FedAvgNMF, PooledNMF
@@ -20,6 +19,7 @@ from fedfactor.selection import hold_out
 from fedfactor.selection.holdout import hold_out_all
 from fedfactor.selection.rank import recommend
 from fedfactor.testing.drive import drive
+from tests.command_line import CliRunner
 
 
 def planted(seed, k=3):
