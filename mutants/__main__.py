@@ -171,7 +171,7 @@ def _run(tests: list[str], tree: Path, patience: float) -> tuple[int, list[str]]
     environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
     kept = tree / ".cache"
     shutil.rmtree(kept, ignore_errors=True)
-    command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={kept}", *FAST, *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={kept}", "-m", FASTEST, *FAST, *tests]
     limited = ["sh", "-c", 'ulimit -S -t "$0" && exec "$@"', str(int(patience)), *command]
     try:
         code = subprocess.run(limited, cwd=tree, env=environment, capture_output=True, timeout=4 * patience).returncode
