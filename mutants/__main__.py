@@ -116,7 +116,7 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[s
     tests = [test for test in tests if sound.get(test, True)]
     if not tests:
         return "unreached"
-    patience = STARTING["/loops/" in one.path.as_posix()] + 5 * seconds
+    patience = STARTING["/loops/" in one.path.as_posix()] + 2 * seconds
     with _inside(one, tree):
         code, failed = _run(tests, tree, patience)
     if code == -signal.SIGTERM:
