@@ -13,8 +13,8 @@ from typing import Any
 
 import fedfactor
 from fedfactor.algorithms import PooledBMF, PooledNMF
-from fedfactor.core.card import move
 from fedfactor.core.federation import Federation
+from fedfactor.core.rows_on_card import move
 
 
 def read_seconds(X: Any) -> float:

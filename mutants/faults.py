@@ -31,7 +31,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 ON_CARDS = (
-    "core/on_card.py",
+    "core/card_transfers.py",
     "engines/local/tape.py",
     "kernels/boolean/on_card.py",
     "kernels/cuda.py",

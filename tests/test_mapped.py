@@ -23,8 +23,8 @@ def small_is_worth_it(monkeypatch):
     """Let the fetching thread run for small files, and say when it did."""
     monkeypatch.setattr(mapped, "WORTH", 0)
     seen = []
-    touch = mapped._touch
-    monkeypatch.setattr(mapped, "_touch", lambda array, state: seen.append(array.nbytes) or touch(array, state))
+    touch = mapped._Ahead._touch
+    monkeypatch.setattr(mapped._Ahead, "_touch", lambda ahead, array: seen.append(array.nbytes) or touch(ahead, array))
     return seen
 
 

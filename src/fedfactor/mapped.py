@@ -90,48 +90,56 @@ def read_ahead(count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> Iter
     for found in filter(None, map(_map_of, first)):
         if hasattr(mmap, "MADV_SEQUENTIAL"):
             found.madvise(mmap.MADV_SEQUENTIAL)  # larger reads, begun earlier
-    changed = threading.Condition()
-    state = {"fetched": 0, "begun": 0, "over": False}
-
-    def fetch() -> None:
-        try:
-            for place in range(count):
-                with changed:
-                    changed.wait_for(lambda place=place: state["over"] or place < state["begun"] + _LEAD)
-                for array in parts(place):
-                    if not _touch(array, state):
-                        return
-                with changed:
-                    state["fetched"] = place + 1
-                    changed.notify_all()
-        finally:  # whatever happened: nobody shall wait for it
-            with changed:
-                state["fetched"] = count
-                changed.notify_all()
-
-    def arrive(place: int) -> None:
-        with changed:
-            state["begun"] = max(state["begun"], place + 1)
-            changed.notify_all()
-            changed.wait_for(lambda: state["fetched"] > place)
-
-    thread = threading.Thread(target=fetch, name="fedfactor-read-ahead", daemon=True)
+    ahead = _Ahead(count, parts)
+    thread = threading.Thread(target=ahead.fetch, name="fedfactor-read-ahead", daemon=True)
     thread.start()
     try:
-        yield arrive
+        yield ahead.arrive
     finally:
-        with changed:
-            state["over"] = True
-            changed.notify_all()
+        ahead.tell(over=True)
         thread.join()
 
 
-def _touch(array: np.ndarray, state: dict[str, Any]) -> bool:
-    """Read one byte of every page, which brings the page; stop, and say so, when nobody needs it any more."""
-    if array.flags.c_contiguous:
-        flat = array.reshape(-1).view(np.uint8)
-        for start in range(0, flat.size, _PIECE):
-            if state["over"]:
-                return False
-            flat[start : start + _PIECE : _PAGE].max()
-    return True
+class _Ahead:
+    """How far the thread that fetches is, and how far the work: each waits for the other."""
+
+    def __init__(self, count: int, parts: Callable[[int], Sequence[np.ndarray]]) -> None:
+        self.count, self.parts = count, parts
+        self.fetched = self.begun = 0
+        self.over = False
+        self.changed = threading.Condition()
+
+    def fetch(self) -> None:
+        """Fetch part after part, not too far ahead."""
+        try:
+            for place in range(self.count):
+                with self.changed:
+                    self.changed.wait_for(lambda place=place: self.over or place < self.begun + _LEAD)
+                if not all(map(self._touch, self.parts(place))):
+                    return
+                self.tell(fetched=place + 1)
+        finally:  # whatever happened: nobody shall wait for it
+            self.tell(fetched=self.count)
+
+    def arrive(self, place: int) -> None:
+        """Wait until a part is there."""
+        with self.changed:  # all of it: several threads may work
+            self.begun = max(self.begun, place + 1)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.fetched > place)
+
+    def tell(self, **news: int | bool) -> None:
+        """Let the other side know."""
+        with self.changed:
+            vars(self).update(news)
+            self.changed.notify_all()
+
+    def _touch(self, array: np.ndarray) -> bool:
+        """Read one byte of every page, which brings the page; stop, and say so, when nobody needs it any more."""
+        if array.flags.c_contiguous:
+            flat = array.reshape(-1).view(np.uint8)
+            for start in range(0, flat.size, _PIECE):
+                if self.over:
+                    return False
+                flat[start : start + _PIECE : _PAGE].max()
+        return True

@@ -11,9 +11,9 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor import algorithms
-from fedfactor.core.card import placed
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Round, download_for
+from fedfactor.core.rows_on_card import placed
 from fedfactor.core.tree import leaves, to_numpy
 from fedfactor.engines.local.tape import Tape
 from fedfactor.kernels import cuda

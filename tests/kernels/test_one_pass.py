@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedfactor.kernels import compiled
-from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
+from fedfactor.kernels.nmf.one_pass import go_together, one_pass, passes, sums_of_rows
 from fedfactor.threads import limit_threads
 
 SHAPES = [(1000, 300, 20), (301, 37, 7), (20, 3, 2), (1, 1, 1), (129, 50, 70), (260, 1999, 5), (0, 4, 2)]
@@ -232,3 +232,27 @@ def test_rows_and_columns_exchanged(shape, dtype):
     out = np.full((columns, rows), np.nan, dtype)
     compiled.kernel("transpose", np.dtype(dtype))(wide, out, 0, wide.shape[0])
     np.testing.assert_array_equal(out, wide[:, :columns].T)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_passes_of_several_owners_are_those_of_each_to_the_bit(dtype):
+    kinds = ["C", "csr", "F", "csr64", "unsorted", "C"]
+    cases = [case((30 + 7 * i, 50, 5), kind, dtype, seed=i) for i, kind in enumerate(kinds)]
+    Xs, Us, V = [each[0] for each in cases], [each[3] for each in cases], cases[0][2]
+    assert go_together(Xs, 5)
+    alone = [one_pass(X, V, U, sweeps=2, l1=0.1, l2=0.2) for X, U in zip(Xs, Us, strict=True)]
+    for threads in (1, 3):
+        with limit_threads(threads):
+            found = passes(Xs, V, Us, sweeps=2, l1=0.1, l2=0.2)
+        for mine, theirs in zip(found, alone, strict=True):
+            assert all(np.array_equal(*pair) for pair in zip(mine, theirs, strict=True))
+
+
+@needs_numba
+def test_rows_without_a_compiled_loop_do_not_go_together():
+    X = np.ones((2, 3))
+    assert go_together([X, sp.csr_array(X)], 1)
+    assert not go_together([X, sp.csc_array(X)], 1)
+    assert not go_together([X, X.astype(np.float32)], 1)
+    assert not go_together([X.astype(int)], 1)

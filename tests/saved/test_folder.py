@@ -7,8 +7,11 @@ import pandas as pd
 import pytest
 
 import fedfactor
+from fedfactor import algorithms, estimators
+from fedfactor.algorithms.names import RECOMMENDERS
 from fedfactor.data.io import open_files
-from fedfactor.saved.folder import load_run
+from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
+from fedfactor.saved.run import load_run
 
 
 @pytest.fixture
@@ -145,3 +148,14 @@ def test_factors_are_exported_from_a_model_or_its_folder(rows, tmp_path, saved):
 def test_what_is_no_result_is_not_exported(tmp_path):
     with pytest.raises(TypeError, match="this is a list"):
         fedfactor.export([1], tmp_path / "v.csv")
+
+
+def test_results_with_users_are_those_of_the_recommenders_of_one_list():
+    """The command goes by this list, so that it need not load the estimators."""
+    recommenders = {
+        name
+        for name in dir(algorithms)
+        if issubclass(kind := getattr(estimators, name), FederatedRecommender)
+        and not issubclass(kind, CatalogueRecommender)
+    }
+    assert recommenders == set(RECOMMENDERS)

@@ -7,6 +7,9 @@ import re
 from fedfactor import algorithms
 from fedfactor.core.protocol import Algorithm
 
+RECOMMENDERS = ("Biases", "FCF", "FedMF", "FedSPLIT", "PooledCF", "PooledCNMF", "PooledEASE", "Popularity")
+"""Those that recommend from one list of items: their results are kept with users and ratings of each owner."""
+
 
 def command_name(name: str) -> str:
     """Write an algorithm's name as on the command line, in files of terms and in the reference.

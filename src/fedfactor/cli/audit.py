@@ -76,7 +76,6 @@ def audit(
     """
     with polite(debug):
         from fedfactor.audit import audit as attack
-        from fedfactor.audit.report import short
         from fedfactor.data.io import open_files
 
         noise = {"epsilon": epsilon, "delta": delta, "unit": unit, "clip": clip, "row_bound": row_bound, "rows": rows}
@@ -96,14 +95,21 @@ def audit(
         if privacy in ("secure-sum", "dp"):
             report.findings.append(wrong_registry(federation.names))
         report.write(out)
+    _tell(report, out)
+    if report.verdict in EXIT:
+        raise typer.Exit(EXIT[report.verdict])
+
+
+def _tell(report: Any, out: Path) -> None:
+    """Print a line for each attack, and what they come to."""
+    from fedfactor.audit.report import short
+
     screen = console()
     for finding in report.findings:
         figures = "".join(f" {name.replace('_', ' ')} {short(value)};" for name, value in finding.figures.items())
         text = f"{finding.verdict:14} {finding.attack}:{figures} {finding.note}".rstrip()
         screen.print(text, soft_wrap=True, markup=False)  # with the note: an attack that was not tried says so there
     screen.print(f"{report.verdict}. The page is {out / 'audit.html'}", soft_wrap=True, markup=False)
-    if report.verdict in EXIT:
-        raise typer.Exit(EXIT[report.verdict])
 
 
 def of_terms(

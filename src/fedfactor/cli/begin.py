@@ -83,36 +83,34 @@ class Parent:
         return replace(method, begin=Begin(V))
 
 
-def starts_of(method: Any, n_init: int | None, privacy: Any) -> list[Algorithm]:
-    """List what is run, start by start, as the estimator of the same name does."""
-    from fedfactor import estimators
+def starts_asked(
+    method: Algorithm, parent: Parent | None, n_init: int | None, *, local: bool, privacy: Any
+) -> list[Algorithm]:
+    """List what is run, start by start; refuse a start at another result, and several, where they have no place."""
+    from fedfactor.algorithms.starts import RESTARTED, starts_of
     from fedfactor.privacy.dp import refuse_repeats
 
-    kind: Any = getattr(estimators, type(method).__name__, None)
-    known = {each.name for each in getattr(kind, "_declared", ())}
-    if "n_init" not in known:
-        if n_init is not None:
-            raise ValueError(f"{type(method).__name__} has no further starts: its result is one. Leave --n-init out.")
-        return [method]
-    settings = {name: getattr(method, name) for name in method.__dataclass_fields__ if name in known}
-    face = kind(**settings, n_init=n_init, privacy=privacy)
-    face._algorithm()  # refuses n_init=0
-    refuse_repeats(privacy, n_init or 1, f"--n-init {n_init}")
-    return face._starts(method)
-
-
-def check_start(
-    method: Any, parent: Parent | None, starts: list[Algorithm], n_init: int | None, *, local: bool, privacy: Any
-) -> None:
-    """Refuse a start at another result, and several starts, where they have no place."""
-    from fedfactor.privacy.dp import refuse_start
-
+    name = type(method).__name__
+    if name in RESTARTED:
+        refuse_repeats(privacy, n_init or 1, f"--n-init {n_init}")
+        starts = starts_of(method, n_init, private=privacy is not None)
+    elif n_init is not None:
+        raise ValueError(f"{name} has no further starts: its result is one. Leave --n-init out.")
+    else:
+        starts = [method]
     if not local and (parent is not None or len(starts) > 1):
         option = "--from" if parent is not None else "--n-init"
         one = " (with n_private give --n-init 1)" if len(starts) > 1 else ""
         raise ValueError(f"{option} belongs to --engine local. Leave it out{one}, or use that engine.")
-    if parent is None:
-        return
+    if parent is not None:
+        _check_parent(method, n_init, privacy)
+    return starts
+
+
+def _check_parent(method: Algorithm, n_init: int | None, privacy: Any) -> None:
+    """Refuse a start at another result where it has no place."""
+    from fedfactor.privacy.dp import refuse_start
+
     if type(method).__name__ != "PooledNMF":
         raise ValueError(f"--from starts pooled-nmf, not {type(method).__name__}. Leave it out.")
     if n_init is not None:
@@ -120,19 +118,18 @@ def check_start(
     refuse_start(privacy, "--from")
 
 
-def best_of(starts: list[Algorithm], federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
-    """Run from several starts, and keep the run with the least summed error; nothing is kept before all are done."""
+def best_run(starts: list[Algorithm], federation: Any, *, seed: int | None, quiet: bool, **options: Any) -> Any:
+    """Run from several starts, and keep the best run; nothing is kept before all are done."""
+    from fedfactor.algorithms.starts import best_of
     from fedfactor.engines.callbacks import watcher
     from fedfactor.engines.run import run
-    from fedfactor.estimators._face import restart_seed
 
-    first = secrets.randbits(63) if seed is None else seed
-    found: list[Any] = []
+    def one(place: int, method: Algorithm, seed: int) -> Any:
+        watch = watcher(int(not quiet), f"start {place + 1} of {len(starts)}")
+        return run(method, federation, seed=seed, callbacks=watch, **options)
+
     try:
-        for place, method in enumerate(starts):
-            watch = watcher(int(not quiet), f"start {place + 1} of {len(starts)}")
-            found.append(run(method, federation, seed=restart_seed(first, place), callbacks=watch, **options))
+        return best_of(starts, secrets.randbits(63) if seed is None else seed, one)
     except KeyboardInterrupt:
         typer.echo("Interrupted. Nothing is kept: of several starts no checkpoint is written.", err=True)
         raise typer.Exit(130) from None
-    return min(found, key=lambda each: float(each.measured.score.sse))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,11 +62,7 @@ def compare(
     with polite(debug):
         if out is not None and out.exists() and not out.is_dir():
             raise ValueError(f"-o {out} is a file, but two files go there. Name a folder.")
-        names = list(dict.fromkeys(algorithm or USUAL))
-        odd = [name for name in names if name in ("alone", "pooled")]
-        if odd:
-            raise ValueError(f"{odd[0]} is always among them: leave it out.")
-        methods = {name: build(name, {"n_components": rank}, settings or ()) for name in names}
+        methods = _methods(algorithm or USUAL, rank, settings or ())
         federation = open_files(data_files(files), reading=reading(), steps=steps)
         methods = {name: each for name, each in methods.items() if _can(each, name, federation, given=bool(algorithm))}
         warn_of_scales(federation)
@@ -81,14 +77,25 @@ def compare(
             )  # fmt: skip
         if out is not None:
             _write(out, found)
-    screen = console(quiet)
-    screen.print(_table(found))
-    if quiet:
-        return
+    console(quiet).print(_table(found))
+    if not quiet:
+        _tell(found, list(methods), out)
+
+
+def _methods(names: Sequence[str], rank: int | None, settings: Sequence[str]) -> dict[str, Any]:
+    odd = [name for name in names if name in ("alone", "pooled")]
+    if odd:
+        raise ValueError(f"{odd[0]} is always among them: leave it out.")
+    return {name: build(name, {"n_components": rank}, settings) for name in dict.fromkeys(names)}
+
+
+def _tell(found: Any, methods: Sequence[str], out: Path | None) -> None:
+    """Say below the table what it is about, who is better off alone, and what was written."""
     typer.echo(f"Relative error of {found.kept_aside} that owners kept aside, mean of {len(found.seeds)} splits.")
+    several = len(found.errors["alone"]) > 1
     for name in methods:
         losers = found.losers(name)
-        if losers and len(federation) > 1:
+        if losers and several:
             typer.echo(f"With {name}, better off alone: {', '.join(losers)}.")
     if out is not None:
         typer.echo(

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from fedfactor.cli.begin import Parent, best_of, check_start, starts_of
+from fedfactor.cli.begin import Parent, best_run, starts_asked
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.options import (
     Adding,
@@ -61,7 +61,7 @@ from fedfactor.cli.reading import reads
 from fedfactor.cli.report import write_page
 from fedfactor.cli.run_summary import resumed, summary_table, told
 from fedfactor.cli.settings import build, open_parts
-from fedfactor.core.card import check_device
+from fedfactor.core.rows_on_card import check_device
 from fedfactor.data.column_scales import warn_of_scales
 from fedfactor.data.content import Reading
 from fedfactor.data.preprocess import Preprocess
@@ -142,8 +142,7 @@ def fit(
         )  # fmt: skip
         if words is not None:
             _refuse_uncovered(engine, steps)
-        starts = starts_of(method, n_init, words)
-        check_start(method, parent, starts, n_init, local=engine is Network.local, privacy=words)
+        starts = starts_asked(method, parent, n_init, local=engine is Network.local, privacy=words)
         how = _reading(reading(), subject)
         asked = {"missing_values": _written(how.missing_values), "participation": participation, "rounds": rounds}
         if engine is Network.mpi:
@@ -155,9 +154,7 @@ def fit(
                 reduction=reduction.value, overwrite=overwrite, no_report=no_report, quiet=quiet,
             )  # fmt: skip
             return
-        if ranks is not None:
-            raise ValueError("--ranks belongs to --engine mpi; other engines take --workers.")
-        chosen = _engine(engine, backend, workers, scheduler, reduction)
+        chosen = _engine(engine, backend, workers, scheduler, reduction, ranks)
         federation = open_parts(files, how, steps, parts, method.layout)
         if engine is not Network.dask:  # there the workers open and check what is theirs
             _check(federation, method)
@@ -255,7 +252,16 @@ def refuse_scattered(engine: Network) -> None:
         )
 
 
-def _engine(engine: Network, backend: Backend, workers: int | None, scheduler: str | None, adding: Reduction) -> Any:
+def _engine(
+    engine: Network,
+    backend: Backend,
+    workers: int | None,
+    scheduler: str | None,
+    adding: Reduction,
+    ranks: int | None,
+) -> Any:
+    if ranks is not None:
+        raise ValueError("--ranks belongs to --engine mpi; other engines take --workers.")
     if engine is Network.dask:
         if backend is not Backend.threads:
             raise ValueError("--backend belongs to a local run; the workers of Dask are processes already.")
@@ -289,7 +295,7 @@ def _run(
     from fedfactor.engines.run import run
 
     if len(starts) > 1:
-        return best_of(starts, federation, seed=seed, quiet=quiet, **options), None
+        return best_run(starts, federation, seed=seed, quiet=quiet, **options), None
     method = starts[0]
     saved = place.saved()
     if saved:

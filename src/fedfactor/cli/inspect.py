@@ -190,7 +190,7 @@ def leaves_the_house(kind: str, facts: dict[str, Any]) -> list[str]:
 
     if kind == "negative":
         return ["nothing: there is nothing to run."]
-    method = {"ratings": algorithms.PooledCF, "yes/no": algorithms.PooledBMF}.get(kind, algorithms.PooledNMF)(5)
+    method = getattr(algorithms, {"ratings": "PooledCF", "yes/no": "PooledBMF"}.get(kind, "PooledNMF"))(5)
     meta = Meta(facts["columns"], ("you", "another"), facts["dtype"], bool(facts["missing"]))
     said = [line.replace("Each owner sent", "You would send") for line in uploads(method, meta)]
     return [

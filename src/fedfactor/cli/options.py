@@ -75,6 +75,7 @@ Starts = Annotated[
     int | None,
     typer.Option(
         "--n-init",
+        min=1,
         help="Starts, of which the one with the least error is kept; by default 1, for pooled-nmf with n_private 6.",
         show_default=False,
     ),

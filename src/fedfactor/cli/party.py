@@ -173,9 +173,7 @@ def join(
 
     Example: fedfactor join federation.toml --data rows.csv --key north.key
     """
-    from fedfactor.cli.live import logs_as_json, party_pages, show_page, told
-    from fedfactor.federation.forgetting import forget_old
-    from fedfactor.federation.logs import both
+    from fedfactor.cli.live import logs_as_json, party_pages, show_page
     from fedfactor.federation.member import Member, stop_on_signals
     from fedfactor.federation.setup import words
     from fedfactor.federation.together import serve_together
@@ -192,17 +190,11 @@ def join(
             member = Member(file, secret, own)
             if not seats:
                 typer.echo(words(member.terms))
-            confirmed = _agrees(member, yes, fingerprint)
-            seat = member.sign_up(
-                rows, accept_changes=accept_changes, replace_data=replace_data, confirmed=confirmed, reading=reading(),
-                keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,
+            seat = _sign_up(
+                member, rows, yes, fingerprint, accept_changes=accept_changes, replace_data=replace_data,
+                reading=reading(), keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,
             )  # fmt: skip
-            for line in filter(None, (seat.left(), seat.spent())):
-                typer.echo(printable(line))
-            forget_old(member.folder, member.terms.keep)
-            address, count = member.terms.content["server"]["address"], seat.shard.n_rows
-            typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
-            seats.append((member, seat, both(told if len(key) == 1 else _named(member), member.folder / "events.log")))
+            seats.append((member, seat, _lines_of(member, alone=len(key) == 1)))
         stop = threading.Event()
         stop_on_signals(stop)
         if len(seats) > 1:
@@ -214,11 +206,25 @@ def join(
         member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
 
 
-def _named(member: Member) -> Callable[[str], None]:
-    """Tell lines with the name of the party that they are about."""
-    from fedfactor.cli.live import told
+def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: Any) -> Any:
+    """Ask the party, check its rows against the terms, and say what takes part; return its seat."""
+    from fedfactor.federation.forgetting import forget_old
 
-    return lambda line: told(f"{member.name}: {line}")
+    seat = member.sign_up(rows, confirmed=_agrees(member, yes, fingerprint), **wishes)
+    for line in filter(None, (seat.left(), seat.spent())):
+        typer.echo(printable(line))
+    forget_old(member.folder, member.terms.keep)
+    address, count = member.terms.content["server"]["address"], seat.shard.n_rows
+    typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
+    return seat
+
+
+def _lines_of(member: Member, *, alone: bool) -> Callable[[str], None]:
+    """Say where lines about a party go: to its log, and to the screen, with its name where others are there."""
+    from fedfactor.cli.live import told
+    from fedfactor.federation.logs import both
+
+    return both(told if alone else lambda line: told(f"{member.name}: {line}"), member.folder / "events.log")
 
 
 def _to_ask(member: Member, unknown: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedfactor.algorithms.names import RECOMMENDERS
 from fedfactor.core.errors import CheckpointError, DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
@@ -86,8 +87,6 @@ class Place:
         The checkpoint of an unfinished run stays, so that it can go on. `gain`: each owner's error on rows kept aside,
         alone and together.
         """
-        from fedfactor.saved.folder import model_file, recommender_of, write_models
-
         private = private_parts(run)
         owners: dict[str, dict[str, Any]] = {name: {"rows": federation.shard(name).n_rows} for name in federation.names}
         for name, about in owners_of(run).items():
@@ -97,11 +96,12 @@ class Place:
         record = {**run.summary(), "asked": dict(asked), "owners": owners, "preprocess": federation.preprocess}
         ids = {name: federation.shard(name).row_ids for name in private}
         write_factors(self.out, run.V, features=run.feature_names, private=private, run=record, row_ids=ids)
-        model = recommender_of(run, federation)
-        if model is not None:
-            write_models(model, self.out)
         kept = {"run.json"} | {owner_to_file(name) for name in private} | {row_ids_file(name) for name in private}
-        kept |= set() if model is None else {model_file(name) for name in private}
+        if type(run.algorithm).__name__ in RECOMMENDERS:
+            from fedfactor.saved.folder import model_file, recommender_of, write_models
+
+            write_models(recommender_of(run, federation), self.out)
+            kept |= {model_file(name) for name in private}
         for old in (self.out / "private").glob("*.*"):
             if old.name not in kept:  # an owner of the run that was overwritten
                 old.unlink()

@@ -112,7 +112,7 @@ def page(folder: Path) -> str:
     from fedfactor.data.record import read_record
     from fedfactor.data.results import NOBODY, read_components
     from fedfactor.privacy.published import promises
-    from fedfactor.saved.folder import load_run
+    from fedfactor.saved.run import load_run
 
     run = load_run(folder)
     V, features = read_components(folder)

@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 from inspect import cleandoc
+from types import FunctionType
 
 WIDTH = 100
 """Columns of generated text."""
@@ -70,3 +71,39 @@ def completed(doc: str, overridden: str) -> str:
     made = {"Parameters": "\n".join(entries.values())} if entries else {}
     made |= {"Returns": theirs["Returns"]} if "Returns" in theirs else {}
     return join_sections(head, made | {title: text for title, text in sections.items() if title != "Parameters"})
+
+
+def complete_methods(cls: type) -> None:
+    """Let the public methods of a class tell what those that they override tell of parameters and results."""
+    for name, method in vars(cls).items():
+        if isinstance(method, FunctionType) and not name.startswith("_"):
+            theirs = (vars(base)[name] for base in _ours(cls) if base is not cls and name in vars(base))
+            method.__doc__ = completed(method.__doc__ or "", getattr(next(theirs, None), "__doc__", None) or "")
+
+
+def entries_of_bases(cls: type, title: str) -> str:
+    """Join a section of the docstrings of a class and its bases; entries of the class replace those of its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(_ours(cls)):
+        found |= split_entries(split_sections(vars(base).get("__doc__") or "")[1].get(title, ""))
+    return "\n".join(found.values())
+
+
+def with_formula(head: str, doc: str) -> str:
+    r"""Put the first formula of another docstring below the summary, unless there is one already.
+
+    Examples
+    --------
+    >>> with_formula("Say it.\n\nLoud.", "Tell it.\n\n.. math:: x^2\n\nSquared.").split("\n\n")
+    ['Say it.', '.. math:: x^2', 'Loud.']
+    """
+    formula = re.search(r"\.\. math::.*?(?=\n\n|\Z)", split_sections(doc)[0], re.DOTALL)
+    if formula is None or ".. math::" in head:
+        return head
+    summary, _, rest = head.partition("\n\n")
+    return "\n\n".join(filter(None, [summary, formula[0], rest]))
+
+
+def _ours(cls: type) -> list[type]:
+    """List a class and its bases, those of other libraries left out."""
+    return [base for base in cls.__mro__ if base.__module__.startswith("fedfactor.")]

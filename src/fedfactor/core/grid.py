@@ -219,6 +219,17 @@ def grid_federation(X: Any, nodes: int | Mapping[str, int] = 2) -> Federation:
     return Federation(shards)
 
 
+def even_nodes(n: int, nodes: int) -> dict[str, int]:
+    """Name nodes so that their names sort as their numbers do, and share rows among them evenly.
+
+    Examples
+    --------
+    >>> even_nodes(5, 2), even_nodes(5, 1)
+    ({'0': 3, '1': 2}, {'0': 5})
+    """
+    return {f"{i:0{len(str(nodes)) if nodes > 1 else 1}d}": size for i, size in enumerate(_sizes(n, nodes))}
+
+
 def _sizes(n: int, nodes: int) -> list[int]:
     if not 1 <= nodes <= n:
         raise DataError(f"{nodes} nodes cannot share {n} rows. Use from 1 to {n} nodes.")

@@ -165,10 +165,15 @@ def _column_names(columns: Any) -> tuple[str, ...] | None:
     if not all(isinstance(name, str) for name in names):
         # scikit-learn's habit: only text is a name; a default integer index is none.
         return None
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise DataError(f"The column name {twice[0]!r} occurs more than once. Give every feature its own name.")
+    check_unique(names)
     return tuple(names)
+
+
+def check_unique(names: Sequence[Any]) -> None:
+    """Refuse two columns of one name."""
+    if len(set(names)) < len(names):
+        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        raise DataError(f"The column name {twice!r} occurs more than once. Give every feature its own name.")
 
 
 def stored_cells(frame: Any) -> Any | None:
@@ -224,6 +229,15 @@ def real_dtype(kind: str, size: int) -> str:
     ('float32', 'float64', 'float32')
     """
     return "float32" if size <= 2 or (kind == "f" and size == 4) else "float64"
+
+
+def fits_single(X: Any) -> bool:
+    """Tell rows that :func:`real_dtype` keeps in single precision, where scikit-learn would double them."""
+    kinds = list(X.dtypes) if is_frame(X) and hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
+    return bool(kinds) and all(
+        isinstance(kind, np.dtype) and kind.kind in "biuf" and real_dtype(kind.kind, kind.itemsize) == "float32"
+        for kind in kinds
+    )
 
 
 def as_real(X: Any, where: str = "") -> Any:

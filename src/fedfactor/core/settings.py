@@ -10,7 +10,7 @@ import math
 import types
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from numbers import Integral, Real
@@ -246,6 +246,18 @@ def declares_settings(cls: type[T]) -> type[T]:
     made.__doc__ = with_parameters(made.__doc__ or "", settings_of_class(made, offered=False))
     _take_former_names(made)
     return made
+
+
+def offers_settings(cls: type[T]) -> type[T]:
+    """Collect the settings that a class declares in its body, for the estimators that inherit from it."""
+    kinds = get_type_hints(cls)
+    own: dict[str, Any] = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
+    found = {name: value for name, value in own.items() if KEY in value.metadata}
+    made = tuple(Setting(name, kinds[name], each.default, each.metadata[KEY]) for name, each in found.items())
+    cls._offered = made  # type: ignore[attr-defined]
+    for name in found:
+        delattr(cls, name)  # an estimator's attributes are set when it is made
+    return cls
 
 
 def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]:

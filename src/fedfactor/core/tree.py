@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import add
 from typing import Any, TypeVar, dataclass_transform
 
@@ -108,7 +108,7 @@ def _collect(node: Tree, prefix: str, found: list[tuple[str, Array]]) -> None:
         if child is None:
             continue
         path = f"{prefix}.{name}" if prefix else name
-        if isinstance(child, np.ndarray):  # nearly all are, and this is asked several times for every message
+        if is_numpy(child):  # nearly all are, and this is asked several times for every message
             found.append((path, child))
         else:
             _collect(child, path, found)
@@ -151,14 +151,25 @@ def add_up(total: T, tree: T) -> T:
     >>> add_up(total, {"x": np.ones(2)})["x"] is total["x"], first["x"]
     (True, array([1., 1.]))
     """
-    return tree_map(_add_up, total, tree)
+    names = _names(kind_of(total))
+    if names is None or kind_of(tree) is not kind_of(total):
+        return tree_map(_add_up, total, tree)
+    # A record of arrays, as nearly every message is, is added to without being made anew for each.
+    changed = {}
+    for name in names:
+        before, leaf = getattr(total, name), getattr(tree, name)
+        after = _add_up(before, leaf) if is_numpy(before) and is_numpy(leaf) else tree_map(_add_up, before, leaf)
+        if after is not before:
+            changed[name] = after
+    return replace(total, **changed) if changed else total  # type: ignore[reportArgumentType]
 
 
 def _add_up(total: Array, leaf: Array) -> Array:
     whole = is_numpy(total) and is_numpy(leaf)
-    if whole and total.flags.writeable and (total.shape, total.dtype) == (leaf.shape, leaf.dtype):
+    if whole and total.flags.writeable and total.shape == leaf.shape and total.dtype == leaf.dtype:
         return np.add(total, leaf, out=total)
-    return total + leaf
+    total = total + leaf
+    return np.asarray(total) if whole else total  # a sum of two arrays without dimensions is none
 
 
 def freeze(node: T) -> T:
@@ -171,7 +182,7 @@ def freeze(node: T) -> T:
     if is_leaf(node):
         return _freeze_leaf(node)
     held = children(node)
-    parts = {name: _freeze_leaf(child) if isinstance(child, np.ndarray) else freeze(child) for name, child in held}
+    parts = {name: _freeze_leaf(child) if is_numpy(child) else freeze(child) for name, child in held}
     return node if all(parts[name] is child for name, child in held) else _rebuild(node, parts)
 
 
@@ -203,9 +214,8 @@ def to_numpy(leaf: Array) -> np.ndarray:
 
 def nbytes(node: Tree) -> int:
     """Count the bytes of all leaves: what a message weighs on any wire, less a header of a few hundred bytes."""
-    return sum(
-        leaf.nbytes if is_numpy(leaf) else math.prod(np.shape(leaf)) * _itemsize(leaf) for _, leaf in leaves(node)
-    )
+    held = [leaf for _, leaf in leaves(node)]
+    return sum([leaf.nbytes if is_numpy(leaf) else math.prod(np.shape(leaf)) * _itemsize(leaf) for leaf in held])
 
 
 def _itemsize(leaf: Array) -> int:

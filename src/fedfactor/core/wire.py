@@ -213,11 +213,11 @@ def check_message(message: Tree, expected: Mapping[type, Spec], *, ask_card: boo
     if cls not in expected:
         names = ", ".join(sorted(kind.__name__ for kind in expected))
         raise ProtocolError(f"{cls.__name__} was sent, but the algorithm announced only {names}. It was rejected.")
-    held = list(leaves(message))
-    found = {path: (_dtype_name(leaf), tuple(np.shape(leaf))) for path, leaf in held}
+    held = leaves(message)
+    found = {path: (_dtype_name(leaf), leaf.shape if is_numpy(leaf) else tuple(np.shape(leaf))) for path, leaf in held}
     _check_declared(cls, found, expected[cls])
     for name, child in children(message):
-        if name in expected[cls] and not is_leaf(child):
+        if name in expected[cls] and not is_numpy(child) and not is_leaf(child):
             raise ProtocolError(f"{cls.__name__}.{name} holds no array but parts of its own. The message was rejected.")
     on_card = [path for path, leaf in held if getattr(leaf, "is_cuda", False)]
     if ask_card and on_card:
@@ -250,7 +250,9 @@ def checksum(message: Tree) -> Any:
 
 def _seems_finite(leaf: Any) -> bool:
     """Tell whether the squares of all numbers have a finite sum: a cheap test, which may overflow."""
-    if is_numpy(leaf) and leaf.ndim and leaf.flags.c_contiguous:
+    if is_numpy(leaf) and leaf.flags.c_contiguous:
+        if leaf.ndim == 0:
+            return math.isfinite(float(leaf))
         flat = leaf.reshape(-1)
         return math.isfinite(float(flat.dot(flat)))
     return math.isfinite(float(leaf.sum()))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import vstack
 
 from fedfactor.core.column_sums import column_sums, needs_bins
 from fedfactor.core.errors import DataError, MissingExtraError
@@ -395,7 +394,10 @@ def _load_block(
             found.append(table.X[:, left:right])
         else:
             X[a - first : b - first] = table.X[:, left:right]
-    X = vstack(found, format="csr") if is_sparse(X) else X
+    if is_sparse(X):
+        from scipy.sparse import vstack
+
+        X = vstack(found, format="csr")
     names = {"features": table.features, "row_ids": tuple(ids) or None, "id_name": table.id_name}
     return BlockShard(X, **names, position=place, starts=(first, left), width=shape[1])
 

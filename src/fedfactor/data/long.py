@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.data.content import Reading
@@ -144,6 +143,8 @@ def pivot(where: object, roles: Roles, who: Sequence[str], what: Sequence[str], 
             f"{where}: the column {roles.value!r} lacks a value in row {int(np.flatnonzero(~np.isfinite(x))[0])}. "
             "Leave that line out: what is not listed is not there."
         )
+    from scipy import sparse
+
     X = sparse.coo_array((x, (i, j)), shape=(len(rows), len(columns))).tocsr()
     if X.nnz < len(x):
         order = np.lexsort((j, i))

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Missing, Shard
+from fedfactor.core.settings import offers_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.data.partition import split_evenly, split_rows
 
@@ -59,6 +60,19 @@ def split(X: Array, labels: Any, missing_values: Missing, features: Any) -> Fede
     parts = {"0": X} if labels is None else split_rows(X, labels)
     shards = {name: replace(Shard.of(rows, missing_values), features=names) for name, rows in parts.items()}
     return Federation(shards, missing_values=missing_values)
+
+
+@offers_settings
+class MissingCells:
+    """What marks cells that nobody observed."""
+
+    missing_values: Missing = setting(
+        "None: NaN is an error and unstored sparse cells are zero. NaN or another number: such cells are missing. "
+        '``"unstored"``: only the stored cells of sparse matrices were observed.',
+        default=None,
+        check=False,
+        shown='nan, number or "unstored"',
+    )
 
 
 def check_missing(missing_values: Any) -> None:

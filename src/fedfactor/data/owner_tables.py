@@ -15,12 +15,16 @@ from fedfactor.data.user_table import UserTable, listed, note_unknown
 class OwnerTables(dict[str, UserTable]):
     """Tables by owner; fixed once made, since who holds a user is looked up once."""
 
-    def of(self, owner: Any = None) -> UserTable:
-        """Return the table of an owner, by default the first."""
+    def name(self, owner: Any = None) -> str:
+        """Return the name of an owner, by default of the first; refuse others."""
         name = next(iter(self)) if owner is None else str(owner)
         if name not in self:
             raise ValueError(f"No owner is called {owner!r}; the run knew {', '.join(self)}.")
-        return self[name]
+        return name
+
+    def of(self, owner: Any = None) -> UserTable:
+        """Return the table of an owner, by default the first."""
+        return self[self.name(owner)]
 
     @cached_property
     def homes(self) -> dict[Any, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.data.streams import stream
+from fedfactor.kernels.products import zeros
 
-__all__ = ["by_class", "by_label_skew", "row_positions", "split_evenly", "split_rows"]
+__all__ = ["by_class", "by_label_skew", "join_rows", "row_positions", "split_evenly", "split_rows"]
 
 
 def split_rows(X: Any, labels: Any) -> dict[str, Any]:
@@ -91,6 +93,21 @@ def row_positions(labels: Any) -> dict[str, np.ndarray]:
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=len(names))
     return dict(zip(names, np.split(order, np.cumsum(counts)[:-1]), strict=True))
+
+
+def join_rows(parts: Mapping[str, Any], positions: Mapping[str, np.ndarray]) -> Any:
+    """Undo :func:`split_rows`: put the rows of each owner where :func:`row_positions` says that they were.
+
+    Examples
+    --------
+    >>> join_rows({"a": np.array([[1.0]]), "b": np.array([[2.0], [3.0]])}, row_positions(["b", "a", "b"])).tolist()
+    [[2.0], [1.0], [3.0]]
+    """
+    first = next(iter(parts.values()))
+    out = zeros((sum(map(len, positions.values())), first.shape[1]), first)
+    for name, rows in positions.items():
+        out[rows] = parts[name]
+    return out
 
 
 def _encode(labels: Any) -> tuple[np.ndarray, list[str]]:

@@ -14,7 +14,6 @@ from fedfactor.core.column_sums import SCALES, weighted
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.row_checks import check_values, is_sparse
-from fedfactor.kernels.products import as_like
 
 STEPS = ("library-size", "log1p", "binarize", "select", "tf-idf", "scale")
 """``library-size N``: each row sums to N. ``log1p``: ln(1 + x). ``binarize T``: 1 where x > T. The others weigh columns
@@ -175,6 +174,8 @@ def _library_size(X: Any, target: float) -> Any:
 def above(X: Any, threshold: float) -> Any:
     """Return ``X > threshold`` as zeros and ones of the type of X; sparse rows stay sparse."""
     if not is_sparse(X):
+        from fedfactor.kernels.products import as_like  # with it comes SciPy, which reading settings needs not
+
         return as_like(X > threshold, X)
     if threshold < 0:
         raise DataError(

@@ -11,13 +11,16 @@ from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.settings import offers_settings, setting
 from fedfactor.data.partition import split_evenly
 from fedfactor.data.streams import stream
 from fedfactor.kernels.ratings.statistics import hold_out
 
 __all__ = [
+    "RatingScale",
     "Ratings",
     "column_named",
+    "compared_columns",
     "deal_groups",
     "filter_ratings",
     "leave_last_out",
@@ -56,11 +59,15 @@ class Ratings:
         users = self.users["0"]
         return _cut(self.owners["0"], split_evenly(len(users), n_clients, seed), users, self.items)
 
-    def federation(self) -> Federation:
-        """Return what an engine takes; columns are named by item so that owners cannot mix them up."""
+    def federation(self, *, masked: bool = True) -> Federation:
+        """Return what an engine takes; columns are named by item so that owners cannot mix them up.
+
+        ``masked``: what is not stored is unknown. Else it was not touched, which is something to go by.
+        """
         names = tuple(str(item) for item in self.items.tolist())
-        shards = {owner: Shard(X=R, mask="stored", features=names) for owner, R in self.owners.items()}
-        return Federation(shards, missing_values="unstored")
+        mask = "stored" if masked else None
+        shards = {owner: Shard(X=R, mask=mask, features=names) for owner, R in self.owners.items()}
+        return Federation(shards, missing_values="unstored" if masked else None)
 
 
 NAMES = {
@@ -81,6 +88,53 @@ def column_named(columns: Any, word: str) -> str | None:
     """
     there = [str(name) for name in columns]
     return next((name for name in NAMES[word] if name in there), None)
+
+
+def compared_columns(ratings: Any, what: str, *, need_rating: bool = True) -> tuple[Any, Any, Any]:
+    """Return users, items and ratings of a frame that predictions are compared with; None: it has no ratings.
+
+    Examples
+    --------
+    >>> compared_columns({"user": [7], "item": ["b"], "rating": [4]}, "score")
+    ([7], ['b'], array([4.]))
+    """
+    columns = getattr(ratings, "columns", ratings if isinstance(ratings, Mapping) else ())
+    names = {word: column_named(columns, word) for word in NAMES}
+    needed = ["user", "item", *(["rating"] if need_rating else [])]
+    absent = [word for word in needed if names[word] is None]
+    if absent:
+        wanted = f"{', '.join(needed[:-1])} and {needed[-1]}"
+        raise DataError(f"{what} takes a data frame with {wanted}; here is no column {absent[0]!r}.")
+    users, items = ratings[names["user"]], ratings[names["item"]]
+    if not len(users):
+        raise DataError("There are no ratings to compare with.")
+    return users, items, None if names["rating"] is None else np.asarray(ratings[names["rating"]], dtype=float)
+
+
+@offers_settings
+class RatingScale:
+    """Between which ratings predictions lie."""
+
+    scale: tuple[float, float] | None = setting(
+        "The lowest and the highest rating, to which predictions are clipped; by default the smallest and the largest "
+        "in ``fit``.",
+        default=None,
+        shown="(low, high)",
+    )
+
+    def _check_scale(self) -> None:
+        """Refuse what cannot clip; the other way round it would make every prediction the same."""
+        try:
+            low, high = (0.0, 1.0) if self.scale is None else map(float, self.scale)
+        except (TypeError, ValueError):
+            low = high = np.nan
+        if not low < high:
+            raise ValueError(f"scale={self.scale!r} must be the lowest and the highest rating.")
+
+    def _scale_of(self, owners: Mapping[str, sparse.csr_array]) -> tuple[float, float]:
+        values = [R.data for R in owners.values() if R.nnz]
+        low, high = (min(v.min() for v in values), max(v.max() for v in values)) if self.scale is None else self.scale
+        return float(low), float(high)
 
 
 def nobody_owns(data: Any, groups: Any, owners: Mapping[str, Any]) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedfactor.core.errors import DataError
+from fedfactor.core.federation import Federation
 from fedfactor.core.files import read_json
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import FORMAT, read_run, shared_folder
@@ -58,6 +59,11 @@ class Preprocessed:
     def apply(self, X: Any) -> Any:
         """Do it to new rows."""
         return self.plan.apply(X, self.weights)
+
+    def apply_all(self, federation: Federation) -> Federation:
+        """Do it to new rows of all owners."""
+        shards = {name: federation.shard(name) for name in federation.names}
+        return Federation({name: replace(shard, X=self.apply(shard.X)) for name, shard in shards.items()})
 
     def record(self) -> dict[str, Any]:
         """Plain data, as a record keeps it."""

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.id_columns import looks_like_ids, names_ids
-from fedfactor.core.row_checks import as_real
+from fedfactor.core.row_checks import as_real, is_sparse
 from fedfactor.core.text import listed
 from fedfactor.data.content import NO_ID, Content, Missing, Reading
 from fedfactor.data.formats.delimited_text import numbers_of
@@ -138,7 +137,7 @@ def finish_table(where: object, content: Content, reading: Reading) -> Table:
         if lacking:
             said.append(f"{lacking:,} cells missing ({lacking / (n * m):.1%})")
     line = f"{where}: {n:,} rows × {m:,} columns"
-    if sparse.issparse(X):
+    if is_sparse(X):
         line += f", {len(X.data) / (n * m):.2%} of the cells stored"
     return Table(X, features, ids, id_name, missing, "; ".join([line, *said]) + ".")
 
@@ -188,7 +187,7 @@ def _decided(
     if found.words:
         raise NotNumbers(where, content, found.words)
     kept = [name for name in content.features if reading.takes(name) and name != found.id_name]
-    if found.guess and not sparse.issparse(content.X):
+    if found.guess and not is_sparse(content.X):
         for name in list(kept):
             values = _column(content, name)
             if name not in found.named and looks_like_ids(name, values):
@@ -339,7 +338,7 @@ def _check_values(
     where: object, X: Any, features: tuple[str, ...] | None, content: Content, nan_is_missing: bool
 ) -> int:
     """Look at every value once; return how many cells are missing."""
-    values = X.data.reshape(-1, 1) if sparse.issparse(X) else X
+    values = X.data.reshape(-1, 1) if is_sparse(X) else X
     step = max(1, _BLOCK // values.shape[1])
     lacking = 0
     for start in range(0, values.shape[0], step):
@@ -353,9 +352,9 @@ def _check_values(
         i, j = (int(position) for position in np.argwhere(bad)[0])
         value = block[i, j]
         i += start
-        if sparse.issparse(X):
+        if is_sparse(X):
             i, j = int(np.searchsorted(X.indptr, i, side="right")) - 1, int(X.indices[i])
-        place = f"row {i}" if sparse.issparse(X) or features is None else content.place(i)
+        place = f"row {i}" if is_sparse(X) or features is None else content.place(i)
         _complain(where, place, repr(features[j]) if features else str(j), value)
     return lacking
 

@@ -27,15 +27,25 @@ def step(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree, at: Round)
     return freeze(new_state), freeze(up)
 
 
+def together(
+    algorithm: Algorithm, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
+) -> list[tuple[Tree, Tree]] | None:
+    """Take the steps of several clients in one go; None where the algorithm has no way to."""
+    if len(shards) < 2 or isinstance(down, Scatter):
+        return None
+    found = algorithm.client_steps(shards, states, down, ats)
+    return None if found is None else [(freeze(state), freeze(up)) for state, up in found]
+
+
 def steps(
     algorithm: Algorithm, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
 ) -> Iterator[tuple[Tree, Tree]]:
-    """Take the steps of several clients, in order: in one go where the algorithm has a way to, else in turn."""
-    if len(shards) > 1 and not isinstance(down, Scatter) and getattr(shards[0].X, "is_cuda", False):
-        together = algorithm.client_steps(shards, states, down, ats)
-        if together is not None:
-            yield from ((freeze(state), freeze(up)) for state, up in together)
-            return
+    """Take the steps of several clients, in order: of those on a card in one go where the algorithm has a way to."""
+    on_card = bool(shards) and getattr(shards[0].X, "is_cuda", False)
+    found = together(algorithm, shards, states, down, ats) if on_card else None
+    if found is not None:
+        yield from found
+        return
     for shard, state, at in zip(shards, states, ats, strict=True):
         yield step(algorithm, shard, state, download_for(down, str(at.client)), at)
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+from fedfactor.core.card_transfers import Glance
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
-from fedfactor.core.on_card import Glance
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.tree import Tree, add_up, freeze, kind_of, leaves, nbytes, tree_sum
@@ -156,7 +156,7 @@ class Receiver:
 
 
 def _on_card(message: Tree) -> bool:
-    return any(getattr(leaf, "is_cuda", False) for _, leaf in leaves(message))
+    return any([getattr(leaf, "is_cuda", False) for _, leaf in leaves(message)])
 
 
 def _finite(number: Any) -> bool:

@@ -9,10 +9,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from fedfactor.core.card import Storage, check_device, home, move
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Score
+from fedfactor.core.rows_on_card import Storage, check_device, home, move
 from fedfactor.core.run import Run
 from fedfactor.core.tree import kind_of
 from fedfactor.engines.base import AnyCallback, Engine, judge_small
@@ -23,6 +23,8 @@ from fedfactor.engines.participation import Participation
 def engine_of(engine: str | Engine) -> Engine:
     """Turn a name into an engine; engines pass through."""
     if not isinstance(engine, str):
+        if not hasattr(engine, "run"):
+            raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
         return engine
     if engine == "local":
         from fedfactor.engines.local.engine import LocalEngine

@@ -20,17 +20,18 @@ from fedfactor.core.row_checks import as_matrix, check_values
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data import owned
-from fedfactor.data.partition import row_positions
+from fedfactor.data.partition import join_rows, row_positions
 from fedfactor.data.record import Preprocessed
 from fedfactor.engines.run import engine_of
+from fedfactor.engines.settings import EveryRun, OnCard, Progress
 from fedfactor.estimators import _inputs
-from fedfactor.estimators._face import EveryRun, Face, MissingCells, OnCard, Progress
+from fedfactor.estimators._face import Face
 from fedfactor.kernels.factors import reconstruction
 from fedfactor.kernels.products import as_like
 
 
 class FederatedTransformer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, EveryRun, OnCard, MissingCells, Progress, Face
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, EveryRun, OnCard, owned.MissingCells, Progress, Face
 ):
     """An estimator over rows: its parameters are the settings of one algorithm, and those of every run.
 
@@ -110,11 +111,7 @@ class FederatedTransformer(
                 f"U of owner {elsewhere[0]!r} is on another rank: this process holds its own owners only. Use fit, "
                 "then client_factors_."
             )
-        n_rows = sum(map(len, positions.values()))
-        out = as_like(np.zeros((n_rows, self.n_components_)), next(iter(self.client_factors_.values())))
-        for name, rows in positions.items():
-            out[rows] = self.client_factors_[name]
-        return out
+        return join_rows(self.client_factors_, positions)
 
     def transform(self, X: Any, client: str | None = None) -> Any:
         """Find U for rows that need not have been in the run; V alone is needed, nothing is sent.
@@ -236,10 +233,7 @@ class FederatedTransformer(
         """Return the algorithm, the engine and the seed, once all settings are known to be such."""
         algorithm = self._algorithm()
         owned.check_missing(self.missing_values)
-        engine = engine_of(self.engine)
-        if not hasattr(engine, "run"):
-            raise TypeError(f"engine={engine!r} cannot run anything. Use 'local', or an engine such as LocalEngine().")
-        return algorithm, engine, _inputs.draw_seed(self.random_state)
+        return algorithm, engine_of(self.engine), _inputs.draw_seed(self.random_state)
 
     def _keep(self, result: Run, federation: Federation) -> None:
         self._adopt(result, federation)
@@ -297,11 +291,7 @@ class FederatedTransformer(
 
     def _preprocessed(self, federation: Federation) -> Federation:
         """Do to new rows what was done to those of the run."""
-        done = self.preprocess_
-        if done is None:
-            return federation
-        shards = {name: federation.shard(name) for name in federation.names}
-        return Federation({name: replace(shard, X=done.apply(shard.X)) for name, shard in shards.items()})
+        return federation if self.preprocess_ is None else self.preprocess_.apply_all(federation)
 
     def _check_output(self, X: Any) -> None:
         if owned.is_owned(X) and _get_output_config("transform", self)["dense"] != "default":

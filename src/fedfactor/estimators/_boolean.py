@@ -11,13 +11,13 @@ from fedfactor.core.errors import PoorFitWarning, callers_level
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.run import Run
-from fedfactor.core.settings import setting
+from fedfactor.core.settings import offers_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.data.preprocess import binarized
 from fedfactor.estimators._base import FederatedTransformer, with_components
-from fedfactor.estimators._face import Face, Restarts, offers_settings
+from fedfactor.estimators._face import Face, Restarts
 from fedfactor.kernels.boolean.product import boolean_product
-from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics, simplest
+from fedfactor.metrics.boolean import BooleanMetrics, boolean_metrics, poor_fit
 
 
 @offers_settings
@@ -127,19 +127,11 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
         if getattr(result.algorithm, "refit", "boolean") == "none":
             # The loss is that of score for every method; what the rounded U of the run gives is in metrics_.
             self.loss_ = self.measure({name: federation.shard(name) for name in names}).pooled.loss
-        self._tell_poor_fit(rows, masks)
-
-    def _tell_poor_fit(self, rows: dict[str, Array], masks: dict[str, Any]) -> None:
-        """Warn when nothing, the most frequent columns or one row for all would fit as well."""
-        found = simplest(rows, masks, self.n_components_)
-        if found is None:
-            return
-        (name, best), empty = found, not bool((self.components_ > 0.5).any())
-        if self.loss_ > best + 1e-9 or empty:
-            what = "found no components: V is empty" if empty else f"has loss {self.loss_:.3f}"
+        said = poor_fit(self.loss_, self.components_, rows, masks)
+        if said:
             warnings.warn(
-                f"{type(self).__name__} {what}, where {name} would have {best:.3f}. Take PooledBMF with its defaults, "
-                "more starts (n_init), or another number of components.",
+                f"{type(self).__name__} {said}. Take PooledBMF with its defaults, more starts (n_init), or another "
+                "number of components.",
                 PoorFitWarning,
                 stacklevel=callers_level(),
             )

@@ -11,12 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Meta
 from fedfactor.core.row_checks import check_rank, check_values
-from fedfactor.core.settings import check_settings, setting
+from fedfactor.core.settings import check_settings, offers_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.data.preprocess import binarized
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._boolean import BooleanRows
-from fedfactor.estimators._face import Face, offers_settings
+from fedfactor.estimators._face import Face
 from fedfactor.kernels.boolean.product import boolean_refit, count
 from fedfactor.kernels.boolean.solvers import RANDOM, factor
 from fedfactor.kernels.products import as_like

@@ -8,15 +8,14 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
-from fedfactor.core.grid import block_federation, grid_federation, grid_of
+from fedfactor.core.grid import block_federation, even_nodes, grid_federation, grid_of
 from fedfactor.core.protocol import Algorithm
-from fedfactor.core.settings import setting
+from fedfactor.core.settings import offers_settings, setting
 from fedfactor.core.tree import Array
 from fedfactor.data import owned
 from fedfactor.data.partition import row_positions
 from fedfactor.estimators import _inputs
 from fedfactor.estimators._base import FederatedTransformer, _copy
-from fedfactor.estimators._face import offers_settings
 from fedfactor.kernels.products import as_like
 
 
@@ -118,8 +117,4 @@ class GridFace(FederatedTransformer):
             raise DataError("Blocks of a grid have no missing cells: missing_values must be None.")
         if algorithm.layout == "blocks":
             return None, block_federation(X, grid_of(self.n_clients, X.shape))
-        nodes = min(self.n_clients, *X.shape)
-        rows = np.array_split(np.arange(X.shape[0]), nodes)
-        names = ["0"] if nodes == 1 else [f"{i:0{len(str(nodes))}d}" for i in range(nodes)]
-        federation = grid_federation(X, {name: len(part) for name, part in zip(names, rows, strict=True)})
-        return None if nodes == 1 else np.repeat(names, [len(part) for part in rows]), federation
+        return None, grid_federation(X, even_nodes(X.shape[0], min(self.n_clients, *X.shape)))

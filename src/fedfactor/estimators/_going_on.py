@@ -12,10 +12,9 @@ from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
-from fedfactor.core.settings import setting
+from fedfactor.core.settings import offers_settings, setting
 from fedfactor.core.tree import to_numpy
 from fedfactor.estimators._base import FederatedTransformer
-from fedfactor.estimators._face import offers_settings
 from fedfactor.privacy.dp import refuse_start
 
 

@@ -11,16 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from fedfactor.core import row_checks
 from fedfactor.core.errors import DataError
-from fedfactor.core.row_checks import (
-    as_matrix,
-    check_features,
-    check_frame,
-    is_frame,
-    is_named,
-    real_dtype,
-    refuse_masked,
-)
 from fedfactor.core.tree import Array
 
 
@@ -32,52 +24,31 @@ def matrix(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
             "or a mapping from owner to sparse CSR tensor."
         )
     if hasattr(X, "detach") or hasattr(X, "__cuda_array_interface__"):
-        X, _ = as_matrix(X.detach() if hasattr(X, "detach") else X)
+        X, _ = row_checks.as_matrix(X.detach() if hasattr(X, "detach") else X)
         validate_data(estimator, X=X, reset=reset, skip_check_array=True)
         return X
-    refuse_masked(X)
-    if is_named(X):
+    row_checks.refuse_masked(X)
+    if row_checks.is_named(X):
         return _named_matrix(estimator, X, reset=reset)
-    _check_unique(list(getattr(X, "columns", ())))
-    if is_frame(X):
-        check_frame(X)
+    row_checks.check_unique(list(getattr(X, "columns", ())))
+    if row_checks.is_frame(X):
+        row_checks.check_frame(X)
     # Finite or not is looked at when shards are checked, with a message that knows the owner and the remedy.
-    kinds = [np.float32] if _fits_single(X) else [np.float64, np.float32]
+    kinds = [np.float32] if row_checks.fits_single(X) else [np.float64, np.float32]
     return validate_data(estimator, X=X, reset=reset, accept_sparse="csr", dtype=kinds, ensure_all_finite=False)
-
-
-def _fits_single(X: Any) -> bool:
-    """Tell values that the one rule for dtypes keeps in single precision; scikit-learn would double them."""
-    kinds = list(X.dtypes) if is_frame(X) and hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
-    return bool(kinds) and all(
-        isinstance(kind, np.dtype) and kind.kind in "biuf" and real_dtype(kind.kind, kind.itemsize) == "float32"
-        for kind in kinds
-    )
 
 
 def _named_matrix(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Take a matrix with names beside it (a table as read, AnnData) as scikit-learn takes a frame."""
-    rows, features = as_matrix(X)
+    rows, features = row_checks.as_matrix(X)
     known = getattr(estimator, "feature_names_in_", None)
     if not reset and features is not None and known is not None:
-        order = check_features("X", features, "fit", tuple(known))
+        order = row_checks.check_features("X", features, "fit", tuple(known))
         rows = rows if order is None else rows[:, np.asarray(order)]
     validate_data(estimator, X=rows, reset=reset, skip_check_array=True)
     if reset and features is not None:
         vars(estimator)["feature_names_in_"] = np.array(features, dtype=object)
     return rows
-
-
-def _check_unique(names: list[Any]) -> None:
-    if len(set(names)) < len(names):
-        twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise DataError(f"The column name {twice!r} occurs more than once. Give every feature its own name.")
-
-
-def check_whole(name: str, value: Any, least: int = 1) -> None:
-    """Refuse anything but a whole number of at least ``least``."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
 
 
 def draw_seed(random_state: Any) -> int:
@@ -91,7 +62,8 @@ def draw_seed(random_state: Any) -> int:
     if random_state is None:
         return secrets.randbits(63)
     if isinstance(random_state, Integral):
-        check_whole("random_state", random_state, least=0)
+        if isinstance(random_state, bool) or random_state < 0:
+            raise ValueError(f"random_state={random_state!r} must be a whole number of at least 0.")
         return int(random_state)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63))

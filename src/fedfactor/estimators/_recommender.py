@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +21,12 @@ from fedfactor.data.interactions import interactions_of
 from fedfactor.data.list_file import write_lists
 from fedfactor.data.owner_model import OwnerModel
 from fedfactor.data.owner_tables import OwnerTables
-from fedfactor.data.ratings import column_named, nobody_owns, ratings_of
+from fedfactor.data.ratings import RatingScale, compared_columns, nobody_owns, ratings_of
 from fedfactor.data.user_table import UserTable, WeightTable, new_ratings, number_of_items
 from fedfactor.engines.run import engine_of
+from fedfactor.engines.settings import EveryRun, Progress
 from fedfactor.estimators import _inputs
-from fedfactor.estimators._face import EveryRun, Face, Progress, RatingScale
+from fedfactor.estimators._face import Face
 
 
 class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
@@ -98,7 +98,7 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
     def _learn(self, ratings: Any, groups: Any, read: Any) -> Self:
         engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
         algorithm = self._algorithm()
-        _check_scale(self.scale)
+        self._check_scale()
         found = read(ratings, groups)
         if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
             found = found.dealt(self.n_clients, seed)
@@ -269,8 +269,8 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
                 f"This model holds users and ratings of {len(self.tables_)} owners. Say whose file it is to be: "
                 f"save(path, client={next(iter(self.tables_))!r})."
             )
-        table = self.tables_.of(client)
-        name, run = next(name for name, each in self.tables_.items() if each is table), self.run_
+        name, run = self.tables_.name(client), self.run_
+        table = self.tables_[name]
         OwnerModel(
             type(self).__name__, name, self.get_params(deep=False), self.scale_, self.n_iter_, run.seed, run.status,
             run.factors[name], table.users, table.items, np.asarray(self.support_), table.seen,
@@ -281,13 +281,10 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         """Read a model that :meth:`save` wrote; settings of engine and privacy are not kept."""
         kept = OwnerModel.read(Path(path), cls.__name__)
         model, name = cls(**kept.settings), kept.owner
-        factors, scores = {name: kept.factors}, {name: Score.of(0, 0, 0)}
-        model.run_ = Run(model._algorithm(), kept.seed, kept.status, (), factors, scores, None)  # type: ignore[reportArgumentType]
-        model.n_iter_, model.n_rejected_ = kept.rounds, 0
-        model.items_, model.users_ = kept.items, {name: kept.users}
-        model.components_, model.client_factors_ = kept.factors.V, {name: kept.factors.U}
-        model.scale_, model.support_ = kept.scale, kept.support
-        model.tables_ = OwnerTables({name: model._table(kept.factors, kept.seen, kept.users)})
+        method, nothing = model._algorithm(), Score.of(0, 0, 0)
+        run = Run(method, kept.seed, kept.status, (), {name: kept.factors}, {name: nothing}, None)  # type: ignore[reportArgumentType]
+        model._adopt(run, {name: kept.seen}, {name: kept.users}, kept.items, kept.scale, kept.support)
+        model.n_iter_ = kept.rounds
         return model
 
     def fold_in(self, ratings: Any, *, client: str | None = None) -> UserTable:
@@ -306,11 +303,11 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
             With ``predict(users, items)`` and ``recommend(users, n)`` of its own; the user of a dict is called 0.
         """
         check_is_fitted(self)
-        table = self.tables_.of(client)
-        R, users = new_ratings(ratings, table)
+        name = self.tables_.name(client)
+        R, users = new_ratings(ratings, self.tables_[name])
         if self._touched_only:
             R.data[:] = 1
-        kept = next(self.run_.factors[name] for name, each in self.tables_.items() if each is table)
+        kept = self.run_.factors[name]
         return self._table(replace(kept, U=self.run_.algorithm.fold_in(R, kept, "stored")), R, users)
 
     def _table(self, kept: Any, seen: Any, users: Any) -> UserTable:
@@ -333,36 +330,25 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
     def _compared(self, ratings: Any, client: str | None) -> tuple[np.ndarray, np.ndarray]:
         """Return ratings and what is predicted for them."""
         check_is_fitted(self)
-        columns = getattr(ratings, "columns", ratings if isinstance(ratings, Mapping) else ())
-        names = {word: column_named(columns, word) for word in ("user", "item", "rating")}
-        absent = [word for word, name in names.items() if name is None]
-        if absent:
-            raise DataError(f"score takes a data frame with user, item and rating; here is no column {absent[0]!r}.")
-        true = np.asarray(ratings[names["rating"]], dtype=float)
-        if not len(true):
-            raise DataError("There are no ratings to compare with.")
-        return true, self.predict(ratings[names["user"]], ratings[names["item"]], client=client)
+        users, items, true = compared_columns(ratings, "score")
+        return true, self.predict(users, items, client=client)
 
     def _keep(self, result: Run, found: Any) -> None:
-        self.run_ = result
-        self.n_iter_ = result.rounds
-        self.items_ = found.items
-        self.users_ = {name: found.users[name] for name in sorted(found.users)}
-        self.components_ = result.V
-        self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
-        self.scale_ = None
-        if not self._implicit:
-            values = [R.data for R in found.owners.values() if R.nnz]
-            seen = (min(v.min() for v in values), max(v.max() for v in values))
-            low, high = seen if self.scale is None else self.scale
-            self.scale_ = (float(low), float(high))
-        self.support_ = sum(np.bincount(R.indices, minlength=R.shape[1]) for R in found.owners.values())
-        self.tables_ = OwnerTables(
-            {name: self._table(kept, found.owners[name], found.users[name]) for name, kept in result.factors.items()}
-        )
-        self.n_rejected_ = len(result.rejected)
+        scale = None if self._implicit else self._scale_of(found.owners)
+        support = sum(np.bincount(R.indices, minlength=R.shape[1]) for R in found.owners.values())
+        self._adopt(result, found.owners, found.users, found.items, scale, support)
         if result.rejected:
             self._warn(f"left out uploads of {', '.join(result.rejected)}, which cannot be right")
+
+    def _adopt(self, result: Run, owners: Any, users: Any, items: Any, scale: Any, support: Any) -> None:
+        """Take over a run, whether it has just ended or was read from a file."""
+        self.run_, self.n_iter_, self.n_rejected_ = result, result.rounds, len(result.rejected)
+        self.items_, self.users_ = items, {name: users[name] for name in sorted(users)}
+        self.components_ = result.V
+        self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
+        self.scale_, self.support_ = scale, support
+        tables = {name: self._table(kept, owners[name], users[name]) for name, kept in result.factors.items()}
+        self.tables_ = OwnerTables(tables)
 
     def _warn(self, what: str) -> None:
         warnings.warn(f"{type(self).__name__} {what}.", ConvergenceWarning, stacklevel=callers_level())
@@ -450,13 +436,3 @@ class CatalogueRecommender(ListRecommender):
     def _guess(self, true: np.ndarray, found: np.ndarray) -> np.ndarray:
         """Say which pairs are taken for interactions."""
         return found > 0.5
-
-
-def _check_scale(scale: Any) -> None:
-    """Refuse what cannot clip; the other way round it would make every prediction the same."""
-    try:
-        low, high = (0.0, 1.0) if scale is None else map(float, scale)
-    except (TypeError, ValueError):
-        low = high = np.nan
-    if not low < high:
-        raise ValueError(f"scale={scale!r} must be the lowest and the highest rating.")

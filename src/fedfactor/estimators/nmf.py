@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fedfactor import algorithms
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors
+from fedfactor.core.protocol import LocalFactors
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.estimators._base import FederatedTransformer
@@ -57,20 +55,6 @@ class PooledNMF(Restarts, GoesOn, OwnComponents):
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
         score = self.run_.algorithm.score(shard, LocalFactors(U, V), self.run_.down)
         return float(score.sse), int(score.n), float(score.total)
-
-    def _starts(self, algorithm: Algorithm) -> list[Algorithm]:
-        """Take turns between the usual start and a drawn one: neither is the better on all data.
-
-        Where owners have components of their own, one start alone often takes a strong component of one owner for one
-        that all share; the summed error shows it.
-        """
-        if algorithm.begin is not None:  # type: ignore[reportAttributeAccessIssue]
-            return [algorithm]
-        usual = 6 if self.n_private and self.privacy is None else 1
-        starts = [algorithm] * (usual if self.n_init is None else self.n_init)
-        if self.start == "auto":
-            starts[1::2] = [replace(each, start="random") for each in starts[1::2]]  # type: ignore[reportCallIssue]
-        return starts
 
 
 @face(algorithms.FedAvgNMF)

@@ -8,12 +8,12 @@ import numpy as np
 
 from fedfactor import algorithms
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.federation import Federation
 from fedfactor.core.run import Run
 from fedfactor.data.user_table import DeepTable
 from fedfactor.estimators._face import face
 from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender, ListRecommender
-from fedfactor.privacy.dp import DP
+from fedfactor.privacy.dp import asked_of
 
 
 @face(algorithms.FedSPLIT, n_components=4)
@@ -80,13 +80,11 @@ class PooledEASE(ListRecommender):
 
     def _federation(self, found: Any) -> Federation:
         """Leave the mask out: what is not stored was not touched, which is something to go by."""
-        names = tuple(str(item) for item in found.items.tolist())
-        return Federation({owner: Shard(X=R, features=names) for owner, R in found.owners.items()})
+        return found.federation(masked=False)
 
     def _exchanges(self) -> int | None:
         """Return how many exchanges a private run pays for: those that take place."""
-        asked = self.privacy if isinstance(self.privacy, (tuple, list)) else (self.privacy,)
-        if self.rounds is not None or not any(isinstance(part, DP) for part in asked):
+        if self.rounds is not None or asked_of(self.privacy) is None:
             return self.rounds
         return 1 if self.low_rank is None else 2
 

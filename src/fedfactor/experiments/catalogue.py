@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedfactor.data.fetch import available
-
 __all__ = ["PAPERS", "Paper", "Size", "find_study", "missing_data"]
 
 Size = Literal["quick", "usual", "full"]
@@ -124,5 +122,7 @@ def _label(asked: str) -> str:
 
 def missing_data(name: str) -> list[str]:
     """Name the sets of these experiments that are not here."""
+    from fedfactor.data.fetch import available  # with it come readers of all formats
+
     here = available()
     return [known for known in PAPERS[name].data if not here.get(known, False)]

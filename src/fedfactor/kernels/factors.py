@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy.optimize import linear_sum_assignment
 
 from fedfactor.kernels.compiled import kernel
 from fedfactor.kernels.nmf.missing_cells import (
@@ -252,6 +251,8 @@ def match_common(U: Array, V: Array, common: Array, length: float) -> tuple[Arra
     (array([[6., 4.]]), array([[1., 0.],
            [0., 1.]]))
     """
+    from scipy.optimize import linear_sum_assignment  # slow to load, and few runs come here
+
     xp = array_namespace(V)
     cosine = unit_rows(common) @ unit_rows(V).T
     order = linear_sum_assignment(np.asarray(as_like(cosine, np.zeros(0))), maximize=True)[1]

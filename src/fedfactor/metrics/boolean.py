@@ -107,6 +107,26 @@ def boolean_metrics(
     return BooleanMetrics(**means, pooled=pooled, by_client=cells, floor=floor)
 
 
+def poor_fit(loss: float, V: Array, X: Mapping[str, Array], masks: Mapping[str, Any]) -> str:
+    """Say that nothing, the most frequent columns or one row for all would fit as well; empty where they would not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, V = np.array([[1, 1, 0], [1, 1, 1]]), np.array([[1, 0, 0]])
+    >>> poor_fit(0.6, V, {"a": X}, {"a": None})
+    'has loss 0.600, where one and the same row for all would have 0.200'
+    """
+    found = simplest(X, masks, len(V))
+    if found is None:
+        return ""
+    (name, best), empty = found, not bool((V > 0.5).any())
+    if not (loss > best + 1e-9 or empty):
+        return ""
+    what = "found no components: V is empty" if empty else f"has loss {loss:.3f}"
+    return f"{what}, where {name} would have {best:.3f}"
+
+
 def simplest(X: Mapping[str, Array], masks: Mapping[str, Any], k: int) -> tuple[str, float] | None:
     """Name the best of three guesses that take no search, and its loss, from column counts; None without any ones.
 

@@ -10,31 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor import algorithms, estimators
+from fedfactor import estimators
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import LocalFactors, Score
-from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.run import Run
 from fedfactor.core.tree import to_numpy
 from fedfactor.data.owner_tables import OwnerTables
 from fedfactor.data.ratings import Ratings
-from fedfactor.data.record import missing_of, read_record
+from fedfactor.data.record import missing_of
 from fedfactor.data.results import (
     NOBODY,
     has_results,
-    owner_from_file,
     owner_to_file,
     owners_of,
     private_parts,
-    read_components,
-    read_private,
     write_factors,
 )
 from fedfactor.estimators._base import FederatedTransformer
-from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
-from fedfactor.privacy.published import seal
+from fedfactor.estimators._recommender import FederatedRecommender
+from fedfactor.saved.run import other_version, plain_value, read_result
 
-__all__ = ["load", "load_run", "save"]
+__all__ = ["load", "save"]
 
 _MODEL = ".model.npz"
 
@@ -123,7 +119,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
     (20, 2)
     """
     out = Path(folder)
-    record, run = _read(out)
+    record, run = read_result(out)
     kind: Any = getattr(estimators, record["algorithm"])
     if issubclass(kind, FederatedRecommender):
         return _recommender(out, kind, run)
@@ -140,91 +136,12 @@ def load(folder: str | os.PathLike[str]) -> Any:
     return model
 
 
-def load_run(folder: str | os.PathLike[str]) -> Run:
-    """Read a result back as a run: factors, history, errors by owner.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, fedfactor
-    >>> from fedfactor.saved.folder import load_run
-    >>> X = np.random.default_rng(0).random((30, 6))
-    >>> model = fedfactor.PooledNMF(2, rounds=5, tol=0, random_state=0).fit({"a": X[:10], "b": X[10:]})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     load_run(fedfactor.save(model, folder)).rounds
-    5
-    """
-    return _read(Path(folder))[1]
-
-
-def _read(out: Path) -> tuple[dict[str, Any], Run]:
-    V, features = read_components(out)
-    record = read_record(out)
-    if record["algorithm"] not in dir(algorithms):
-        raise DataError(f"{out / 'run.json'}: there is no algorithm {str(record['algorithm'])[:40]!r}.")
-    kind = getattr(estimators, record["algorithm"])
-    method = kind(**_parameters(kind, record, out))._algorithm()
-    factors: dict[str, LocalFactors] = {}
-    for path in sorted((out / "private").glob("*.safetensors")):
-        own = read_private(out, owner_from_file(path.name))
-        if "U" in own:
-            factors[owner_from_file(path.name)] = LocalFactors(
-                own["U"], V, V_private=own.get("V_private"), U_private=own.get("U_private")
-            )
-    try:
-        history = tuple(
-            RoundRecord(
-                **{
-                    "seconds": math.nan,
-                    "metrics": {},
-                    **each,
-                    "participants": tuple(each["participants"]),
-                    "rejected": tuple(each["rejected"]),
-                }
-            )
-            for each in record.get("history") or ()
-        )
-        scores = _scores(record, list(factors))
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise DataError(f"{out / 'run.json'} is damaged ({error}). Write the results again.") from None
-    run = Run(
-        method,
-        int(record["seed"]),
-        record.get("status", "rounds"),
-        history,
-        factors or {NOBODY: LocalFactors(np.empty((0, V.shape[0]), V.dtype), V)},
-        scores,
-        {},
-        record.get("environment") or {},
-        features,
-        record.get("privacy") if (record.get("privacy") or {}).get("mode", "none") != "none" else None,
-    )
-    return record, seal(run)
-
-
-def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
-    """Rebuild errors by owner; where only relative errors are known, every owner counts alike."""
-    owners = record.get("owners") or {}
-    if not owners:
-        errors = record.get("errors") or {name: record.get("relative_error") for name in names or [NOBODY]}
-        owners = {name: {"relative_error": error} for name, error in errors.items()}
-
-    def score(about: dict[str, Any]) -> Score:
-        if "squared_error" in about:
-            return Score.of(about["squared_error"], about["cells"], about["squared_total"])
-        error = about.get("relative_error")
-        return Score.of(math.nan if error is None else float(error) ** 2, 1, 1)
-
-    return {name: score(about) for name, about in owners.items()}
-
-
-def recommender_of(run: Run, federation: Federation) -> FederatedRecommender | None:
-    """Make the recommender whose algorithm ran on files; None for other algorithms.
+def recommender_of(run: Run, federation: Federation) -> FederatedRecommender:
+    """Make the recommender whose algorithm, one of ``RECOMMENDERS``, ran on files.
 
     Users and items keep the ids of the files, as numbers where they are whole numbers.
     """
-    kind: Any = getattr(estimators, type(run.algorithm).__name__, None)
-    if kind is None or not issubclass(kind, FederatedRecommender) or issubclass(kind, CatalogueRecommender):
-        return None
+    kind: Any = getattr(estimators, type(run.algorithm).__name__)
     known = {each.name for each in kind._declared}
     settings = {name: getattr(run.algorithm, name) for name in run.algorithm.__dataclass_fields__ if name in known}
     model = kind(**settings)
@@ -274,7 +191,7 @@ def _recommender(out: Path, kind: Any, run: Run) -> Any:
 def _parameters(kind: Any, record: dict[str, Any], out: Path) -> dict[str, Any]:
     """Turn a record's settings into parameters of an estimator."""
     known = {each.name for each in kind._declared}
-    found = {key: _value(value) for key, value in record["settings"].items() if key in known}
+    found = {key: plain_value(value) for key, value in record["settings"].items() if key in known}
     if "random_state" in known:
         found["random_state"] = int(record["seed"])
     if "missing_values" in known:
@@ -286,14 +203,8 @@ def _parameters(kind: Any, record: dict[str, Any], out: Path) -> dict[str, Any]:
         model = kind(**found)
         model._algorithm()
     except (TypeError, ValueError) as error:
-        raise DataError(f"{out / 'run.json'}: {error} It was written by another version, or is damaged.") from None
+        raise other_version(out, error) from None
     return found
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_value(each) for each in value)
-    return float(value) if value in ("inf", "-inf") else value
 
 
 def _ids(names: Any, count: int) -> np.ndarray:

@@ -15,7 +15,6 @@ from fedfactor.data.content import Rows, write_rows
 from fedfactor.data.formats import format_of
 from fedfactor.data.record import read_record
 from fedfactor.data.results import owner_from_file, read_components, read_private, read_row_ids
-from fedfactor.estimators._base import FederatedTransformer
 
 __all__ = ["export"]
 
@@ -98,6 +97,8 @@ class Parts:
     @classmethod
     def _of_estimator(cls, model: Any) -> Parts:
         from sklearn.utils.validation import check_is_fitted
+
+        from fedfactor.estimators._base import FederatedTransformer
 
         if not isinstance(model, FederatedTransformer):
             raise TypeError(f"export takes a folder or a fitted factorization, but this is a {type(model).__name__}.")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedfactor.algorithms import PooledBMF, PooledNMF
-from fedfactor.core.card import Storage, check_device
+from fedfactor import algorithms
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, Score
 from fedfactor.core.row_checks import is_sparse
+from fedfactor.core.rows_on_card import Storage, check_device
 from fedfactor.core.tree import tree_sum
 from fedfactor.engines.run import run
 from fedfactor.selection.holdout import hold_out_all
@@ -143,32 +143,26 @@ def compare(
     cells = any(isinstance(federation.shard(name).mask, str) for name in federation.names)
     base = _lone(first, cells)
     plan: list[tuple[str, Algorithm]] = [(ALONE, base), *methods.items(), (POOLED, base)]
-    errors: dict[str, dict[str, list[float]]] = {name: {} for name, _ in plan}
-    totals: dict[str, list[float]] = {name: [] for name, _ in plan}
-    traffic: dict[str, list[int]] = {name: [] for name, _ in plan}
-    seconds: dict[str, list[float]] = {name: [] for name, _ in plan}
-    done = 0
+    judged: dict[str, list[Judged]] = {name: [] for name, _ in plan}
     how = {"rounds": rounds, "device": device, "storage": storage}
     for seed in seeds:
         train, test = _cells(federation, share, seed) if cells else _rows(federation, share, seed)
         for name, method in plan:
-            scores, sent, took = _judge(name, method, train, test, seed=int(seed), **how)
-            for owner, score in scores.items():
-                errors[name].setdefault(owner, []).append(score.relative_error)
-            totals[name].append(tree_sum(scores.values()).relative_error)
-            traffic[name].append(sent)
-            seconds[name].append(took)
-            done += 1
+            judged[name].append(_judge(name, method, train, test, seed=int(seed), **how))
             if progress is not None:
-                progress(done, len(plan) * len(seeds), name, totals[name][-1])
+                progress(sum(map(len, judged.values())), len(plan) * len(seeds), name, judged[name][-1].total)
     return Comparison(
-        {name: {owner: np.array(each) for owner, each in own.items()} for name, own in errors.items()},
-        {name: np.array(each) for name, each in totals.items()},
-        {name: int(np.mean(each)) for name, each in traffic.items()},
-        {name: float(np.mean(each)) for name, each in seconds.items()},
+        {name: _by_owner(runs) for name, runs in judged.items()},
+        {name: np.array([each.total for each in runs]) for name, runs in judged.items()},
+        {name: int(np.mean([each.sent for each in runs])) for name, runs in judged.items()},
+        {name: float(np.mean([each.seconds for each in runs])) for name, runs in judged.items()},
         "cells" if cells else "rows",
         tuple(int(seed) for seed in seeds),
     )
+
+
+def _by_owner(runs: Sequence[Judged]) -> dict[str, np.ndarray]:
+    return {owner: np.array([each.scores[owner].relative_error for each in runs]) for owner in runs[0].scores}
 
 
 def gain_over_alone(
@@ -195,14 +189,15 @@ def gain_over_alone(
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 10))
+    >>> from fedfactor.algorithms import PooledNMF
     >>> found = gain_over_alone(Federation({"few": X[:6], "many": X[6:]}), PooledNMF(3), rounds=30)
     >>> found["few"][1] < found["few"][0]
     True
     """
     train, test = _rows(federation, share, seed)
     how: dict[str, Any] = {"rounds": rounds, "seed": seed}
-    alone = _judge(ALONE, _lone(algorithm, cells=False), train, test, **how)[0]
-    together = _judge("", algorithm, train, test, **how)[0]
+    alone = _judge(ALONE, _lone(algorithm, cells=False), train, test, **how).scores
+    together = _judge("", algorithm, train, test, **how).scores
     return {name: (alone[name].relative_error, together[name].relative_error) for name in federation.names}
 
 
@@ -212,27 +207,39 @@ def _lone(first: Algorithm, cells: bool) -> Algorithm:
     if cells or not rank:
         return first
     if first.domain == "binary":
-        return PooledBMF(rank)
-    return first if isinstance(first, PooledNMF) else PooledNMF(rank)
+        return algorithms.PooledBMF(rank)
+    return first if isinstance(first, algorithms.PooledNMF) else algorithms.PooledNMF(rank)
 
 
 Test = Mapping[str, Shard] | None
 
 
-def _judge(
-    name: str, method: Algorithm, train: Federation, test: Test, **how: Any
-) -> tuple[dict[str, Score], int, float]:
+class Judged(NamedTuple):
+    """A run on what owners did not keep aside: errors on what they did, bytes that they sent, seconds."""
+
+    scores: dict[str, Score]
+    sent: int
+    seconds: float
+
+    @property
+    def total(self) -> float:
+        """The relative error of all owners together."""
+        return tree_sum(self.scores.values()).relative_error
+
+
+def _judge(name: str, method: Algorithm, train: Federation, test: Test, **how: Any) -> Judged:
     if name == ALONE:
         runs = {owner: run(method, {owner: train.shard(owner)}, **how) for owner in train.names}
         scores = {owner: _score(method, each, owner, test) for owner, each in runs.items()}
-        return scores, 0, sum(each.seconds for each in runs.values())
+        return Judged(scores, 0, sum(each.seconds for each in runs.values()))
     if name == POOLED:
         result = run(method, {"all": _stacked(train)}, **how)
         if test is None:
-            return {"all": result.scores["all"]}, 0, result.seconds
-        return {owner: _of(method, result, "all", shard) for owner, shard in test.items()}, 0, result.seconds
+            return Judged({"all": result.scores["all"]}, 0, result.seconds)
+        return Judged({owner: _of(method, result, "all", shard) for owner, shard in test.items()}, 0, result.seconds)
     result = run(method, train, **how)
-    return {owner: _score(method, result, owner, test) for owner in train.names}, result.bytes_up, result.seconds
+    scores = {owner: _score(method, result, owner, test) for owner in train.names}
+    return Judged(scores, result.bytes_up, result.seconds)
 
 
 def _score(method: Algorithm, result: Any, owner: str, test: Test) -> Score:

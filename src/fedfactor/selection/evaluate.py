@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from fedfactor.core.errors import DataError
-from fedfactor.data.ratings import column_named
+from fedfactor.data.ratings import compared_columns
 from fedfactor.data.user_table import UnknownWarning
 from fedfactor.metrics.ranking import RankingScores, ranking_scores
 from fedfactor.metrics.ratings import mae, rmse
@@ -76,14 +76,8 @@ def evaluate(model: Any, ratings: Any, *, n: int = 10, liked: float | None = Non
     (True, ['east', 'north', 'west'])
     """
     check_is_fitted(model)
-    names = {word: column_named(ratings.columns, word) for word in ("user", "item", "rating")}
-    absent = [word for word in ("user", "item") if names[word] is None]
-    if absent:
-        raise DataError(f"evaluate takes a data frame with user and item; here is no column {absent[0]!r}.")
-    users, items = (np.asarray(ratings[names[word]].to_numpy()) for word in ("user", "item"))
-    if not len(users):
-        raise DataError("There are no ratings to compare with.")
-    stars = None if names["rating"] is None else np.asarray(ratings[names["rating"]].to_numpy(), float)
+    users, items, stars = compared_columns(ratings, "evaluate", need_rating=False)
+    users, items = np.asarray(users), np.asarray(items)
     explicit = model.scale_ is not None
     if explicit and stars is None:
         raise DataError("This model predicts ratings, but the frame has no column of them.")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedfactor.algorithms import PooledBMF, PooledNMF
-from fedfactor.core.card import check_device
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
+from fedfactor.core.rows_on_card import check_device
 from fedfactor.core.run import Run
 from fedfactor.data.column_scales import even_columns
 from fedfactor.engines.run import run

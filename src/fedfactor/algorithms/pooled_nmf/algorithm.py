@@ -40,9 +40,8 @@ from fedfactor.core.row_checks import check_rank
 from fedfactor.core.settings import declares_settings, set_by_privacy, set_by_run, setting
 from fedfactor.core.tree import Array, leaves, record, to_numpy, tree_map
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.kernels import cuda
 from fedfactor.kernels.factors import balance, odd_factor, row_norms, stacked, unit_rows
-from fedfactor.kernels.nmf.one_pass import Pass, passes
+from fedfactor.kernels.nmf.one_pass import Pass, go_together, passes
 from fedfactor.kernels.nmf.private_components import fit_with_private, unexplained
 from fedfactor.kernels.products import as_like, zeros
 from fedfactor.kernels.row_clipping import (
@@ -351,10 +350,10 @@ class PooledNMF(Algorithm):
     def client_steps(
         self, shards: Sequence[Shard], states: Sequence[Local], down: Any, ats: Sequence[Round]
     ) -> list[tuple[Local, Any]] | None:
-        """Sweep over the U of all owners on one card, and sum, in launches that serve all of them."""
+        """Sweep over the U of all owners, and sum, in one go; see :func:`~fedfactor.kernels.nmf.one_pass.passes`."""
         Xs, fresh = [shard.X for shard in shards], {self._fresh(*pair) for pair in zip(states, ats, strict=True)}
         plain = isinstance(down, Factor) and not (self.n_private or any(state.masked for state in states))
-        if not (plain and self.handles_half and len(fresh) == 1 and cuda.alike(Xs, self.n_components)):
+        if not (plain and self.handles_half and len(fresh) == 1 and go_together(Xs, self.n_components)):
             return None
         new, V = fresh.pop(), as_like(down.V, Xs[0])
         Us = [

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for
-from fedfactor.core.tree import Tree
+from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for, one_of
+from fedfactor.core.tree import Tree, nbytes
 from fedfactor.engines import client
 from fedfactor.engines.round import Clients, Receiving
+from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:
     from fedfactor.engines.local.tape import Tape
 
 logger = logging.getLogger("fedfactor")
+
+MOST_HELD = 1 << 26
+"""Bytes of uploads that are held at once, about: a thousand uploads must not be."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -71,11 +75,32 @@ class ThreadPool(Clients):
         """Let those who are asked and are here take one step, a few at a time."""
         names = [name for name in at.participants if name in self._states]
         if self._pool is not None:
-            yield from zip(names, self._map(lambda name: self.step(name, down, at), names), strict=True)
+            size = self._at_once(down)
+            for first in range(0, len(names), size):
+                together = self._together(names[first : first + size], down, at)
+                if together is None:
+                    rest = names[first:]
+                    yield from zip(rest, self._map(lambda name: self.step(name, down, at), rest), strict=True)
+                    return
+                yield from together
             return
         for name, (state, up) in self._in_turn({name: self._states[name] for name in names}, down, at):
             self._states[name] = state
             yield name, up
+
+    def _at_once(self, down: Tree) -> int:
+        """Return how many clients may be served in one go: their uploads, about as large as the download, are held."""
+        return max(self._workers, min(8 * self._workers, MOST_HELD // max(1, nbytes(one_of(down)))))
+
+    def _together(self, names: Sequence[str], down: Tree, at: Round) -> list[tuple[str, Tree]] | None:
+        """Serve clients in one go, if the algorithm can: threads that do little else than compute wait less."""
+        states, shards = [self._states[name] for name in names], [self.shard(name) for name in names]
+        with limit_threads(self._workers * thread_limit()):
+            found = client.together(self.algorithm, shards, states, down, [replace(at, client=name) for name in names])
+        if found is None:
+            return None
+        self._states.update((name, state) for name, (state, _) in zip(names, found, strict=True))
+        return [(name, up) for name, (_, up) in zip(names, found, strict=True)]
 
     def _in_turn(self, states: Mapping[str, Tree], down: Tree, at: Round) -> Iterator[tuple[str, tuple[Tree, Tree]]]:
         shards, ats = [self.shard(name) for name in states], [replace(at, client=name) for name in states]

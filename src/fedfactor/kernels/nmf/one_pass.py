@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -26,7 +26,7 @@ from fedfactor.kernels.products import sums as products
 from fedfactor.mapped import in_turn, read_ahead
 from fedfactor.threads import for_blocks
 
-__all__ = ["Pass", "one_pass", "passes", "sums_of_rows"]
+__all__ = ["Pass", "go_together", "one_pass", "passes", "sums_of_rows"]
 
 Array = Any
 
@@ -109,20 +109,15 @@ def one_pass(
     Pass(U=array([[2.],
            [2.]]), G=array([[8.]]), A=array([[ 4., 12.]]))
     """
-    if isinstance(X, np.ndarray):
-        run = kernel("dense_rows", X.dtype)
-        if run is not None and X.dtype == V.dtype == U.dtype:
-            return _dense(run, X, V, U, sweeps, tol, l1, l2, fit=True, sums=sums)
-    elif scipy.sparse.issparse(X) and X.format == "csr":
-        run = kernel("sparse_rows", X.dtype, X.indices.dtype)
-        if run is not None and X.dtype == V.dtype == U.dtype:
-            return _sparse(run, X, V, U, sweeps, tol, l1, l2, fit=True, sums=sums)
-    elif cuda.alike([X], V.shape[0]):
+    prepared = _prepared(X, V, U, sweeps, tol, l1, l2, sums)
+    if prepared is not None:
+        return prepared.done()
+    if cuda.alike([X], V.shape[0]):
         return passes([X], V, [U], sweeps=sweeps, tol=tol, l1=l1, l2=l2, sums=sums)[0]
-    elif cuda.ready(X, V.shape[0]):
+    if cuda.ready(X, V.shape[0]):
         Ut = cuda.sweep(U.T, with_l2(gram_rows(V), l2), cuda.cross(X, V), sweeps=sweeps, tol=tol, l1=l1)
         return Pass(Ut.T, *(_card_sums(Ut, X) if sums else (None, None)))
-    elif streamed(X):
+    if streamed(X):
         parts = (
             one_pass(block, V, U[a:b], sweeps=sweeps, tol=tol, l1=l1, l2=l2, sums=sums) for a, b, block in X.blocks()
         )
@@ -142,10 +137,22 @@ def passes(
     l2: Any = 0.0,
     sums: bool = True,
 ) -> list[Pass]:
-    """Do the same for several owners whose rows lie on one card and are alike: one launch serves all of them.
+    """Do the same for several owners at once; see :func:`go_together`. X and U are one for each owner.
 
-    See :func:`fedfactor.kernels.cuda.alike`. Parameters are those of :func:`one_pass`, X and U one for each owner.
+    On a card one launch serves all of them. In main memory threads take one owner after the other, for whom everything
+    has been prepared: the less of the interpreter they need, the less do they wait for each other.
     """
+    if not cuda.alike(Xs, V.shape[0]):
+        all_work = [_prepared(X, V, U, sweeps, tol, l1, l2, sums) for X, U in zip(Xs, Us, strict=True)]
+        found: list[Any] = [None] * len(all_work)
+
+        def part(i: int, _: int) -> None:
+            work = all_work[i]
+            assert work is not None
+            found[i] = work.done()
+
+        for_blocks(part, len(all_work), 1)
+        return found
     Ut = cuda.sweep(_side_by_side(Us), with_l2(gram_rows(V), l2), cuda.cross(Xs, V), sweeps=sweeps, tol=tol, l1=l1)
     begins, _ = cuda.starts([X.shape[0] for X in Xs])
     rows = [Ut[:, begin : begin + X.shape[0]].T for X, begin in zip(Xs, begins, strict=True)]
@@ -153,6 +160,57 @@ def passes(
         return [Pass(U, None, None) for U in rows]
     G, A = cuda.sums_each(Ut, rows).to(Ut.dtype), cuda.sums_each(Ut, Xs).to(Ut.dtype)
     return [Pass(U, G[i], A[i]) for i, U in enumerate(rows)]
+
+
+def go_together(Xs: Sequence[Array], k: int) -> bool:
+    """Tell whether :func:`passes` takes these rows: alike on one card, or in main memory, where the loops are compiled.
+
+    Examples
+    --------
+    >>> go_together([np.ones((2, 2)), np.ones((3, 2))], 1), go_together([np.ones((2, 2), int)], 1)
+    (True, False)
+    """
+    if cuda.alike(Xs, k):
+        return True
+    plain = all(isinstance(X, np.ndarray) or (scipy.sparse.issparse(X) and X.format == "csr") for X in Xs)
+    return plain and len({X.dtype for X in Xs}) == 1 and kernel("dense_rows", Xs[0].dtype) is not None
+
+
+class _Work(NamedTuple):
+    """A pass that has been prepared: memory for its sums, what is done for each part, and what is made of the sums."""
+
+    parts: int
+    memory: Callable[[], np.ndarray]
+    part: Callable[[int, np.ndarray], None]
+    finish: Callable[[np.ndarray], Pass]
+    reads: Callable[[int], list[np.ndarray]]
+
+    def done(self) -> Pass:
+        """Do it, on several threads when allowed."""
+        memory = self.memory()
+        with read_ahead(self.parts, self.reads) as arrive:
+
+            def part(place: int, _: int) -> None:
+                arrive(place)
+                self.part(place, memory)
+
+            for_blocks(part, self.parts, 1)
+        return self.finish(memory)
+
+
+def _prepared(
+    X: Array, V: Array, U: Array, sweeps: int, tol: float, l1: float, l2: Any, sums: bool, *, fit: bool = True
+) -> _Work | None:
+    """Prepare a pass over rows in main memory; None where there is no compiled loop for them."""
+    if isinstance(X, np.ndarray):
+        run, prepare = kernel("dense_rows", X.dtype), _dense
+    elif scipy.sparse.issparse(X) and X.format == "csr":
+        run, prepare = kernel("sparse_rows", X.dtype, X.indices.dtype), _sparse
+    else:
+        return None
+    if run is None or not X.dtype == V.dtype == U.dtype:
+        return None
+    return prepare(run, X, V, U, sweeps, tol, l1, l2, fit=fit, sums=sums)
 
 
 def _side_by_side(Us: Sequence[Array]) -> Array:
@@ -184,10 +242,10 @@ def sums_of_rows(U: Array, X: Array) -> tuple[Array, Array]:
         return done.G, done.A
     dense = isinstance(X, np.ndarray)
     if dense or (scipy.sparse.issparse(X) and X.format == "csr"):
-        run = kernel("dense_rows", X.dtype) if dense else kernel("sparse_rows", X.dtype, X.indices.dtype)
-        if run is not None and U.dtype == X.dtype:
-            V = np.zeros((U.shape[1], X.shape[1]), X.dtype) if dense else np.zeros((U.shape[1], 0), X.dtype)
-            done = (_dense if dense else _sparse)(run, X, V, U, 0, 0.0, 0.0, 0.0, fit=False, sums=True)
+        V = np.zeros((U.shape[1], X.shape[1] if dense else 0), X.dtype)
+        prepared = _prepared(X, V, U, 0, 0.0, 0.0, 0.0, True, fit=False)
+        if prepared is not None:
+            done = prepared.done()
             assert done.G is not None
             return done.G, done.A
     if cuda.ready(X, U.shape[1]):
@@ -213,7 +271,7 @@ def _card_sums(Ut: Array, X: Array) -> tuple[Array, Array]:
 def _dense(
     run: Any, X: np.ndarray, V: np.ndarray, U: np.ndarray, sweeps: int, tol: float, l1: float, l2: Any, *, fit: bool,
     sums: bool,
-) -> Pass:  # fmt: skip
+) -> _Work:  # fmt: skip
     from fedfactor.kernels.loops import vectors
 
     n, m = X.shape
@@ -235,15 +293,14 @@ def _dense(
     bounds = chunks(n, group, X.size * k, X.nbytes, padded * (whole + 2) * across * 8 if sums else 0)
     H = np.zeros((len(bounds) - 1, padded, padded))
     sizes = (len(bounds) - 1, padded, (whole + 2) * across) if sums else (len(bounds) - 1, 1, 1)
-    A = _memory("A", sizes, np.dtype(np.float64))
     order = in_turn(len(bounds) - 1, [X])
 
-    def part(place: int, _: int) -> None:
+    def part(place: int, A: np.ndarray) -> None:
         chunk = order[place]
         start, stop = bounds[chunk], bounds[chunk + 1]
-        arrive(place)
         W, B = scratch("W", (padded, lanes), real), scratch("B", (padded, lanes), real)
-        ends, kept = aligned((lanes, 2 * across), real), scratch("kept", (padded * lanes * across,), real)
+        ends, kept = scratch("ends", (lanes, 2 * across), real), scratch("kept", (padded * lanes * across,), real)
+        ends.fill(0)
         some = scratch("part", sizes[1:], real)  # zero before and after
         for a, b in _pieces(X, start, stop, group, ready):
             rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
@@ -252,21 +309,28 @@ def _dense(
                 a > start, A[chunk], H[chunk], some, W, B, ends, kept, group,
             )  # fmt: skip
 
-    with read_ahead(len(order), lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]]) as arrive:
-        for_blocks(part, len(order), 1)
-    if not sums:
-        return Pass(out, None, None)
-    total = np.empty((k, m), real)
+    def finish(A: np.ndarray) -> Pass:
+        if not sums:
+            return Pass(out, None, None)
+        total = np.empty((k, m), real)
+        block = max(1, (1 << 16) // max(1, m * len(A)))
+        for_blocks(lambda a, b: add(A.reshape(-1, sizes[2]), len(A), across - head, total, a, b), k, block)
+        return Pass(out, added(H)[:k, :k].astype(real), total)
+
     add: Any = kernel("add_copies", real)
-    block = max(1, (1 << 16) // max(1, m * len(A)))
-    for_blocks(lambda a, b: add(A.reshape(-1, sizes[2]), len(A), across - head, total, a, b), k, block)
-    return Pass(out, added(H)[:k, :k].astype(real), total)
+    return _Work(
+        len(order),
+        lambda: _memory("A", sizes, np.dtype(np.float64)),
+        part,
+        finish,
+        lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]],
+    )
 
 
 def _sparse(
     run: Any, X: Any, V: np.ndarray, U: np.ndarray, sweeps: int, tol: float, l1: float, l2: Any, *, fit: bool,
     sums: bool,
-) -> Pass:  # fmt: skip
+) -> _Work:  # fmt: skip
     from fedfactor.kernels.loops import one_pass as loops
     from fedfactor.kernels.loops import vectors
 
@@ -288,46 +352,56 @@ def _sparse(
     apart = min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m)))
     parts = 1 if light else max(1, apart if by_rows else min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
     bounds = row_bounds(indptr, int(min(parts, max(1, n))))
-    kept = n * wide if sums and not by_rows else 0
-    P, Q = panels(_memory("U", (-(-kept // _STEP) * _STEP,), real)[:kept], k, across)
-    H = np.zeros((len(bounds) - 1, wide, wide))
-    A = [np.zeros((1, m * wide) if by_rows and not light else (0, 0)) for _ in bounds[1:]]
-    some = _memory("some", (1, m * wide if light else 0), real)
-    some[:] = 0
+    count = len(bounds) - 1
+    H = np.zeros((count, wide, wide))
     how = (1 if by_rows else 2) if sums else 0
-    order = in_turn(len(bounds) - 1, [data, indices])
+    order = in_turn(count, [data, indices])
+    none, no_copy = np.zeros((1, 0), real), np.zeros((0, 0))
 
-    def part(place: int, _: int) -> None:
+    def memory() -> np.ndarray:
+        """Sums of all rows, or of each part; or a copy of U."""
+        if light:
+            some = _memory("some", (1, m * wide), real)
+            some[:] = 0
+            return some
+        if by_rows:
+            return np.zeros((count, 1, m * wide))
+        kept = n * wide if sums else 0
+        return _memory("U", (1, -(-kept // _STEP) * _STEP), real)[:, :kept]
+
+    def part(place: int, held: np.ndarray) -> None:
         chunk = order[place]
-        arrive(place)
         W, B = scratch("W", (wide, lanes), real), scratch("B", (wide, lanes), real)
-        own = some if light or not by_rows else aligned((1, m * wide), real)
+        own = held if light else aligned((1, m * wide), real) if by_rows else none
+        P, Q = panels((none if by_rows else held)[0], k, across)
         run(
             indptr, indices, data, D, E, G, inverse, U, out, P, Q, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol,
-            fit, how, across, A[chunk], H[chunk], W, B, own, *panels(own[0], k, across),
+            fit, how, across, held[chunk] if by_rows and not light else no_copy, H[chunk], W, B, own,
+            *panels(own[0], k, across),
         )  # fmt: skip
+
+    def finish(held: np.ndarray) -> Pass:
+        if not sums:
+            return Pass(out, None, None)
+        first, second = panels((added(held) if by_rows and not light else held)[0], k, across)
+        if not by_rows:
+            A = _by_columns(X, first, second, k, across)
+        else:
+            A, split = np.empty((k, m), real), min(k, first.shape[1])
+
+            def turn(a: int, b: int) -> None:
+                turned(first, A[:split], a, b)
+                turned(second, A[split:], a, b)
+
+            for_blocks(turn, m, max(1, _SMALL // k))
+        return Pass(out, added(H)[:k, :k].astype(real), A)
 
     def cells(place: int) -> list[np.ndarray]:
         here = slice(indptr[bounds[order[place]]], indptr[bounds[order[place] + 1]])
         return [data[here], indices[here]]
 
-    with read_ahead(len(order), cells) as arrive:
-        for_blocks(part, len(order), 1)
-    if not sums:
-        return Pass(out, None, None)
-    if by_rows:
-        A_out, turn = np.empty((k, m), real), cast("Any", kernel("transpose" if light else "rounded", real))
-        first, second = panels((some if light else added(A))[0], k, across)
-        split = min(k, first.shape[1])
-
-        def place(a: int, b: int) -> None:
-            turn(first, A_out[:split], a, b)
-            turn(second, A_out[split:], a, b)
-
-        for_blocks(place, m, max(1, _SMALL // k))
-    else:
-        A_out = _by_columns(X, P, Q, k, across)
-    return Pass(out, added(list(H))[:k, :k].astype(real), A_out)
+    turned: Any = kernel("transpose" if light else "rounded", real)
+    return _Work(count, memory, part, finish, cells)
 
 
 def widths(k: int, across: int) -> tuple[int, int]:

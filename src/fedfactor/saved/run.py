@@ -1,0 +1,122 @@
+"""A result folder read back as a run: factors, history, errors by owner; no estimator is needed for it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor import algorithms
+from fedfactor.core.errors import DataError
+from fedfactor.core.protocol import Algorithm, LocalFactors, Score
+from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.settings import check_settings, settings_of_class
+from fedfactor.data.record import read_record
+from fedfactor.data.results import NOBODY, owner_from_file, read_components, read_private
+from fedfactor.privacy.published import seal
+
+__all__ = ["load_run"]
+
+
+def load_run(folder: str | os.PathLike[str]) -> Run:
+    """Read a result back as a run: factors, history, errors by owner.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fedfactor
+    >>> from fedfactor.saved.run import load_run
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> model = fedfactor.PooledNMF(2, rounds=5, tol=0, random_state=0).fit({"a": X[:10], "b": X[10:]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     load_run(fedfactor.save(model, folder)).rounds
+    5
+    """
+    return read_result(Path(folder))[1]
+
+
+def read_result(out: Path) -> tuple[dict[str, Any], Run]:
+    """Read the record of a result, and the run that it tells of."""
+    V, features = read_components(out)
+    record = read_record(out)
+    if record["algorithm"] not in dir(algorithms):
+        raise DataError(f"{out / 'run.json'}: there is no algorithm {str(record['algorithm'])[:40]!r}.")
+    method = _method(record, out)
+    factors: dict[str, LocalFactors] = {}
+    for path in sorted((out / "private").glob("*.safetensors")):
+        own = read_private(out, owner_from_file(path.name))
+        if "U" in own:
+            factors[owner_from_file(path.name)] = LocalFactors(
+                own["U"], V, V_private=own.get("V_private"), U_private=own.get("U_private")
+            )
+    try:
+        history = tuple(
+            RoundRecord(
+                **{
+                    "seconds": math.nan,
+                    "metrics": {},
+                    **each,
+                    "participants": tuple(each["participants"]),
+                    "rejected": tuple(each["rejected"]),
+                }
+            )
+            for each in record.get("history") or ()
+        )
+        scores = _scores(record, list(factors))
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise DataError(f"{out / 'run.json'} is damaged ({error}). Write the results again.") from None
+    run = Run(
+        method,
+        int(record["seed"]),
+        record.get("status", "rounds"),
+        history,
+        factors or {NOBODY: LocalFactors(np.empty((0, V.shape[0]), V.dtype), V)},
+        scores,
+        {},
+        record.get("environment") or {},
+        features,
+        record.get("privacy") if (record.get("privacy") or {}).get("mode", "none") != "none" else None,
+    )
+    return record, seal(run)
+
+
+def _method(record: dict[str, Any], out: Path) -> Algorithm:
+    """Make the algorithm that a record names, with its settings."""
+    kind = getattr(algorithms, record["algorithm"])
+    known = {each.name for each in settings_of_class(kind)}
+    try:
+        method = kind(**{key: plain_value(value) for key, value in record["settings"].items() if key in known})
+        check_settings(method)
+    except (TypeError, ValueError) as error:
+        raise other_version(out, error) from None
+    return method
+
+
+def other_version(out: Path, error: Exception) -> DataError:
+    """Say that the settings of a record cannot be taken."""
+    return DataError(f"{out / 'run.json'}: {error} It was written by another version, or is damaged.")
+
+
+def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:
+    """Rebuild errors by owner; where only relative errors are known, every owner counts alike."""
+    owners = record.get("owners") or {}
+    if not owners:
+        errors = record.get("errors") or {name: record.get("relative_error") for name in names or [NOBODY]}
+        owners = {name: {"relative_error": error} for name, error in errors.items()}
+
+    def score(about: dict[str, Any]) -> Score:
+        if "squared_error" in about:
+            return Score.of(about["squared_error"], about["cells"], about["squared_total"])
+        error = about.get("relative_error")
+        return Score.of(math.nan if error is None else float(error) ** 2, 1, 1)
+
+    return {name: score(about) for name, about in owners.items()}
+
+
+def plain_value(value: Any) -> Any:
+    """Turn a setting as a record keeps it into what it was."""
+    if isinstance(value, list):
+        return tuple(plain_value(each) for each in value)
+    return float(value) if value in ("inf", "-inf") else value
