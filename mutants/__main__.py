@@ -65,11 +65,14 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
     lines: dict[str, list[int]] = reach["lines"].get(name, {})
     seconds, tests = reach["seconds"], reach["tests"]
     own = re.compile(rf"/test_({one.path.stem.strip('_')}|{one.path.parent.name})\.py")
-    everywhere = set().union(*lines.values())
     # What is run on import, or by whoever comes first, is not seen with the others: a file's own tests always count.
-    numbers = {*lines.get(str(one.line), ()), *(i for i in everywhere if own.search(tests[i]))}
-    if not lines.get(str(one.line)):  # run on import, or a line within a statement: all tests that reach the file
-        numbers = everywhere
+    numbers = {*lines.get(str(one.line), ()), *(i for i, test in enumerate(tests) if own.search(test))}
+    if not lines.get(
+        str(one.line)
+    ):  # run on import, or a line within a statement: all tests that reach or name the file
+        named = {test.split("::")[0] for test in tests}
+        named = {test for test in named if test.startswith("tests/") and _names(ROOT / test, name)}
+        numbers |= set().union(*lines.values()) | {i for i, test in enumerate(tests) if test.split("::")[0] in named}
     if "/loops/" in name:
         numbers = _tests_of_loop(one, reach)
     numbers = {i for i in numbers if tests[i] not in reach.get("gone", ())}
@@ -82,6 +85,22 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
         chosen.append(tests[i])
         spent += seconds[i]
     return chosen, spent
+
+
+@cache
+def _imports(path: Path) -> set[str]:
+    """List the modules that a test file imports, and what it imports from modules, by their whole names."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())) if path.exists() else ():
+        if isinstance(node, ast.Import):
+            found |= {part.name for part in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{part.name}" for part in node.names)}
+    return found
+
+
+def _names(test: Path, source: str) -> bool:
+    return source.removeprefix("src/").removesuffix(".py").replace("/", ".") in _imports(test)
 
 
 def _tests_of_loop(one: Fault, reach: dict[str, Any]) -> set[int]:
