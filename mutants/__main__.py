@@ -67,9 +67,7 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
     own = re.compile(rf"/test_({one.path.stem.strip('_')}|{one.path.parent.name})\.py")
     # What is run on import, or by whoever comes first, is not seen with the others: a file's own tests always count.
     numbers = {*lines.get(str(one.line), ()), *(i for i, test in enumerate(tests) if own.search(test))}
-    if not lines.get(
-        str(one.line)
-    ):  # run on import, or a line within a statement: all tests that reach or name the file
+    if not lines.get(str(one.line)) or not _in_function(one):  # all tests that reach the file, or name it
         named = {test.split("::")[0] for test in tests}
         named = {test for test in named if test.startswith("tests/") and _names(ROOT / test, name)}
         numbers |= set().union(*lines.values()) | {i for i, test in enumerate(tests) if test.split("::")[0] in named}
@@ -85,6 +83,12 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
         chosen.append(tests[i])
         spent += seconds[i]
     return chosen, spent
+
+
+def _in_function(one: Fault) -> bool:
+    """Tell whether a fault lies in the body of a function: anything else is decided on import."""
+    functions = (node for node in ast.walk(ast.parse(one.path.read_text())) if isinstance(node, ast.FunctionDef))
+    return any(node.body[0].lineno <= one.line <= (node.end_lineno or 0) for node in functions)
 
 
 @cache
