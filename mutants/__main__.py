@@ -148,7 +148,7 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[s
         return "never ended"  # which is noticed, too
     for test in failed:
         if test not in sound:
-            sound[test] = not _run([test], tree, patience)[0]
+            sound[test] = _run([test], tree, patience)[0] in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         if not sound[test]:
             return fate(one, tests, seconds, tree, sound) if test in tests else "unreached"
     return "caught" if code else "survived"
