@@ -142,7 +142,7 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[s
     patience = STARTING["/loops/" in one.path.as_posix()] + 2 * seconds
     with _inside(one, tree):
         code, failed = _run(tests, tree, patience)
-    if code == -signal.SIGTERM:
+    if code in (-signal.SIGTERM, -signal.SIGKILL):
         raise KeyboardInterrupt("the run was broken off, which catches no fault")
     if code == -signal.SIGXCPU:
         return "never ended"  # which is noticed, too
