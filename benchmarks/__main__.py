@@ -34,14 +34,14 @@ def compile_all() -> float:
     return seconds(lambda: [kernel(name, real) for name in names])[0]
 
 
-def measure(label: str, bandwidth: float, rate: float, repeats: int) -> dict[str, Any] | None:
+def measure(label: str, repeats: int) -> dict[str, Any] | None:
     """Measure one matrix, or say why not."""
     X = load(label)
     if X is None:
         print(f"{label}: skipped, its file is not in the data folder (set FEDFACTOR_DATA).", flush=True)
         return None
     ten = owners.compare(X, repeats=repeats)  # first: it also warms everything up
-    limit = owners.share_of_limit(X, ten["seconds_per_round"], bandwidth, rate)
+    limit = owners.share_of_limit(X, repeats=repeats)
     raced = against.compare(X, repeats)
     first = raced["by_seed"][0]
     beside = neighbour.compare(X, label, first["stop"] if first["reached"] else None, repeats)
@@ -67,10 +67,10 @@ def line(label: str, result: dict[str, Any]) -> str:
     )
 
 
-def race(labels: list[str], bandwidth: float, rate: float, repeats: int) -> dict[str, Any]:
+def race(labels: list[str], repeats: int) -> dict[str, Any]:
     """Measure the matrices, and sum up how they stand against scikit-learn."""
     print(HEAD)
-    return {label: measure(label, bandwidth, rate, repeats) for label in labels}
+    return {label: measure(label, repeats) for label in labels}
 
 
 def summary(results: dict[str, Any]) -> float:
@@ -124,7 +124,7 @@ def main() -> None:
         print(f"The machine is busy (load {busy:.1f} on {cores} cores): do not quote the times below.")
     told: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
     if "sets" in asked:
-        found = race(options.only or [*SETS, *OTHERS], bandwidth, rate, options.repeats)
+        found = race(options.only or [*SETS, *OTHERS], options.repeats)
         told["sets"] = told.get("sets", {}) | found
         told["geometric_mean"] = summary(told["sets"])
     for name, part in parts.items():
