@@ -6,6 +6,7 @@
 PYTHON ?= python3
 ITEM ?=
 ROOM ?=
+SEED ?=
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
@@ -54,8 +55,8 @@ prove: $(FULL) ## every claim at full count, resumable; ITEM=name for one; write
 bench: $(FULL) ## time the kernels, count bytes and rounds
 	$(RUN) -m benchmarks
 
-mutants: $(FULL) ## put 200 small faults into the source: do fast tests notice? ROOM=name for one room
-	$(RUN) -m mutants $(if $(ROOM),--room $(ROOM))
+mutants: $(FULL) ## put 200 small faults into the source: do fast tests notice? ROOM=name for one room, SEED=1 for others
+	$(RUN) -m mutants $(if $(ROOM),--room $(ROOM)) $(if $(SEED),--seed $(SEED))
 
 package: $(FULL) ## build wheel and sdist, install them with each extra into clean environments, try each
 	$(RUN) -m tests.package.try_package

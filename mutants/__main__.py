@@ -65,11 +65,12 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
     lines: dict[str, list[int]] = reach["lines"].get(name, {})
     seconds, tests = reach["seconds"], reach["tests"]
     own = re.compile(rf"/test_({one.path.stem.strip('_')}|{one.path.parent.name})\.py")
-    everywhere = set().union(*lines.values())
     # What is run on import, or by whoever comes first, is not seen with the others: a file's own tests always count.
-    numbers = {*lines.get(str(one.line), ()), *(i for i in everywhere if own.search(tests[i]))}
-    if not lines.get(str(one.line)):  # run on import, or a line within a statement: all tests that reach the file
-        numbers = everywhere
+    numbers = {*lines.get(str(one.line), ()), *(i for i, test in enumerate(tests) if own.search(test))}
+    if not lines.get(str(one.line)) or not _in_function(one):  # all tests that reach the file, or name it
+        named = {test.split("::")[0] for test in tests}
+        named = {test for test in named if test.startswith("tests/") and _names(ROOT / test, name)}
+        numbers |= set().union(*lines.values()) | {i for i, test in enumerate(tests) if test.split("::")[0] in named}
     if "/loops/" in name:
         numbers = _tests_of_loop(one, reach)
     numbers = {i for i in numbers if tests[i] not in reach.get("gone", ())}
@@ -82,6 +83,28 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
         chosen.append(tests[i])
         spent += seconds[i]
     return chosen, spent
+
+
+def _in_function(one: Fault) -> bool:
+    """Tell whether a fault lies in the body of a function: anything else is decided on import."""
+    functions = (node for node in ast.walk(ast.parse(one.path.read_text())) if isinstance(node, ast.FunctionDef))
+    return any(node.body[0].lineno <= one.line <= (node.end_lineno or 0) for node in functions)
+
+
+@cache
+def _imports(path: Path) -> set[str]:
+    """List the modules that a test file imports, and what it imports from modules, by their whole names."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())) if path.exists() else ():
+        if isinstance(node, ast.Import):
+            found |= {part.name for part in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{part.name}" for part in node.names)}
+    return found
+
+
+def _names(test: Path, source: str) -> bool:
+    return source.removeprefix("src/").removesuffix(".py").replace("/", ".") in _imports(test)
 
 
 def _tests_of_loop(one: Fault, reach: dict[str, Any]) -> set[int]:
@@ -116,16 +139,16 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[s
     tests = [test for test in tests if sound.get(test, True)]
     if not tests:
         return "unreached"
-    patience = STARTING["/loops/" in one.path.as_posix()] + 5 * seconds
+    patience = STARTING["/loops/" in one.path.as_posix()] + 2 * seconds
     with _inside(one, tree):
         code, failed = _run(tests, tree, patience)
-    if code == -signal.SIGTERM:
+    if code in (-signal.SIGTERM, -signal.SIGKILL):
         raise KeyboardInterrupt("the run was broken off, which catches no fault")
     if code == -signal.SIGXCPU:
         return "never ended"  # which is noticed, too
     for test in failed:
         if test not in sound:
-            sound[test] = not _run([test], tree, patience)[0]
+            sound[test] = _run([test], tree, patience)[0] in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         if not sound[test]:
             return fate(one, tests, seconds, tree, sound) if test in tests else "unreached"
     return "caught" if code else "survived"
@@ -171,7 +194,7 @@ def _run(tests: list[str], tree: Path, patience: float) -> tuple[int, list[str]]
     environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
     kept = tree / ".cache"
     shutil.rmtree(kept, ignore_errors=True)
-    command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={kept}", *FAST, *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-o", f"cache_dir={kept}", "-m", FASTEST, *FAST, *tests]
     limited = ["sh", "-c", 'ulimit -S -t "$0" && exec "$@"', str(int(patience)), *command]
     try:
         code = subprocess.run(limited, cwd=tree, env=environment, capture_output=True, timeout=4 * patience).returncode

@@ -25,8 +25,8 @@ import pytest
 from mutants.faults import Fault
 
 SURVIVED, CAUGHT, NO_FUNCTION = 0, 1, 2
-PATIENCE = 30
-"""Seconds of the processor for a fault beside five times those that its tests take, and four times as many to wait."""
+PATIENCE = 20
+"""Seconds of the processor for a fault beside twice those that its tests take, and four times as many to wait."""
 NOT_HERE = "not in a function"
 
 
@@ -102,7 +102,7 @@ class InPlace:
         tests = [test for test in tests if test in self.items]
         if not tests:
             return
-        patience = int(PATIENCE + 5 * seconds)
+        patience = int(PATIENCE + 2 * seconds)
         if pid := os.fork():
             running[pid] = one, tests, time.monotonic() + 4 * patience, control is not None
             return

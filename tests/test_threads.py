@@ -8,11 +8,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from threadpoolctl import threadpool_info
 
-from fedfactor.threads import VARIABLES, _quota, for_blocks, limit_threads, thread_limit, usable_cores
+from fedfactor.threads import VARIABLES, _quota, for_blocks, in_order, limit_threads, thread_limit, usable_cores
 
 
 def blas_threads():
@@ -170,3 +171,48 @@ def test_pool_is_made_anew_in_a_child(method):
     assert queue.get(timeout=60) == child.pid
     child.join(timeout=60)
     assert child.exitcode == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_results_come_in_order_whoever_is_slow(threads):
+    def slow_first(i):
+        time.sleep(0.01 if i % 3 == 0 else 0.0)
+        return i
+
+    with limit_threads(threads):
+        assert list(in_order(slow_first, 20)) == list(range(20))
+        assert list(in_order(slow_first, 0)) == []
+
+
+def test_what_is_done_with_a_result_goes_on_while_others_are_computed():
+    done, seen = [], []
+    with limit_threads(3):
+        for _ in in_order(lambda i: done.append(threading.get_ident()) or time.sleep(0.01), 12):
+            seen.append(len(done))
+            time.sleep(0.01)
+    assert len(set(done)) > 1
+    assert seen[0] < seen[-1] == 12
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_in_the_middle_comes_out_and_nobody_waits(threads):
+    def fails(i):
+        if i == 4:
+            raise KeyError("four")
+        return i
+
+    got = []
+    with limit_threads(threads), pytest.raises(KeyError, match="four"):
+        got.extend(in_order(fails, 50))
+    assert got == list(range(len(got)))
+    assert len(got) <= 4
+
+
+def test_results_that_nobody_wants_are_not_computed():
+    begun = []
+    with limit_threads(2):
+        results = in_order(lambda i: begun.append(i) or time.sleep(0.005), 1000)
+        next(results)
+        results.close()
+        assert len(begun) < 100
+        assert list(in_order(lambda i: i, 3)) == [0, 1, 2]  # the pool is free again

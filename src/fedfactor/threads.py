@@ -18,12 +18,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["for_blocks", "limit_threads", "thread_limit", "usable_cores"]
+__all__ = ["for_blocks", "in_order", "limit_threads", "thread_limit", "usable_cores"]
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What users, job queues and other libraries set to say how many threads a process may have."""
+
+T = TypeVar("T")
 
 _lock = threading.RLock()
 _caps: list[list[int]] = []  # those in force, the latest last; lists, because only identity tells equal caps apart
@@ -229,6 +231,53 @@ def for_blocks(fn: Callable[[int, int], object], n_rows: int, block: int) -> Non
             future.exception()
     for future in waited:
         future.result()
+
+
+def in_order(fn: Callable[[int], T], count: int) -> Iterator[T]:
+    """Yield ``fn(0)``, ``fn(1)``, … in this order, computed on several threads when allowed.
+
+    What is done with one result goes on while others compute; this thread computes, too, while the next one is not
+    there. `fn` should need the interpreter little.
+
+    Examples
+    --------
+    >>> list(in_order(lambda i: i * i, 4))
+    [0, 1, 4, 9]
+    """
+    threads = min(thread_limit(), count)
+    if threads < 2 or getattr(_inside, "block", False):
+        yield from map(fn, range(count))
+        return
+    found: list[Any] = [None] * count
+    there, failed = [threading.Event() for _ in range(count)], list[BaseException]()
+
+    def keep(start: int, _: int) -> None:
+        try:
+            found[start] = fn(start)
+        except BaseException as error:
+            failed.append(error)
+            for each in there:  # nobody shall wait for what does not come
+                each.set()
+            raise
+        there[start].set()
+
+    starts = iter(range(count))
+    futures = [_pool(threads).submit(_take_blocks, keep, starts, count, 1) for _ in range(threads - 1)]
+    try:
+        for i in range(count):
+            while not there[i].is_set() and (start := next(starts, None)) is not None:
+                _take_blocks(keep, iter((start,)), count, 1)
+            there[i].wait()
+            if failed:
+                raise failed[0]
+            yield found[i]
+            found[i] = None  # it may be large
+    finally:
+        for _ in starts:  # nobody needs the rest
+            pass
+        for future in futures:
+            if not future.cancel():
+                future.exception()
 
 
 def _take_blocks(fn: Callable[[int, int], object], starts: Iterator[int], n_rows: int, block: int) -> None:

@@ -46,6 +46,16 @@ def test_just_enough_ratings_are_enough(least):
     np.testing.assert_array_equal(kept.counts, COUNTS[least <= COUNTS])
 
 
+def test_one_rating_in_all_has_a_mean_and_none_has_not():
+    algorithm, meta = PooledCF(2), Meta(2, ("a",))
+    state = algorithm.init_server(meta, Round(0, 0))[0]
+    counts = np.array([1.0, 0.0])
+    one = algorithm._levelled(state, Levels(np.float64(3), np.float64(9), counts, 3 * counts))
+    assert (float(one.mu), float(one.scale)) == (3.0, 1.0)
+    none = algorithm._levelled(state, Levels(np.float64(0), np.float64(0), 0 * counts, 0 * counts))
+    assert (float(none.mu), none.columns.size) == (float(state.mu), 0)
+
+
 def test_noise_leaves_out_what_it_moved_to_zero_and_nothing_else():
     users, at = np.array([-0.5, 0.0, 0.4, 1.0, 3.0]), Round(0, 0)
     _, noisy = Popularity(row_clip=1.0, row_count=2.0).server_step(PopularityServer(np.int64(0)), Touched(users), at)

@@ -17,6 +17,7 @@ from fedfactor.algorithms.pooled_bmf.messages import (
     Factor,
     Gains,
     Swaps,
+    Together,
     Totals,
     Votes,
 )
@@ -87,6 +88,32 @@ class TestTotals:
 
     def test_what_fewer_rows_have_is_taken_as_nothing(self):
         assert search._enough([2, 3, 4], sizes(min_rows=3)).tolist() == [0, 3, 4]
+
+
+class TestFurtherColumns:
+    def after(self, ones, **changes):
+        size, count = sizes(m=8, sets=4), np.array([9, 8, 7, 6])
+        columns = search.first_columns(np.array([0, 9, 8, 7, 6, 0, 0, 0]), 4)
+        together = np.zeros((4, 8), np.int64)
+        together[range(4), range(1, 5)] = count
+        about = {"ones": np.array(ones), "seen": np.full(8, 20), "rows": np.int64(20), "share": np.float64(1)}
+        state = started(size, stage=np.int64(search.SINGLES), columns=columns, **about | changes)
+        return search._next(PooledBMF(3), size, state, Together(together, count), 0)
+
+    @pytest.mark.parametrize("column", [0, 7])
+    def test_what_no_candidate_has_is_asked_for(self, column):
+        ones = [0, 9, 8, 7, 6, 0, 0, 0]
+        ones[column] = 2
+        state, down = self.after(ones)
+        assert isinstance(down, AskTogether)
+        assert sorted(set(np.asarray(down.columns).ravel().tolist())) == [-1, column]
+        assert state.known.tolist() == [0, 1, 1, 1, 1, 0, 0, 0]
+        assert int(state.step) == 1
+
+    def test_but_not_for_ever(self):
+        assert isinstance(self.after([0, 9, 8, 7, 6, 0, 0, 0])[1], AskGains)
+        assert isinstance(self.after([2, 9, 8, 7, 6, 0, 0, 0], step=np.int64(2))[1], AskTogether)
+        assert isinstance(self.after([2, 9, 8, 7, 6, 0, 0, 0], step=np.int64(3))[1], AskGains)
 
 
 class TestGreedyChoice:

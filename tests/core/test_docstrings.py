@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedfactor.core.docstrings import indented, join_sections, split_entries, split_sections
+from fedfactor.core.docstrings import completed, indented, join_sections, split_entries, split_sections
 
 
 def test_titles_are_lines_with_as_many_dashes_below():
@@ -29,7 +29,8 @@ def test_lines_are_broken_at_spaces_only():
     assert lines[-1] == "    next"
     assert 90 < len(lines[0]) <= 104
     assert "    " + "x" * 120 in lines
-    assert not any(line.endswith("-") for line in lines)
+    for shift in range(1, 12):
+        assert not any(line.endswith("-") for line in indented("x" * shift + " up-to-date" * 30).split("\n"))
 
 
 def test_entries_by_name():
@@ -38,3 +39,14 @@ def test_entries_by_name():
         "b": "b : int\n    Two.\n\n    More.",
     }
     assert split_entries("") == {}
+
+
+def test_an_own_docstring_is_completed_and_keeps_what_it_says():
+    theirs = "Do.\n\nParameters\n----------\na : int\n    Theirs.\nb : int\n    Two.\n\nReturns\n-------\nint"
+    own = "Do more.\n\nParameters\n----------\na : int\n    Own.\n\nNotes\n-----\nSome."
+    head, sections = split_sections(completed(own, theirs))
+    assert head == "Do more."
+    assert list(sections) == ["Parameters", "Returns", "Notes"]
+    assert split_entries(sections["Parameters"]) == {"a": "a : int\n    Own.", "b": "b : int\n    Two."}
+    assert (sections["Returns"], sections["Notes"]) == ("int", "Some.")
+    assert completed("Do.", "Do.") == "Do."

@@ -418,3 +418,16 @@ class TestTiling:
     def test_with_gaps_or_twice(self, bounds, says):
         with pytest.raises(DataError, match=says):
             check_tiling(bounds, 4)
+
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_places_on_a_grid_are_taken_once_each(self, turned):
+        rows, columns = [(0, 1), (1, 2), (2, 3)], [(0, 2), (2, 3)]
+        places = [(i, j) for i in range(3) for j in range(2)]
+        bounds = [(*rows[i], *columns[j]) for i, j in places]
+        if turned:
+            places, bounds = [(j, i) for i, j in places], [(c, d, a, b) for a, b, c, d in bounds]
+        check_tiling(bounds, 3, places)
+        for left in (places[:1] + places[3:], places[:5], [*places[:5], places[0]]):
+            some = [bounds[places.index(place)] for place in left]
+            with pytest.raises(DataError, match="leave a place out, or take one twice"):
+                check_tiling(some, 3, left)

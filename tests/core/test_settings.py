@@ -354,3 +354,10 @@ def test_former_names_can_be_given_by_place_and_too_many_places_are_refused():
     assert Knobs(1, 0.25, 2.0).step == 2.0
     with pytest.raises(TypeError, match="takes from 2 to"):
         Knobs(*range(20))
+
+
+def test_any_value_may_stand_beside_words():
+    assert Setting("start", Literal["own"] | Any, "own", Declared()).refusal("other") is None
+    assert (
+        Setting("start", Literal["own"], "own", Declared()).refusal("other") == "start='other' is not known. Use 'own'."
+    )

@@ -26,6 +26,15 @@ def test_a_message_of_the_announced_size_is_read():
     assert (receive(to_bytes(Note(V)), EXPECTED).V == V).all()
 
 
+def test_the_last_byte_that_may_come_may_come(monkeypatch):
+    data = to_bytes(Note(np.ones((2, 3))))
+    monkeypatch.setattr(wire, "HEADER_LIMIT", len(data) - 6 * 8)
+    assert (receive(data, EXPECTED).V == 1).all()
+    monkeypatch.setattr(wire, "HEADER_LIMIT", len(data) - 6 * 8 - 1)
+    with pytest.raises(ProtocolError, match="at most"):
+        receive(data, EXPECTED)
+
+
 def test_a_longer_one_is_rejected_before_its_header_is_read(monkeypatch):
     monkeypatch.setattr(wire, "read_header", lambda *_: pytest.fail("the header was read"))
     most = 6 * 8 + wire.HEADER_LIMIT

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 from threadpoolctl import threadpool_info
 
 import fedfactor
@@ -215,6 +216,34 @@ class TestThreads:
             with pytest.raises(ZeroDivisionError) as caught:
                 LocalEngine(workers=workers).run(Fails(PooledNMF(2), ()), Federation(small_data()), rounds=2)
             assert any("north" in note for note in getattr(caught.value, "__notes__", []))
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_owners_that_are_served_together_are_those_that_are_served_alone(self, sparse, monkeypatch):
+        rng = np.random.default_rng(0)
+        rows = {f"owner {i:02}": rng.random((3 + i, 7)) * (rng.random((3 + i, 7)) < 0.6) for i in range(11)}
+        if sparse:
+            rows = {name: scipy.sparse.csr_array(part) for name, part in rows.items()}
+        # A batch of all, and several of two.
+        for most in (1 << 26, 1):
+            monkeypatch.setattr("fedfactor.engines.local.pool.MOST_HELD", most)
+            one, two = (
+                LocalEngine(workers=workers).run(PooledNMF(2), Federation(rows), rounds=4, seed=1) for workers in (1, 2)
+            )
+            assert np.array_equal(one.V, two.V)
+            assert all(np.array_equal(one.factors[name].U, two.factors[name].U) for name in rows)
+            assert [replace(record, seconds=0.0) for record in one.history] == [
+                replace(record, seconds=0.0) for record in two.history
+            ]
+
+    def test_a_changed_step_of_a_client_is_not_passed_over(self):
+        class Counts(PooledNMF):
+            def client_step(self, shard, state, down, at):
+                asked.append(at.client)
+                return PooledNMF.client_step(self, shard, state, down, at)
+
+        asked: list[str] = []
+        LocalEngine(workers=2).run(Counts(2), Federation(small_data()), rounds=2)
+        assert sorted(asked) == sorted([*small_data()] * 2)
 
 
 class TestRefusals:

@@ -11,10 +11,12 @@ import pytest
 import fedfactor
 from fedfactor import algorithms
 from fedfactor.core.errors import CheckpointError
+from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import freeze, leaves
 from fedfactor.core.wire import from_bytes
 from fedfactor.engines import client
+from fedfactor.engines.remote import server
 from fedfactor.engines.remote.client import REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
@@ -457,3 +459,34 @@ def test_results_of_each_run_are_kept_with_what_they_were_made_under(tmp_path):
     kept = store.results()[first.run]
     np.testing.assert_array_equal(from_bytes((kept / "factors.safetensors").read_bytes())["factors"].V, V)
     assert (kept / "agreement.json").exists()
+
+
+def test_a_run_says_where_it_stands_once_a_second_or_when_it_must(tmp_path, monkeypatch):
+    made = Office(tmp_path, algorithms.PooledNMF(3), OWNERS).server()
+    now = [1000.0]
+    monkeypatch.setattr(server.time, "monotonic", lambda: now[0])
+
+    def said(state, after=0.0, **more):
+        now[0] += after
+        made.tick({"state": state}, **more)
+        return json.loads((tmp_path / "server" / "status.json").read_text())["state"]
+
+    assert said("first") == "first"
+    assert said("too soon", 0.9) == "first"
+    assert said("must", force=True) == "must"
+    assert said("a second later", 1.0) == "a second later"
+
+
+def test_the_record_of_a_run_names_the_factor_it_started_at(tmp_path):
+    agreement = Office(tmp_path, algorithms.PooledNMF(3), OWNERS).agreement
+    outcome = server.Outcome("run", "done", (), None, {}, (), {})
+    assert outcome.summary(agreement)["parents"] == []
+    assert outcome.summary(replace(agreement, start="a print"))["parents"] == ["a print"]
+
+
+def test_rows_that_take_part_are_kept_with_the_rows(tmp_path):
+    agreement = Office(tmp_path / "all", algorithms.PooledNMF(3), OWNERS).agreement
+    some = np.array([True, False, True])
+    kept = ClientFolder.make(tmp_path / "some", agreement, Shard(np.eye(3)), some)
+    np.testing.assert_array_equal(kept.counted, some)
+    assert ClientFolder.make(tmp_path / "every", agreement, Shard(np.eye(3))).counted is None

@@ -8,11 +8,13 @@ import pytest
 import fedfactor
 from fedfactor import algorithms
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.wire import from_bytes
+from fedfactor.core.protocol import Meta, Score
+from fedfactor.core.wire import Leaf, from_bytes
 from fedfactor.engines.remote.client import COLUMNS, REFUSAL, RemoteClient
 from fedfactor.engines.remote.client_folder import ClientFolder
 from fedfactor.engines.remote.exchange import Arrival, NotEnough
 from fedfactor.engines.remote.message_bytes import Head, read_head, seal
+from fedfactor.engines.remote.secure_sum import Ready, collect, counts_messages
 from fedfactor.privacy.sum_phases import Begin, Keys, Masked, Signatures
 from tests.engines.in_process import TERMS, Office
 
@@ -238,3 +240,15 @@ def test_rare_columns_are_left_out_by_everybody(tmp_path):
 def test_what_must_be_seen_cannot_be_summed_in_secret(tmp_path):
     with pytest.raises(IncompatibleError, match="must see each"):
         Office(tmp_path, algorithms.FNMF(3), OWNERS, protect="secure-sum")
+
+
+@pytest.mark.parametrize("kinds", [(0, 1), (2, 2), (-1, -1)])
+def test_uploads_of_unlike_or_unknown_kinds_have_no_sum(kinds):
+    class Answers:
+        def ask(self, head, messages, expected, since):
+            return {name: Ready(np.int64(kind), np.zeros(0, np.int64)) for name, kind in zip("ab", kinds, strict=True)}
+
+    meta, one = Meta(3, ("a", "b")), Begin(np.float64(0))
+    expected = counts_messages(meta) | {Score: {"sse": Leaf("float64", ())}}  # two kinds of upload
+    with pytest.raises(NotEnough, match="different kinds"):
+        collect(Answers(), meta, Head("step", "run", 0, "", TERMS), dict.fromkeys("ab", one), expected, {})

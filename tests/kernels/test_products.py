@@ -135,3 +135,11 @@ def test_products_of_wide_components_do_not_depend_on_threads():
     np.testing.assert_allclose(found[0], wide @ wide.T, rtol=1e-6)
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+@pytest.mark.parametrize("store", [sp.csr_array, sp.csc_array])
+def test_factors_of_another_precision(store):
+    X, U, V = problem(12, 9, 3, density=0.5)
+    rows = store(X.astype(np.float32))
+    np.testing.assert_allclose(products.cross(rows, V), X @ V.T, rtol=1e-6)
+    np.testing.assert_allclose(products.sums(U, rows), U.T @ X, rtol=1e-6)

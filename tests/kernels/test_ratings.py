@@ -13,6 +13,7 @@ from fedfactor.kernels.ratings import cnmf as cnmf_module
 from fedfactor.kernels.ratings.aside import cells_aside, only_cells
 from fedfactor.kernels.ratings.cnmf import RatingPenalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
 from fedfactor.kernels.ratings.implicit import confidence, implicit_gradient, implicit_step, ridge_rows
+from fedfactor.kernels.ratings.item_weights import _safe_cholesky
 from fedfactor.kernels.ratings.model import bias_step, factor_step, item_counts, observed, predict_cells
 from fedfactor.kernels.ratings.statistics import hold_out, item_residuals, own_error, pooled_item_biases
 
@@ -201,3 +202,10 @@ def test_cells_set_aside_are_the_same_whoever_owns_the_rows_and_in_whatever_orde
     assert cells_aside(R, 0.0, 11).shape == (R.nnz,)
     assert not cells_aside(R, 0.0, 11).any()
     assert cells_aside(ratings(5, 6, share=0.0), 0.3, 11).shape == (0,)
+
+
+def test_a_matrix_that_is_not_positive_is_shifted_once_more_than_it_must():
+    for A, first in ((np.diag([2.0, 1.0]), 0.3), (np.diag([-1.0, 1.0]), 2.4), (np.diag([-0.2, 1.0]), 0.3)):
+        factor, shift = _safe_cholesky(A, 0.3)
+        assert shift == pytest.approx(first)
+        np.testing.assert_allclose(factor @ factor.T, A + shift * np.eye(2), rtol=1e-12)

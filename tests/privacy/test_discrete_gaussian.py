@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, ks_2samp, kstest
 
-from fedfactor.privacy.discrete_gaussian import discrete_gaussian
+from fedfactor.privacy.discrete_gaussian import _below, discrete_gaussian
 from fedfactor.privacy.entropy import Entropy
 
 
@@ -57,3 +57,18 @@ def test_secret_entropy_never_repeats_and_seeded_does():
     assert one.take(8) != Entropy.seeded(1, "a").take(8)
     assert Entropy().secret
     assert not one.secret
+
+
+def test_draws_below_a_bound_reject_the_ragged_end_and_nothing_else():
+    class Listed:
+        def __init__(self, *numbers):
+            self.left = list(numbers)
+
+        def words(self, size):
+            return np.array([self.left.pop(0) for _ in range(size)], np.uint64)
+
+    for bound in (3, 5, 7, 12):
+        last = 2**64 - 2**64 % bound - 1  # as many numbers up to here give each remainder
+        found = _below(4, bound, Listed(last, last + 1, 4, last - 1, last + 1, 8))
+        assert found.tolist() == [bound - 1, 8 % bound, 4 % bound, bound - 2]
+    assert _below(2, 8, Listed(2**64 - 1, 2**64 - 2)).tolist() == [7, 6]

@@ -182,6 +182,9 @@ class TestRules:
         order = Round(0, 4).shared_rng("groups").permutation(6)
         values = np.array([1.0, 2, 4, 8, 16, 32])[order].reshape(3, 2).mean(1)
         assert combined(rule, given, index=4).total().values.tolist() == [6 * float(np.median(values))]
+        twice = parcels(*([float(i), -float(i)] for i in (1, 2, 4, 8, 16, 32)))
+        found = combined(rule, twice, index=4).total().values.tolist()
+        assert found == [6 * float(np.median(values)), -6 * float(np.median(values))]
 
     def test_bytes_and_names_are_counted(self):
         summed = combined(Robust(align=False), parcels([1.0, 2], [1, 2], [1, 2], sides=[1.0, 1.0, 1.0]))

@@ -108,8 +108,9 @@ class TestRefusals:
             room.server.take(name, room.send(name))
         listed = room.server.listed()
         signatures = {name: room.clients[name].agree(listed) for name in listed}
-        with pytest.raises(AbortError, match="another list"):
-            room.clients["c00"].unmask(listed[:-1], [listed[-1]], signatures)
+        for name, keys in (("c00", [listed[-1]]), ("c01", [])):
+            with pytest.raises(AbortError, match="another list"):
+                room.clients[name].unmask(listed[:-1], keys, signatures)
 
     def test_a_list_that_too_few_signed(self):
         room = Room()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -204,8 +204,8 @@ class Algorithm(ABC):
 
     def client_steps(
         self, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
-    ) -> list[tuple[Tree, Tree]] | None:
-        """Take the steps of several clients on one card in one go, where that is faster; None: one after the other."""
+    ) -> Iterable[tuple[Tree, Tree]] | None:
+        """Take the steps of several clients in one go, where that is faster; None: one after the other."""
         return None
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 from fedfactor.core.errors import ClientUnavailable
@@ -29,12 +30,19 @@ def step(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree, at: Round)
 
 def together(
     algorithm: Algorithm, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
-) -> list[tuple[Tree, Tree]] | None:
-    """Take the steps of several clients in one go; None where the algorithm has no way to."""
-    if len(shards) < 2 or isinstance(down, Scatter):
+) -> Iterator[tuple[Tree, Tree]] | None:
+    """Take the steps of several clients in one go, as they are asked for; None where the algorithm has no way to."""
+    if len(shards) < 2 or isinstance(down, Scatter) or not _speaks_for_each(type(algorithm)):
         return None
     found = algorithm.client_steps(shards, states, down, ats)
-    return None if found is None else [(freeze(state), freeze(up)) for state, up in found]
+    return None if found is None else ((freeze(state), freeze(up)) for state, up in found)
+
+
+@functools.cache
+def _speaks_for_each(kind: type[Algorithm]) -> bool:
+    """Tell whether the step for several was written with the step for one in mind: not where only that was changed."""
+    nearest = next(each for each in kind.__mro__ if {"client_step", "client_steps"} & vars(each).keys())
+    return "client_steps" in vars(nearest)
 
 
 def steps(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -349,7 +349,7 @@ class PooledNMF(Algorithm):
 
     def client_steps(
         self, shards: Sequence[Shard], states: Sequence[Local], down: Any, ats: Sequence[Round]
-    ) -> list[tuple[Local, Any]] | None:
+    ) -> Iterable[tuple[Local, Any]] | None:
         """Sweep over the U of all owners, and sum, in one go; see :func:`~fedfactor.kernels.nmf.one_pass.passes`."""
         Xs, fresh = [shard.X for shard in shards], {self._fresh(*pair) for pair in zip(states, ats, strict=True)}
         plain = isinstance(down, Factor) and not (self.n_private or any(state.masked for state in states))
@@ -363,7 +363,7 @@ class PooledNMF(Algorithm):
         pay = pay_of_U(self, shards[0].n_features)
         found = passes(Xs, V, Us, sweeps=self._sweeps(new), l1=pay.l1, l2=pay.l2)
         each = zip(shards, states, ats, found, strict=True)
-        return [self._step(shard, state, down, at, done) for shard, state, at, done in each]
+        return (self._step(shard, state, down, at, done) for shard, state, at, done in each)
 
     def client_step(self, shard: Shard, state: Local, down: Factor | Wide | Alone, at: Round) -> tuple[Local, Any]:
         """Sweep over U, then send what the best V depends on."""

@@ -75,14 +75,15 @@ class ThreadPool(Clients):
         """Let those who are asked and are here take one step, a few at a time."""
         names = [name for name in at.participants if name in self._states]
         if self._pool is not None:
-            size = self._at_once(down)
-            for first in range(0, len(names), size):
-                together = self._together(names[first : first + size], down, at)
-                if together is None:
-                    rest = names[first:]
-                    yield from zip(rest, self._map(lambda name: self.step(name, down, at), rest), strict=True)
-                    return
-                yield from together
+            size, served = self._at_once(down), 0
+            while served < len(names) and (found := self._together(names[served : served + size], down, at)):
+                with limit_threads(self._workers * thread_limit()):
+                    for name, (state, up) in found:
+                        self._states[name] = state
+                        yield name, up
+                served += size
+            rest = names[served:]
+            yield from zip(rest, self._map(lambda name: self.step(name, down, at), rest), strict=True)
             return
         for name, (state, up) in self._in_turn({name: self._states[name] for name in names}, down, at):
             self._states[name] = state
@@ -92,15 +93,11 @@ class ThreadPool(Clients):
         """Return how many clients may be served in one go: their uploads, about as large as the download, are held."""
         return max(self._workers, min(8 * self._workers, MOST_HELD // max(1, nbytes(one_of(down)))))
 
-    def _together(self, names: Sequence[str], down: Tree, at: Round) -> list[tuple[str, Tree]] | None:
+    def _together(self, names: Sequence[str], down: Tree, at: Round) -> Iterable[tuple[str, tuple[Tree, Tree]]] | None:
         """Serve clients in one go, if the algorithm can: threads that do little else than compute wait less."""
         states, shards = [self._states[name] for name in names], [self.shard(name) for name in names]
-        with limit_threads(self._workers * thread_limit()):
-            found = client.together(self.algorithm, shards, states, down, [replace(at, client=name) for name in names])
-        if found is None:
-            return None
-        self._states.update((name, state) for name, (state, _) in zip(names, found, strict=True))
-        return [(name, up) for name, (_, up) in zip(names, found, strict=True)]
+        found = client.together(self.algorithm, shards, states, down, [replace(at, client=name) for name in names])
+        return None if found is None else zip(names, found, strict=True)
 
     def _in_turn(self, states: Mapping[str, Tree], down: Tree, at: Round) -> Iterator[tuple[str, tuple[Tree, Tree]]]:
         shards, ats = [self.shard(name) for name in states], [replace(at, client=name) for name in states]

@@ -62,7 +62,7 @@ class RankCheckpoints:
         """Read the newest generation that every rank has; refuse it on all ranks when any rank's part does not fit."""
         mine = self._mine()
         everywhere: list[list[int]] = self.group.hear_all(sorted(mine))
-        common = set(everywhere[0]).intersection(*everywhere[1:])
+        common = set(mine).intersection(*everywhere)
         if not common:
             self._refuse_foreign()
             return None

@@ -11,7 +11,7 @@ import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -24,7 +24,7 @@ from fedfactor.kernels.once import once
 from fedfactor.kernels.products import as_like, cross, csr_parts, gram, gram_rows, row_bounds, streamed, zeros
 from fedfactor.kernels.products import sums as products
 from fedfactor.mapped import in_turn, read_ahead
-from fedfactor.threads import for_blocks
+from fedfactor.threads import for_blocks, in_order
 
 __all__ = ["Pass", "go_together", "one_pass", "passes", "sums_of_rows"]
 
@@ -113,7 +113,7 @@ def one_pass(
     if prepared is not None:
         return prepared.done()
     if cuda.alike([X], V.shape[0]):
-        return passes([X], V, [U], sweeps=sweeps, tol=tol, l1=l1, l2=l2, sums=sums)[0]
+        return next(iter(passes([X], V, [U], sweeps=sweeps, tol=tol, l1=l1, l2=l2, sums=sums)))
     if cuda.ready(X, V.shape[0]):
         Ut = cuda.sweep(U.T, with_l2(gram_rows(V), l2), cuda.cross(X, V), sweeps=sweeps, tol=tol, l1=l1)
         return Pass(Ut.T, *(_card_sums(Ut, X) if sums else (None, None)))
@@ -136,23 +136,17 @@ def passes(
     l1: float = 0.0,
     l2: Any = 0.0,
     sums: bool = True,
-) -> list[Pass]:
+) -> Iterable[Pass]:
     """Do the same for several owners at once; see :func:`go_together`. X and U are one for each owner.
 
     On a card one launch serves all of them. In main memory threads take one owner after the other, for whom everything
-    has been prepared: the less of the interpreter they need, the less do they wait for each other.
+    has been prepared: the less of the interpreter they need, the less do they wait for each other. What is done with
+    one owner's sums goes on while those of others are computed.
     """
     if not cuda.alike(Xs, V.shape[0]):
-        all_work = [_prepared(X, V, U, sweeps, tol, l1, l2, sums) for X, U in zip(Xs, Us, strict=True)]
-        found: list[Any] = [None] * len(all_work)
-
-        def part(i: int, _: int) -> None:
-            work = all_work[i]
-            assert work is not None
-            found[i] = work.done()
-
-        for_blocks(part, len(all_work), 1)
-        return found
+        works = [_prepared(X, V, U, sweeps, tol, l1, l2, sums) for X, U in zip(Xs, Us, strict=True)]
+        assert all(works)
+        return in_order(lambda i: cast("_Work", works[i]).done(), len(works))
     Ut = cuda.sweep(_side_by_side(Us), with_l2(gram_rows(V), l2), cuda.cross(Xs, V), sweeps=sweeps, tol=tol, l1=l1)
     begins, _ = cuda.starts([X.shape[0] for X in Xs])
     rows = [Ut[:, begin : begin + X.shape[0]].T for X, begin in zip(Xs, begins, strict=True)]
