@@ -31,7 +31,8 @@ def pytest_collect_file():
 def pytest_collection():
     """Take what was collected for what stays, so that the garbage collector need not go through it again and again."""
     gc.disable()
-    found = yield
-    gc.freeze()
-    gc.enable()
-    return found
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
