@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from fedfactor.core.docstrings import completed, indented, join_sections, split_entries, split_sections
+from fedfactor.core.docstrings import (
+    complete_methods,
+    completed,
+    entries_of_bases,
+    indented,
+    join_sections,
+    split_entries,
+    split_sections,
+    with_formula,
+)
 
 
 def test_titles_are_lines_with_as_many_dashes_below():
@@ -50,3 +59,89 @@ def test_an_own_docstring_is_completed_and_keeps_what_it_says():
     assert split_entries(sections["Parameters"]) == {"a": "a : int\n    Own.", "b": "b : int\n    Two."}
     assert (sections["Returns"], sections["Notes"]) == ("int", "Some.")
     assert completed("Do.", "Do.") == "Do."
+
+
+class Base:
+    """A base.
+
+    Attributes
+    ----------
+    a : int
+        One.
+    b : int
+        Two.
+    """
+
+    __module__ = "fedfactor.somewhere"
+
+    def work(self):
+        """Work.
+
+        Parameters
+        ----------
+        hard : bool
+            How.
+        """
+
+    def _hidden(self):
+        """Hide.
+
+        Parameters
+        ----------
+        well : bool
+            How.
+        """
+
+
+class Stranger(Base):
+    """Of another library.
+
+    Attributes
+    ----------
+    c : int
+        Three.
+    """
+
+    def work(self):
+        """Work elsewhere."""
+
+
+class Made(Stranger):
+    """Made of both.
+
+    Attributes
+    ----------
+    b : float
+        Another two.
+    """
+
+    def work(self):
+        """Work more."""
+
+    def rest(self):
+        """Rest."""
+
+    def _hidden(self):
+        """Hide more."""
+
+
+def test_entries_of_a_class_replace_those_of_its_bases_and_other_libraries_say_nothing():
+    Made.__module__ = "fedfactor.elsewhere"
+    assert entries_of_bases(Made, "Attributes") == "a : int\n    One.\nb : float\n    Another two."
+    assert entries_of_bases(Made, "Notes") == ""
+
+
+def test_public_methods_tell_what_those_that_they_override_tell():
+    for module in ("fedfactor.elsewhere", "of_a_user"):  # a user's own class has bases of ours
+        Made.__module__, Made.work.__doc__ = module, "Work more."
+        complete_methods(Made)
+        assert split_sections(Made.work.__doc__) == ("Work more.", {"Parameters": "hard : bool\n    How."})
+    assert (Made.rest.__doc__, Made._hidden.__doc__) == ("Rest.", "Hide more.")
+
+
+def test_a_formula_is_put_below_the_summary_once():
+    theirs = "Tell.\n\n.. math:: x\n    + y\n\nMore.\n\nNotes\n-----\n.. math:: z"
+    assert with_formula("Say.\n\nLoud.\n\nTwice.", theirs) == "Say.\n\n.. math:: x\n    + y\n\nLoud.\n\nTwice."
+    assert with_formula("Say.", theirs) == "Say.\n\n.. math:: x\n    + y"
+    assert with_formula("Say.\n\n.. math:: own", theirs) == "Say.\n\n.. math:: own"
+    assert with_formula("Say.", "Tell.\n\nNotes\n-----\n.. math:: z") == "Say."

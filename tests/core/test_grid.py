@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
-from fedfactor.core.grid import GridShard, even_bounds, grid_federation
+from fedfactor.core.grid import GridShard, even_bounds, even_nodes, grid_federation
 
 X = np.arange(35.0).reshape(7, 5)
 
@@ -71,3 +71,12 @@ def test_tensors_are_not_cut():
 @pytest.mark.parametrize(("size", "parts", "bounds"), [(6, 3, [0, 2, 4, 6]), (2, 3, [0, 1, 2, 2]), (5, 1, [0, 5])])
 def test_even_parts(size, parts, bounds):
     assert even_bounds(size, parts) == bounds
+
+
+def test_names_of_nodes_sort_as_their_numbers_do():
+    assert even_nodes(7, 1) == {"0": 7}
+    assert even_nodes(9, 9) == {str(i): 1 for i in range(9)}
+    found = even_nodes(25, 12)
+    assert list(found) == sorted(found)
+    assert (list(found)[-1], list(found.values())) == ("11", [3] + [2] * 11)
+    assert list(even_nodes(10, 10))[:2] == ["00", "01"]

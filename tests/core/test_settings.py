@@ -22,6 +22,7 @@ from fedfactor.core.settings import (
     explicit_init,
     former_names,
     offer_former_names,
+    offers_settings,
     renamed,
     set_by_privacy,
     set_by_run,
@@ -361,3 +362,23 @@ def test_any_value_may_stand_beside_words():
     assert (
         Setting("start", Literal["own"], "own", Declared()).refusal("other") == "start='other' is not known. Use 'own'."
     )
+
+
+def test_settings_in_the_body_of_a_class_are_offered_and_no_attributes_of_it():
+    @offers_settings
+    class Group:
+        often: int = setting("How often.", default=3, at_least=1)
+        plain: int = 4
+        other: Any = field(default=5)
+
+    assert [(each.name, each.kind, each.default, each.words) for each in Group._offered] == [
+        ("often", int, 3, "How often.")
+    ]
+    assert not hasattr(Group, "often")
+    assert (Group.plain, Group.other.default) == (4, 5)
+
+    @offers_settings
+    class Further(Group):
+        pass
+
+    assert Further._offered == ()
