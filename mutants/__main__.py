@@ -68,9 +68,11 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
     # What is run on import, or by whoever comes first, is not seen with the others: a file's own tests always count.
     numbers = {*lines.get(str(one.line), ()), *(i for i, test in enumerate(tests) if own.search(test))}
     if not lines.get(str(one.line)) or not _in_function(one):  # all tests that reach the file, or name it
-        named = {test.split("::")[0] for test in tests}
-        named = {test for test in named if test.startswith("tests/") and _names(ROOT / test, name)}
-        numbers |= set().union(*lines.values()) | {i for i, test in enumerate(tests) if test.split("::")[0] in named}
+        files = {test.split("::")[0] for test in tests}
+        named = {test for test in files if test.startswith("tests/") and _names(ROOT / test, name)}
+        classes = [node.name for node in ast.parse(one.path.read_text()).body if isinstance(node, ast.ClassDef)]
+        about = (i for i, test in enumerate(tests) if test.split("::")[0] in named or any(c in test for c in classes))
+        numbers |= set().union(*lines.values()).union(about)
     if "/loops/" in name:
         numbers = _tests_of_loop(one, reach)
     numbers = {i for i in numbers if tests[i] not in reach.get("gone", ())}

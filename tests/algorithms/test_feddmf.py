@@ -13,9 +13,9 @@ import fedfactor
 from fedfactor import LocalEngine
 from fedfactor.algorithms import FedDMF
 from fedfactor.algorithms.feddmf import messages as said
-from fedfactor.algorithms.feddmf.steps import common_part, server_step
+from fedfactor.algorithms.feddmf.steps import common_part, server_step, set_aside
 from fedfactor.core.errors import MissingExtraError
-from fedfactor.core.federation import Federation
+from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.items import ItemShard, held_columns
 from fedfactor.core.protocol import Round
 from fedfactor.core.tree import leaves, tree_sum
@@ -340,3 +340,17 @@ class TestServer:
         refined = server_step(replace(self.method, refine=2), state, up, Round(0, 8))[0]
         assert not refined.over
         assert bool(server_step(self.method, refined, said.Done(np.int64(2)), Round(0, 9))[0].over)
+
+
+@pytest.mark.parametrize(("patience", "validation", "ones"), [(0, 0.5, 8), (2, 0.1, 8), (2, 0.5, 8)])
+def test_epochs_are_compared_on_a_share_of_the_ones_and_on_zeros_or_on_nothing(patience, validation, ones):
+    X = np.zeros((10, 12))
+    X[range(ones), range(ones)] = 1.0
+    cells, values = set_aside(
+        FedDMF(patience=patience, validation=validation, negatives=2), Shard(X), np.random.default_rng(0)
+    )
+    some = int(validation * ones) if patience else 0
+    assert values.sum() == some
+    assert X.ravel()[cells].tolist() == values.tolist()
+    assert some <= len(cells) <= 3 * some
+    assert (np.diff(cells) > 0).all()

@@ -9,7 +9,9 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import AsynSD, AsynSSD, DistributedNMF, PooledNMF, SynSD, SynSSD
+from fedfactor.algorithms.secure_steps import first_common, first_local, row_length
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Meta, Round
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from tests.algorithms.test_dsanls import FLOOR, low_rank
@@ -177,3 +179,15 @@ def test_the_published_form_aligns_nothing():
     made = AsynSD.published(5)
     assert (made.n_components, made.align, made.server, made.omega) == (5, False, "harmonic", 1.0)
     assert (made.rule, made.init) == ("absolute", "small")
+
+
+@pytest.mark.parametrize(("init", "most"), [("scaled", 1.0), ("unit", 1.0), ("small", 0.01)])
+def test_where_parties_start(init, most):
+    meta, at = Meta(200, ("a",)), Round(0, 0, "a")
+    V = first_common(3, meta, at, init)
+    assert 0.98 * most < V.max() <= most
+    np.testing.assert_allclose(np.linalg.norm(V, axis=1), row_length(200, init), rtol=0.1)
+    X = np.full((40, 200), 7.0)
+    first = first_local(3, Shard(X), meta, at, init)
+    assert 0.95 < first.U.max() / (4 * 7 / 3 if init == "scaled" else most) <= 1
+    assert first.total == 40 * 200 * 49
