@@ -148,10 +148,14 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[s
         return "never ended"  # which is noticed, too
     for test in failed:
         if test not in sound:
-            sound[test] = _run([test], tree, patience)[0] in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if not sound[test]:
-            return fate(one, tests, seconds, tree, sound) if test in tests else "unreached"
-    return "caught" if code else "survived"
+            found = _run([test] if "::" in test else ["--collect-only", test], tree, patience)[0]
+            sound[test] = found in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if sound[test]:
+            return "caught"
+    if not failed:
+        return "caught" if code else "survived"
+    left = [test for test in tests if test not in failed and test.split("::")[0] not in failed]
+    return fate(one, left, seconds, tree, sound) if len(left) < len(tests) else "survived"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -65,11 +66,17 @@ def heard(algorithm, federation):
     return [*downs, download_for(run.down, federation.names[0])], meta
 
 
+@functools.cache
+def case(name):
+    """Run a case once for all that is said of it."""
+    algorithm, data = CASES[name]
+    return algorithm, *heard(algorithm, data())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_honest_downloads_are_taken_and_numbers_that_are_none_refused(name):
-    algorithm, data = CASES[name]
-    downs, meta = heard(algorithm, data())
+    algorithm, downs, meta = case(name)
     for down in downs:
         assert algorithm.accepts(down, meta) == ""
         for path, leaf in leaves(down):
@@ -95,8 +102,7 @@ LIES = {
 
 @pytest.mark.parametrize(("name", "leaf"), [(name, leaf) for name, lies in LIES.items() for leaf in lies])
 def test_lies_are_refused(name, leaf):
-    algorithm, data = CASES[name]
-    downs, meta = heard(algorithm, data())
+    algorithm, downs, meta = case(name)
     there = [down for down in downs if getattr(down, leaf, None) is not None and np.size(getattr(down, leaf)) > 0]
     there = [down for down in there if leaf != "V" or name != "PooledBMF" or down.V.dtype == np.uint8]
     if leaf == "columns":

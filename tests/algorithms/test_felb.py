@@ -38,11 +38,11 @@ def test_the_letter_of_the_paper_is_worse(flips):
     recovered = {}
     for name, algorithm in {"sound": FELB(5), "paper": FELB.paper(5)}.items():
         hits = 0
-        for seed in range(8):
-            data = even_tiles(1000, 200, 5, 10, flips=flips, seed=seed)
+        for seed in range(6):
+            data = even_tiles(500, 120, 5, 5, flips=flips, seed=seed)
             hits += loss_of(fedfactor.run(algorithm, data.owners, seed=1000 + seed), data.owners) < data.floor + 0.02
         recovered[name] = hits
-    assert recovered["sound"] >= 7
+    assert recovered["sound"] >= 5
     assert recovered["paper"] <= recovered["sound"] - 2
 
 

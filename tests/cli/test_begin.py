@@ -131,3 +131,6 @@ def test_methods_of_one_start_and_settings_that_are_options_say_so(owners, tmp_p
     done = fit(*owners[:3], "-k", 2, "--set", "n_init=3", "-o", tmp_path / "out")
     assert done.exit_code == 2
     assert "PooledNMF has no setting 'n_init'. Use --n-init." in " ".join(done.output.split())
+    done = fit(*owners[:3], "-k", 2, "--n-init", 0, "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "--n-init" in done.output

@@ -17,6 +17,8 @@ anndata = pytest.importorskip("anndata")
 h5py = pytest.importorskip("h5py")
 import pandas as pd  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def plain_strings():
@@ -37,7 +39,6 @@ def cells(kind=np.asarray, n=30, m=8):
     return made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix], ids=["dense", "csr", "csc"])
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_it_is_read_as_anndata_reads_it(tmp_path, kind, compression):
@@ -55,7 +56,6 @@ def test_it_is_read_as_anndata_reads_it(tmp_path, kind, compression):
     assert read(tmp_path / "a.h5ad", columns=["gene1", "gene3"]).features == ("gene1", "gene3")
 
 
-@pytest.mark.slow
 def test_an_estimator_takes_it_as_it_is():
     made = cells(sparse.csr_matrix)
     model = fedfactor.PooledNMF(2, random_state=0).fit(made)
@@ -67,7 +67,6 @@ def test_an_estimator_takes_it_as_it_is():
     federation.prepare()
 
 
-@pytest.mark.slow
 def test_factors_go_back_where_scanpy_looks(tmp_path):
     made = cells(sparse.csr_matrix)
     for name, rows in (("a", slice(0, 15)), ("b", slice(15, 30))):
@@ -93,7 +92,6 @@ def test_factors_go_back_where_scanpy_looks(tmp_path):
     assert list(fresh.obs_names) == list(made.obs_names)
 
 
-@pytest.mark.slow
 def test_wrong_files(tmp_path):
     path = tmp_path / "a.h5ad"
     path.write_bytes(b"no hdf5 here")
@@ -119,11 +117,3 @@ def test_wrong_files(tmp_path):
         group["data"], group["indices"], group["indptr"] = np.ones(2), np.array([0, 99]), np.r_[0, np.full(30, 2)]
     with pytest.raises(DataError, match=r"not a (readable|sound)"):
         read(path)
-
-
-def test_a_sparse_file_is_inspected(tmp_path):
-    cells(sparse.csr_matrix).write_h5ad(tmp_path / "a.h5ad")
-    done = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.h5ad")])
-    assert done.exit_code == 0, done.output
-    assert "30 rows × 8 columns" in done.stdout
-    assert done.output.count("row ids:") == 1

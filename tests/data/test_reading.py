@@ -9,7 +9,9 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor import DataError, Federation, Shard
+from fedfactor.cli import app
 from fedfactor.data import read
+from tests.command_line import CliRunner
 
 NAN = float("nan")
 
@@ -320,3 +322,24 @@ def test_dates_in_a_frame_are_not_factored(library, owned):
         frame = pytest.importorskip("polars").from_pandas(frame)
     with pytest.raises(DataError, match=r"'seen on' holds dates or times.*drop=\['seen on'\]"):
         fedfactor.PooledNMF(1).fit({"a": frame} if owned else frame)
+
+
+def test_a_sparse_h5ad_file_is_inspected(tmp_path):
+    """Written by hand: AnnData takes longer to load than the test."""
+    h5py = pytest.importorskip("h5py")
+    X = sparse.random_array((30, 8), density=0.4, format="csr", rng=np.random.default_rng(0))
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        cells = file.create_group("X")
+        cells.attrs["encoding-type"], cells.attrs["shape"] = "csr_matrix", X.shape
+        cells["data"], cells["indices"], cells["indptr"] = X.data, X.indices, X.indptr
+        for axis, word, count in (("obs", "cell", 30), ("var", "gene", 8)):
+            names = file.create_group(axis)
+            names.attrs["_index"] = "_index"
+            names["_index"] = [f"{word}{i}" for i in range(count)]
+    table = read(tmp_path / "a.h5ad")
+    np.testing.assert_array_equal(table.X.toarray(), X.toarray())
+    assert (table.features[-1], table.row_ids[-1]) == ("gene7", "cell29")
+    done = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.h5ad")])
+    assert done.exit_code == 0, done.output
+    assert "30 rows × 8 columns" in done.stdout
+    assert done.output.count("row ids:") == 1

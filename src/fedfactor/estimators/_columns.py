@@ -38,7 +38,7 @@ class SecureFace(FederatedTransformer):
         >>> model.components_.shape, model.relative_error_ < 0.1
         ((2, 30), True)
         """
-    _how = "n_components=2, random_state=0"
+    _how = "n_components=2, rounds=20, random_state=0"
     split: Literal["rows", "columns"] = setting(
         "What owners hold: rows of X, or columns of it as in the paper. ``groups`` labels the one or the other.",
         default="rows",

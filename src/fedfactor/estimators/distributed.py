@@ -44,8 +44,6 @@ class SynSD(SecureFace):
 class SynSSD(SecureFace):
     """Syn-SD with sketches of what travels or of what is looked at."""
 
-    _how = "n_components=2, rounds=100, random_state=0"
-
 
 @face(algorithms.AsynSD)
 class AsynSD(SecureFace):

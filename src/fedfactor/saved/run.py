@@ -43,27 +43,9 @@ def read_result(out: Path) -> tuple[dict[str, Any], Run]:
     record = read_record(out)
     if record["algorithm"] not in dir(algorithms):
         raise DataError(f"{out / 'run.json'}: there is no algorithm {str(record['algorithm'])[:40]!r}.")
-    method = _method(record, out)
-    factors: dict[str, LocalFactors] = {}
-    for path in sorted((out / "private").glob("*.safetensors")):
-        own = read_private(out, owner_from_file(path.name))
-        if "U" in own:
-            factors[owner_from_file(path.name)] = LocalFactors(
-                own["U"], V, V_private=own.get("V_private"), U_private=own.get("U_private")
-            )
+    method, factors = _method(record, out), _factors(out, V)
     try:
-        history = tuple(
-            RoundRecord(
-                **{
-                    "seconds": math.nan,
-                    "metrics": {},
-                    **each,
-                    "participants": tuple(each["participants"]),
-                    "rejected": tuple(each["rejected"]),
-                }
-            )
-            for each in record.get("history") or ()
-        )
+        history = tuple(_round(each) for each in record.get("history") or ())
         scores = _scores(record, list(factors))
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise DataError(f"{out / 'run.json'} is damaged ({error}). Write the results again.") from None
@@ -80,6 +62,22 @@ def read_result(out: Path) -> tuple[dict[str, Any], Run]:
         record.get("privacy") if (record.get("privacy") or {}).get("mode", "none") != "none" else None,
     )
     return record, seal(run)
+
+
+def _factors(out: Path, V: np.ndarray) -> dict[str, LocalFactors]:
+    """Read what lies in the folder of each owner's own part."""
+    owners = [owner_from_file(path.name) for path in sorted((out / "private").glob("*.safetensors"))]
+    parts = {owner: read_private(out, owner) for owner in owners}
+    return {
+        owner: LocalFactors(own["U"], V, V_private=own.get("V_private"), U_private=own.get("U_private"))
+        for owner, own in parts.items()
+        if "U" in own
+    }
+
+
+def _round(said: dict[str, Any]) -> RoundRecord:
+    lists = {name: tuple(said[name]) for name in ("participants", "rejected")}
+    return RoundRecord(**{"seconds": math.nan, "metrics": {}, **said, **lists})
 
 
 def _method(record: dict[str, Any], out: Path) -> Algorithm:

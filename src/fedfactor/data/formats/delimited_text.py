@@ -179,39 +179,26 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
     taken = [j for j in range(width) if j not in layout.text and j not in layout.skip]
     texts: dict[int, list[str]] = {j: [] for j in sorted(layout.text)}
     plain = len(taken) == width and decimal == "."
-    values, places, size, previous, begun = array("d"), array("q"), 0, 1, False
+    values, places, size = array("d"), array("q"), 0
     said_words: set[int] = set()
-    with _open(path) as file:
-        reader = csv.reader(_bounded(path, file), delimiter=layout.sep, strict=True, skipinitialspace=layout.sep == " ")
-        for cells in reader:
-            line, previous = previous, reader.line_num + 1
-            if not cells:
-                continue  # a blank line, often the last
-            if not begun:
-                begun = True
-                continue  # the header
-            if len(cells) != width:
-                raise DataError(
-                    f"{path}, line {line}: {len(cells)} cells where the header names {width}. The separator is taken "
-                    f"to be {SEPARATORS.get(layout.sep, layout.sep)!r} (another with --sep)."
-                )
-            places.append(line)
-            for j, column in texts.items():
-                column.append(cells[j])
-                size += len(cells[j]) + 56
-            picked = cells if plain else [cells[j] for j in taken]
-            try:
-                values.extend(_numbers(picked, decimal))
-            except ValueError:
-                for j, cell in zip(taken, picked, strict=True):
-                    number = _number(cell, decimal)
-                    if number is None:
-                        raise _Text(j) from None
-                    if cell.strip().lower() in WORDS:
-                        said_words.add(j)
-                    values.append(number)
-            if len(places) % 256 == 0 or width > 1 << 16:
-                refuse_bomb(path, len(values) * 8 + size, reading.max_bytes)
+    for line, cells in _lines(path, layout):
+        places.append(line)
+        for j, column in texts.items():
+            column.append(cells[j])
+            size += len(cells[j]) + 56
+        picked = cells if plain else [cells[j] for j in taken]
+        try:
+            values.extend(_numbers(picked, decimal))
+        except ValueError:
+            for j, cell in zip(taken, picked, strict=True):
+                number = _number(cell, decimal)
+                if number is None:
+                    raise _Text(j) from None
+                if cell.strip().lower() in WORDS:
+                    said_words.add(j)
+                values.append(number)
+        if len(places) % 256 == 0 or width > 1 << 16:
+            refuse_bomb(path, len(values) * 8 + size, reading.max_bytes)
     refuse_bomb(path, len(values) * 8 + size, reading.max_bytes)
     if not places:
         raise DataError(f"{path} has a header but no rows. Leave this owner out, or check the export.")
@@ -230,6 +217,26 @@ def _parse(path: Path, layout: _Layout, reading: Reading) -> Content:
             found.row_ids = ids
     found.texts = {names[j]: lambda column=column: column for j, column in texts.items()}
     return found
+
+
+def _lines(path: Path, layout: _Layout) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the cells of each line below the header; refuse one that is longer or shorter."""
+    previous, begun = 1, False
+    with _open(path) as file:
+        reader = csv.reader(_bounded(path, file), delimiter=layout.sep, strict=True, skipinitialspace=layout.sep == " ")
+        for cells in reader:
+            line, previous = previous, reader.line_num + 1
+            if not cells:
+                continue  # a blank line, often the last
+            if not begun:
+                begun = True
+                continue  # the header
+            if len(cells) != layout.width:
+                raise DataError(
+                    f"{path}, line {line}: {len(cells)} cells where the header names {layout.width}. The separator is "
+                    f"taken to be {SEPARATORS.get(layout.sep, layout.sep)!r} (another with --sep)."
+                )
+            yield line, cells
 
 
 def _numbers(cells: list[str], decimal: str) -> list[float]:
