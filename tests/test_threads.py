@@ -204,8 +204,20 @@ def test_an_error_in_the_middle_comes_out_and_nobody_waits(threads):
     got = []
     with limit_threads(threads), pytest.raises(KeyError, match="four"):
         got.extend(in_order(fails, 50))
-    assert got == list(range(len(got)))
-    assert len(got) <= 4
+    assert got == [0, 1, 2, 3]
+
+
+def test_an_error_comes_in_its_turn_and_the_first_of_several_comes_out():
+    def fails(i):
+        time.sleep(0.02 if i < 2 else 0.0)
+        if i in (1, 2, 3):
+            raise KeyError(i)
+        return i
+
+    got = []
+    with limit_threads(4), pytest.raises(KeyError, match="1"):
+        got.extend(in_order(fails, 50))
+    assert got == [0]
 
 
 def test_results_that_nobody_wants_are_not_computed():

@@ -237,7 +237,7 @@ def in_order(fn: Callable[[int], T], count: int) -> Iterator[T]:
     """Yield ``fn(0)``, ``fn(1)``, … in this order, computed on several threads when allowed.
 
     What is done with one result goes on while others compute; this thread computes, too, while the next one is not
-    there. `fn` should need the interpreter little.
+    there. An error comes out in its turn, after the results before it. `fn` should need the interpreter little.
 
     Examples
     --------
@@ -249,17 +249,19 @@ def in_order(fn: Callable[[int], T], count: int) -> Iterator[T]:
         yield from map(fn, range(count))
         return
     found: list[Any] = [None] * count
-    there, failed = [threading.Event() for _ in range(count)], list[BaseException]()
+    there, failed = [threading.Event() for _ in range(count)], dict[int, BaseException]()
 
     def keep(start: int, _: int) -> None:
         try:
             found[start] = fn(start)
         except BaseException as error:
-            failed.append(error)
-            for each in there:  # nobody shall wait for what does not come
-                each.set()
-            raise
-        there[start].set()
+            failed[start] = error
+            for _ in starts:  # whoever comes before has begun; nobody needs to begin after
+                pass
+            if not isinstance(error, Exception):  # an interrupt does not wait for its turn
+                raise
+        finally:
+            there[start].set()
 
     starts = iter(range(count))
     futures = [_pool(threads).submit(_take_blocks, keep, starts, count, 1) for _ in range(threads - 1)]
@@ -268,8 +270,8 @@ def in_order(fn: Callable[[int], T], count: int) -> Iterator[T]:
             while not there[i].is_set() and (start := next(starts, None)) is not None:
                 _take_blocks(keep, iter((start,)), count, 1)
             there[i].wait()
-            if failed:
-                raise failed[0]
+            if i in failed:
+                raise failed[i]
             yield found[i]
             found[i] = None  # it may be large
     finally:

@@ -91,7 +91,7 @@ class TestCallbacks:
         log.on_end(None)
         assert [record.message for record in caplog.records] == [
             "PooledNMF: 2 owners, 7 rounds", "PooledNMF: 2 owners, 7 rounds, resumed at round 3", "round 5/7: 1 owner",
-            "round 7/7: 1 owner", "run failed",
+            "round 7/7: 1 owner", "run broken off",
         ]  # fmt: skip
         assert Log().every == 1
 

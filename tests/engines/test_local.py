@@ -25,7 +25,7 @@ from fedfactor.testing import Flaky, Probe
 from fedfactor.testing.checks_for_engines import Recorder
 from fedfactor.testing.data import small_data, with_holes
 from fedfactor.testing.probe import Each, Total
-from fedfactor.threads import thread_limit
+from fedfactor.threads import limit_threads, thread_limit
 
 NAMES = tuple(f"client {i:02d}" for i in range(10))
 
@@ -234,6 +234,64 @@ class TestThreads:
             assert [replace(record, seconds=0.0) for record in one.history] == [
                 replace(record, seconds=0.0) for record in two.history
             ]
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_an_error_at_one_of_many_owners_says_whose_it_was(self, workers, monkeypatch):
+        whole = PooledNMF._step
+
+        def fails(self, shard, state, down, at, done=None):
+            if (at.client, at.index) == ("owner 4", 1):
+                raise ZeroDivisionError
+            return whole(self, shard, state, down, at, done)
+
+        monkeypatch.setattr(PooledNMF, "_step", fails)
+        rows = {f"owner {i}": np.ones((3, 4)) for i in range(7)}
+        before = thread_limit()
+        with pytest.raises(ZeroDivisionError) as caught:
+            LocalEngine(workers=workers).run(PooledNMF(2, start="random"), Federation(rows), rounds=3)
+        assert caught.value.__notes__ == ["This happened at client 'owner 4' in round 1."]
+        assert thread_limit() == before
+
+    def test_runs_at_the_same_time_do_not_raise_each_others_cap(self):
+        most = []
+
+        class Watches(PooledNMF):
+            def server_step(self, state, up, at):
+                ahead.wait(10)  # each run takes a round while the other one is in its own
+                return PooledNMF.server_step(self, state, up, at)
+
+            def client_steps(self, shards, states, down, ats):
+                found = PooledNMF.client_steps(self, shards, states, down, ats)
+                return None if found is None else (most.append(thread_limit()) or each for each in found)
+
+        ahead = threading.Barrier(2)
+        rows = {f"owner {i}": np.random.default_rng(i).random((3, 4)) for i in range(4)}
+        before = thread_limit()
+
+        def run():
+            LocalEngine(workers=2).run(Watches(2, start="random", tol=0), Federation(rows), rounds=30, seed=0)
+
+        runs = [threading.Thread(target=run) for _ in range(2)]
+        for each in runs:
+            each.start()
+        for each in runs:
+            each.join()
+        assert most
+        assert max(most) <= max(2, before)
+        assert thread_limit() == before
+
+    def test_the_server_works_on_all_threads_that_are_allowed(self):
+        class Watches(PooledNMF):
+            def server_step(self, state, up, at):
+                seen.append(thread_limit())
+                return PooledNMF.server_step(self, state, up, at)
+
+        seen: list[int] = []
+        with limit_threads(2):
+            LocalEngine().run(Watches(2, start="random"), Federation(small_data()), rounds=2)
+            LocalEngine(workers=1).run(Watches(2, start="random"), Federation(small_data()), rounds=2)
+        assert set(seen[:2]) == {2}
+        assert set(seen[2:]) == {1}
 
     def test_a_changed_step_of_a_client_is_not_passed_over(self):
         class Counts(PooledNMF):

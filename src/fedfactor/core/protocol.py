@@ -205,7 +205,10 @@ class Algorithm(ABC):
     def client_steps(
         self, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
     ) -> Iterable[tuple[Tree, Tree]] | None:
-        """Take the steps of several clients in one go, where that is faster; None: one after the other."""
+        """Take the steps of several clients in one go, where that is faster; None: one after the other.
+
+        Results come in the order of clients. Who stays away has an upload of None and the state that it had.
+        """
         return None
 
     @abstractmethod

@@ -74,7 +74,7 @@ class Log(Callback):
 
     def on_end(self, run: Run | None) -> None:
         """Say how it ended."""
-        logger.log(self.level, "run failed" if run is None else repr(run))
+        logger.log(self.level, "run broken off" if run is None else repr(run))
 
 
 class ProgressBar(Callback):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.federation import Shard
@@ -23,9 +23,13 @@ def step(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree, at: Round)
     except ClientUnavailable:
         return state, None
     except Exception as error:
-        error.add_note(f"This happened at client {at.client!r} in round {at.index}.")
+        _note(error, at)
         raise
     return freeze(new_state), freeze(up)
+
+
+def _note(error: Exception, at: Round) -> None:
+    error.add_note(f"This happened at client {at.client!r} in round {at.index}.")
 
 
 def together(
@@ -35,7 +39,19 @@ def together(
     if len(shards) < 2 or isinstance(down, Scatter) or not _speaks_for_each(type(algorithm)):
         return None
     found = algorithm.client_steps(shards, states, down, ats)
-    return None if found is None else ((freeze(state), freeze(up)) for state, up in found)
+    return None if found is None else _each(found, ats)
+
+
+def _each(found: Iterable[tuple[Tree, Tree]], ats: Sequence[Round]) -> Iterator[tuple[Tree, Tree]]:
+    taken = 0
+    try:
+        for state, up in found:
+            yield freeze(state), freeze(up)
+            taken += 1
+    except Exception as error:
+        if taken < len(ats):
+            _note(error, ats[taken])
+        raise
 
 
 @functools.cache

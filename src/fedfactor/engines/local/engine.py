@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round
@@ -15,9 +15,6 @@ from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.participation import participants
 from fedfactor.engines.round import Clients
 from fedfactor.threads import limit_threads, thread_limit
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +46,14 @@ class LocalEngine(Carrier):
         # Threads that feed one card fight for the interpreter lock, and the card does one thing after the other anyway.
         on_card = getattr(federation.shard(federation.names[0]).X, "is_cuda", False)
         workers, threads = self._share_out(1 if on_card else len(federation))
-        kept = Checkpoint.of(asked.checkpoint)
+        kept, allowed = Checkpoint.of(asked.checkpoint), self._allowed()  # before a cap for each client is in force
         with limit_threads(threads):
             clients = self._clients(algorithm, federation, meta, workers, threads, on_card)
             try:
                 mark = fingerprint(algorithm, federation, meta, asked.seed, threads) if kept else None
                 loop = asked.loop(
                     meta, clients, kept=kept, mark=mark,
-                    server_threads=self._allowed(),  # the server works alone
+                    server_threads=allowed,  # the server works alone
                 )  # fmt: skip
                 return loop.finish(loop.run(), threads, federation.feature_names)
             finally:
@@ -80,7 +77,7 @@ class LocalEngine(Carrier):
         if self.backend == "threads":
             # Rows that go to the card block by block are more than a recording could hold.
             plays = on_card and all(hasattr(federation.shard(name).X, "data_ptr") for name in federation.names)
-            return ThreadPool(algorithm, federation, meta, workers, plays=plays)
+            return ThreadPool(algorithm, federation, meta, workers, threads, plays=plays)
         if self.backend == "processes":
             from fedfactor.engines.local.processes import ProcessPool
 

@@ -14,7 +14,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score,
 from fedfactor.core.tree import Tree, nbytes
 from fedfactor.engines import client
 from fedfactor.engines.round import Clients, Receiving
-from fedfactor.threads import limit_threads, thread_limit
+from fedfactor.threads import limit_threads
 
 if TYPE_CHECKING:
     from fedfactor.engines.local.tape import Tape
@@ -29,10 +29,17 @@ B = TypeVar("B")
 
 
 class ThreadPool(Clients):
-    """Clients served by threads; with one worker, by this thread alone."""
+    """Clients served by threads, each by so many; with one worker, by this thread alone."""
 
     def __init__(
-        self, algorithm: Algorithm, federation: Federation | None, meta: Meta, workers: int, *, plays: bool = False
+        self,
+        algorithm: Algorithm,
+        federation: Federation | None,
+        meta: Meta,
+        workers: int,
+        threads: int = 1,
+        *,
+        plays: bool = False,
     ) -> None:
         self.algorithm, self.federation, self.meta = algorithm, federation, meta
         self.names = () if federation is None else federation.names  # a server's own process may have none
@@ -40,7 +47,7 @@ class ThreadPool(Clients):
         self._plays = plays and workers == 1
         self._tape: Tape | None = None
         self._tried: tuple[str, ...] = ()
-        self._workers = workers
+        self._workers, self._threads = workers, workers * threads
         self._pool = ThreadPoolExecutor(workers, "fedfactor-client") if workers > 1 else None
 
     def shard(self, name: str) -> Shard:
@@ -77,7 +84,7 @@ class ThreadPool(Clients):
         if self._pool is not None:
             size, served = self._at_once(down), 0
             while served < len(names) and (found := self._together(names[served : served + size], down, at)):
-                with limit_threads(self._workers * thread_limit()):
+                with limit_threads(self._threads):
                     for name, (state, up) in found:
                         self._states[name] = state
                         yield name, up
