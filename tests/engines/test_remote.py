@@ -490,3 +490,8 @@ def test_rows_that_take_part_are_kept_with_the_rows(tmp_path):
     kept = ClientFolder.make(tmp_path / "some", agreement, Shard(np.eye(3)), some)
     np.testing.assert_array_equal(kept.counted, some)
     assert ClientFolder.make(tmp_path / "every", agreement, Shard(np.eye(3))).counted is None
+
+
+def test_a_report_without_a_bound_is_fit_for_json():
+    report = {"mode": "none", "epsilon": float("inf"), "rounds": 3}
+    assert server.written(report) == {"mode": "none", "epsilon": "inf", "rounds": 3}
