@@ -64,15 +64,17 @@ def tests_of(one: Fault, reach: dict[str, Any]) -> tuple[list[str], float]:
     room = name.split("/")[2]
     lines: dict[str, list[int]] = reach["lines"].get(name, {})
     seconds, tests = reach["seconds"], reach["tests"]
-    own = re.compile(rf"/test_({one.path.stem.strip('_')}|{one.path.parent.name})\.py")
-    # What is run on import, or by whoever comes first, is not seen with the others: a file's own tests always count.
-    numbers = {*lines.get(str(one.line), ()), *(i for i, test in enumerate(tests) if own.search(test))}
+    subject = "" if one.path.parent.name == room else one.path.parent.name
+    own = re.compile(rf"/test_({one.path.stem.strip('_')}|{subject})\.py")
+    everywhere = set[int]().union(*lines.values())
+    # What is run by whoever comes first is not seen with the others: a file's own tests always count.
+    numbers = {*lines.get(str(one.line), ()), *(i for i in everywhere if own.search(tests[i]))}
     if not lines.get(str(one.line)) or not _in_function(one):  # all tests that reach the file, or name it
         files = {test.split("::")[0] for test in tests}
         named = {test for test in files if test.startswith("tests/") and _names(ROOT / test, name)}
         classes = [node.name for node in ast.parse(one.path.read_text()).body if isinstance(node, ast.ClassDef)]
         about = (i for i, test in enumerate(tests) if test.split("::")[0] in named or any(c in test for c in classes))
-        numbers |= set().union(*lines.values()).union(about)
+        numbers |= everywhere.union(about)
     if "/loops/" in name:
         numbers = _tests_of_loop(one, reach)
     numbers = {i for i in numbers if tests[i] not in reach.get("gone", ())}
