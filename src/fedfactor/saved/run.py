@@ -43,7 +43,7 @@ def read_result(out: Path) -> tuple[dict[str, Any], Run]:
     record = read_record(out)
     if record["algorithm"] not in dir(algorithms):
         raise DataError(f"{out / 'run.json'}: there is no algorithm {str(record['algorithm'])[:40]!r}.")
-    method, factors = _method(record, out), _factors(out, V)
+    method, factors = _method(record, out, V.shape[0]), _factors(out, V)
     try:
         history = tuple(_round(each) for each in record.get("history") or ())
         scores = _scores(record, list(factors))
@@ -80,12 +80,13 @@ def _round(said: dict[str, Any]) -> RoundRecord:
     return RoundRecord(**{"seconds": math.nan, "metrics": {}, **said, **lists})
 
 
-def _method(record: dict[str, Any], out: Path) -> Algorithm:
-    """Make the algorithm that a record names, with its settings."""
+def _method(record: dict[str, Any], out: Path, rank: int) -> Algorithm:
+    """Make the algorithm that a record names, with its settings; a record that leaves out the rank has the V's."""
     kind = getattr(algorithms, record["algorithm"])
     known = {each.name for each in settings_of_class(kind)}
     try:
-        method = kind(**{key: plain_value(value) for key, value in record["settings"].items() if key in known})
+        told = {key: plain_value(value) for key, value in record["settings"].items() if key in known}
+        method = kind(**(({"n_components": rank} if "n_components" in known else {}) | told))
         check_settings(method)
     except (TypeError, ValueError) as error:
         raise other_version(out, error) from None
