@@ -163,7 +163,7 @@ def test_results_with_users_are_those_of_the_recommenders_of_one_list():
 
 def test_a_record_that_leaves_out_the_rank_has_that_of_its_components(tmp_path):
     out = fedfactor.save(fedfactor.PooledNMF(2, rounds=3, tol=0, random_state=0).fit(np.eye(6)), tmp_path / "model")
-    record = json.loads((out / "run.json").read_text())
+    record = json.loads((out / "shared" / "run.json").read_text())
     del record["settings"]["n_components"]
-    (out / "run.json").write_text(json.dumps(record))
+    (out / "shared" / "run.json").write_text(json.dumps(record))
     assert load_run(out).algorithm.n_components == 2
