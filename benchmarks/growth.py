@@ -23,24 +23,27 @@ def round_seconds(X: Any, rank: int, owners: int) -> float:
     return statistics.median(record.seconds for record in run.history[4:])
 
 
-def time_of(what: dict[str, int], sparse: bool) -> float:
-    """Time rounds of random rows of these sizes."""
+def rows_of(what: dict[str, int], sparse: bool) -> Any:
+    """Draw rows of these sizes."""
     rng = np.random.default_rng(0)
-    if sparse:
-        density = what["stored"] / (what["rows"] * what["columns"])
-        X: Any = scipy.sparse.random_array(
-            (what["rows"], what["columns"]), density=density, format="csr", dtype=np.float32, rng=rng
-        )
-    else:
-        X = rng.random((what["rows"], what["columns"]), dtype=np.float32)
-    return round_seconds(X, what["rank"], what["owners"])
+    if not sparse:
+        return rng.random((what["rows"], what["columns"]), dtype=np.float32)
+    density = what["stored"] / (what["rows"] * what["columns"])
+    shape = (what["rows"], what["columns"])
+    return scipy.sparse.random_array(shape, density=density, format="csr", dtype=np.float32, rng=rng)
 
 
-def exponents() -> dict[str, dict[str, Any]]:
-    """Double each size twice; fit the exponent by least squares on logarithms."""
+def exponents(repeats: int = 5) -> dict[str, dict[str, Any]]:
+    """Double each size twice; fit the exponent by least squares on logarithms. Sizes are measured in turn."""
     found = {}
     for name in BASE:
-        times = [time_of(BASE | {name: factor * BASE[name]}, sparse=name == "stored") for factor in (1, 2, 4)]
+        sizes = [BASE | {name: factor * BASE[name]} for factor in (1, 2, 4)]
+        rows = [rows_of(what, sparse=name == "stored") for what in sizes]
+        runs = [
+            [round_seconds(X, what["rank"], what["owners"]) for X, what in zip(rows, sizes, strict=True)]
+            for _ in range(repeats)
+        ]
+        times = [statistics.median(each) for each in zip(*runs, strict=True)]
         slope = float(np.polyfit(np.log([1, 2, 4]), np.log(times), 1)[0])
         found[name] = {"seconds": times, "exponent": slope, "doubling": math.pow(2, slope)}
     return found
