@@ -12,14 +12,14 @@ import fedfactor
 from fedfactor.algorithms import AsynSD, AsynSSD, SynSD, SynSSD
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.experiments.dsanls.datasets import planted
-from fedfactor.experiments.dsanls.secure import SHARES, parties
+from fedfactor.experiments.dsanls.secure import parties, shares
 
 FLOOR = 0.02859
 
 
 def claim():
     X = np.ascontiguousarray(planted().T)
-    even, uneven = (parties(X, SHARES[name]) for name in ("uniform", "imbalanced"))
+    even, uneven = (parties(X, shares(name, 4)) for name in ("uniform", "imbalanced"))
 
     def errors(method, rounds, owners=even, engine="local"):
         found = [fedfactor.run(method, owners, engine=engine, rounds=rounds, seed=s).relative_error for s in range(3)]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import importlib
 import json
 
 import pytest
 
-from prove.__main__ import main
+from prove.__main__ import ROOT, main
+from prove._runner import find_claims
 
 HOLDS = '"""Two and two are four."""\ndef claim():\n    return {"sum": 2 + 2, "holds": 2 + 2 == 4}\n'
 FAILS = '"""Two and two are five."""\ndef claim():\n    return {"sum": 2 + 2, "holds": 2 + 2 == 5}\n'
@@ -104,3 +106,9 @@ def test_figures_that_json_cannot_hold_do_not_spoil_the_file(house):
     assert house.run() == 1
     assert house.evidence()["good"]["holds"] is True
     assert house.evidence()["odd"]["holds"] is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(find_claims(ROOT / "prove")))
+def test_every_claim_still_finds_what_it_speaks_of(name):
+    assert callable(importlib.import_module(f"prove.{name}").claim)
