@@ -185,13 +185,19 @@ def test_results_come_in_order_whoever_is_slow(threads):
 
 
 def test_what_is_done_with_a_result_goes_on_while_others_are_computed():
-    done, seen = [], []
-    with limit_threads(3):
-        for _ in in_order(lambda i: done.append(threading.get_ident()) or time.sleep(0.01), 12):
-            seen.append(len(done))
-            time.sleep(0.01)
-    assert len(set(done)) > 1
-    assert seen[0] < seen[-1] == 12
+    got_one, goes_on = threading.Event(), threading.Event()
+
+    def later_ones_wait(i):
+        if i > 1 and got_one.wait(1):
+            goes_on.set()
+        return i
+
+    with limit_threads(2):
+        results = in_order(later_ones_wait, 8)
+        assert next(results) == 0
+        got_one.set()
+        assert goes_on.wait(20)  # while nobody asks for the next result
+        assert list(results) == list(range(1, 8))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
