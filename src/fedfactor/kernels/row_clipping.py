@@ -199,6 +199,11 @@ def noisy_round(sent: Array, mean: Array, D: Array, *, index: int, rows: float) 
     V = np.asarray(sent, np.float64)
     step = FIRST_STEP / (1 + index / 10) * V.shape[0] / rows
     new = np.clip(V - step * np.asarray(D), 0.0, None)
+    return _moved(new, V, sent, mean, index)
+
+
+def _moved(new: np.ndarray, V: np.ndarray, sent: Array, mean: Array, index: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scale rows to norm 1 (one of zeros stays as it was in V), and move the running mean of the iterates to them."""
     norms = np.sqrt(np.sum(new * new, axis=1, keepdims=True))
     new = np.where(norms > 0, new / np.where(norms > 0, norms, 1.0), V)
     weight = 4 / (index + 4)
@@ -268,11 +273,7 @@ def curved_round(
     for _ in range(sweeps):
         for j in range(k):
             new[j] = np.maximum(new[j] - (np.asarray(D)[j] + H[j] @ (new - V)) / H[j, j], 0.0)
-    norms = np.sqrt(np.sum(new * new, axis=1, keepdims=True))
-    new = np.where(norms > 0, new / np.where(norms > 0, norms, 1.0), V)
-    weight = 4 / (index + 4)
-    moved = (1 - weight) * np.asarray(mean, np.float64) + weight * new
-    return new.astype(sent.dtype), moved.astype(mean.dtype)
+    return _moved(new, V, sent, mean, index)
 
 
 def split_rows(V: Array) -> np.ndarray:
