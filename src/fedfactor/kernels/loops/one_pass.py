@@ -498,60 +498,61 @@ def sweep_rows(S, P, G, inverse, out, start, stop, sweeps, l1, tol, W, B, H):
                 out[t, top + j] = W[t, j]
 
 
-def gather(indices, data, begin, end, D, E, row, across):
+def gather(number, kind, i, x, begin, end, d, registers, e, rest, row, across):
     """Write the sum of stored cells ``begin:end`` times rows of D, and of E, to `row`, a few registers at a time.
 
     Rows of D fill registers, each of which lies in one line of the cache; what is left of a row, at most a quarter of a
     register (or half, without a whole one), is in E, where several rows share a line.
+
+    `number` and `kind` are of the types of cells and indices; `i`, `x`, `d`, `e` and `row` are where indices, cells, D,
+    E and the row lie: this is called for every row, and to hand over an array takes as long as a dozen cells.
     """
-    ldd, size, rest = D.shape[1], D.itemsize, E.shape[1]
-    i, x, d, e, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, E.ctypes.data, row.ctypes.data
+    ldd, size = registers * across, 4 * ACROSS
     at = 0
-    while at < ldd:
-        left = (ldd - at) // across
+    while at < registers:
+        left = registers - at
         if left >= 4:
-            gather_four(D, indices, i, x, begin, end, d + at * size, ldd, e, r + at * size)
-            at += 4 * across
+            gather_four(number, kind, i, x, begin, end, d + at * size, ldd, e, row + at * size)
+            at += 4
         elif left >= 2:
-            gather_two(D, indices, i, x, begin, end, d + at * size, ldd, e, r + at * size)
-            at += 2 * across
+            gather_two(number, kind, i, x, begin, end, d + at * size, ldd, e, row + at * size)
+            at += 2
         else:
             if rest > 0:
-                gather_more(D, indices, i, x, begin, end, d + at * size, ldd, e, r + at * size)
+                gather_more(number, kind, i, x, begin, end, d + at * size, ldd, e, row + at * size)
                 rest = 0
             else:
-                gather_one(D, indices, i, x, begin, end, d + at * size, ldd, e, r + at * size)
-            at += across
+                gather_one(number, kind, i, x, begin, end, d + at * size, ldd, e, row + at * size)
+            at += 1
     if 2 * rest == across:
-        gather_half(D, indices, i, x, begin, end, d, ldd, e, r + at * size)
+        gather_half(number, kind, i, x, begin, end, d, ldd, e, row + at * size)
     elif rest > 0:
-        gather_quarter(D, indices, i, x, begin, end, d, ldd, e, r + at * size)
+        gather_quarter(number, kind, i, x, begin, end, d, ldd, e, row + at * size)
 
 
-def scatter(indices, data, begin, end, row, D, E, across):
+def scatter(number, kind, i, x, begin, end, row, d, registers, e, rest, across):
     """Add stored cells ``begin:end`` times `row` to rows of D, and of E, which share out its numbers as above."""
-    ldd, size, rest = D.shape[1], D.itemsize, E.shape[1]
-    i, x, d, e, r = indices.ctypes.data, data.ctypes.data, D.ctypes.data, E.ctypes.data, row.ctypes.data
+    ldd, size = registers * across, 4 * ACROSS
     at = 0
-    while at < ldd:
-        left, u, to = (ldd - at) // across, r + at * size, d + at * size
+    while at < registers:
+        left, u, to = registers - at, row + at * size, d + at * size
         if left >= 4:
-            scatter_four(D, indices, i, x, begin, end, u, to, ldd, e)
-            at += 4 * across
+            scatter_four(number, kind, i, x, begin, end, u, to, ldd, e)
+            at += 4
         elif left >= 2:
-            scatter_two(D, indices, i, x, begin, end, u, to, ldd, e)
-            at += 2 * across
+            scatter_two(number, kind, i, x, begin, end, u, to, ldd, e)
+            at += 2
         else:
             if rest > 0:
-                scatter_more(D, indices, i, x, begin, end, u, to, ldd, e)
+                scatter_more(number, kind, i, x, begin, end, u, to, ldd, e)
                 rest = 0
             else:
-                scatter_one(D, indices, i, x, begin, end, u, to, ldd, e)
-            at += across
+                scatter_one(number, kind, i, x, begin, end, u, to, ldd, e)
+            at += 1
     if 2 * rest == across:
-        scatter_half(D, indices, i, x, begin, end, r + at * size, d, ldd, e)
+        scatter_half(number, kind, i, x, begin, end, row + at * size, d, ldd, e)
     elif rest > 0:
-        scatter_quarter(D, indices, i, x, begin, end, r + at * size, d, ldd, e)
+        scatter_quarter(number, kind, i, x, begin, end, row + at * size, d, ldd, e)
 
 
 def flush(part, A, more):
@@ -596,7 +597,11 @@ def sparse_rows(
     zero = l1 - l1
     pending = 0
     found = np.zeros((lanes, (wide + across - 1) // across * across), W.dtype)
-    line = np.zeros((1, found.shape[1]), W.dtype)
+    line = np.zeros(found.shape[1], W.dtype)
+    i, x, d, e = indices.ctypes.data, data.ctypes.data, D.ctypes.data, E.ctypes.data
+    f, r, s, z = found.ctypes.data, line.ctypes.data, S.ctypes.data, T.ctypes.data
+    step, number, kind = found.shape[1] * W.itemsize, W.dtype.type(0), indices.dtype.type(0)
+    registers, rest = D.shape[1] // across, E.shape[1]
     for t in range(k, wide):
         for j in range(lanes):
             W[t, j] = zero
@@ -605,7 +610,8 @@ def sparse_rows(
         load_group(U, top, count, W)
         if fit:
             for j in range(count):
-                gather(indices, data, indptr[top + j], indptr[top + j + 1], D, E, found[j : j + 1], across)
+                begin, end, row = indptr[top + j], indptr[top + j + 1], f + j * step
+                gather(number, kind, i, x, begin, end, d, registers, e, rest, row, across)
             found[count:] = zero
             exchange(found, 0, 0, lanes, k, B, 0, 0)
             if l1 != zero:
@@ -625,8 +631,9 @@ def sparse_rows(
         if sums == 1:
             for j in range(count):
                 for t in range(k):
-                    line[0, t] = W[t, j]
-                scatter(indices, data, indptr[top + j], indptr[top + j + 1], line, S, T, across)
+                    line[t] = W[t, j]
+                begin, end = indptr[top + j], indptr[top + j + 1]
+                scatter(number, kind, i, x, begin, end, r, s, registers, z, rest, across)
             pending += indptr[top + count] - indptr[top]
             if A.shape[0] > 0 and pending * wide > OFTEN * part.size:
                 flush(part, A, 1)
@@ -643,18 +650,20 @@ def sparse_sums(indptr, indices, data, P, Q, start, stop, across, A):
     k, lanes = A.shape[0], 8 * across
     found = np.zeros((lanes, P.shape[1] + across), P.dtype)
     total = np.zeros(k)
+    i, x, p, q, f = indices.ctypes.data, data.ctypes.data, P.ctypes.data, Q.ctypes.data, found.ctypes.data
+    registers, rest, step = P.shape[1] // across, Q.shape[1], found.shape[1] * P.itemsize
+    number, kind = P.dtype.type(0), indices.dtype.type(0)
     for top in range(start, stop, lanes):
         count = min(lanes, stop - top)
         for j in range(count):
-            begin, end = indptr[top + j], indptr[top + j + 1]
-            line = found[j : j + 1]
+            begin, end, row = indptr[top + j], indptr[top + j + 1], f + j * step
             if end - begin <= STRETCH:
-                gather(indices, data, begin, end, P, Q, line, across)
+                gather(number, kind, i, x, begin, end, p, registers, q, rest, row, across)
                 continue
             total[:] = 0
             for first in range(begin, end, STRETCH):
-                gather(indices, data, first, min(first + STRETCH, end), P, Q, line, across)
+                gather(number, kind, i, x, first, min(first + STRETCH, end), p, registers, q, rest, row, across)
                 for t in range(k):
-                    total[t] += line[0, t]
-            line[0, :k] = total
+                    total[t] += found[j, t]
+            found[j, :k] = total
         exchange(found, 0, 0, count, k, A, 0, top)

@@ -663,7 +663,7 @@ def _gather(registers: int, share: int = 1):
 
     def codegen(context, builder, signature, args):
         _, _, indices, data, begin, end, D, ldd, E, out = args
-        number, kind = signature.args[0].dtype, signature.args[1].dtype
+        number, kind = signature.args[:2]
         pieces = _pieces(builder, number, registers, share)
         code, many = pieces[0][0], len(pieces)
         sets = max(1, GROUP // many)
@@ -705,7 +705,7 @@ def _scatter(registers: int, share: int = 1):
 
     def codegen(context, builder, signature, args):
         _, _, indices, data, begin, end, row, D, ldd, E = args
-        number, kind = signature.args[0].dtype, signature.args[1].dtype
+        number, kind = signature.args[:2]
         pieces = _pieces(builder, number, registers, share)
         code = pieces[0][0]
         u = [piece.load(row, place) for piece, place in pieces]
@@ -725,72 +725,72 @@ def _scatter(registers: int, share: int = 1):
 
 
 @intrinsic
-def gather_four(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+def gather_four(typingctx, number, kind, indices, data, begin, end, D, ldd, E, out):
     """Write the sum of stored cells ``begin:end`` times rows of `D`, and of `E`, to `out`: four registers."""
-    return types.none(like, kinds, *[types.int64] * 8), _gather(4)
+    return types.none(number, kind, *[types.int64] * 8), _gather(4)
 
 
 @intrinsic
-def gather_two(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+def gather_two(typingctx, number, kind, indices, data, begin, end, D, ldd, E, out):
     """Do the same for two registers."""
-    return types.none(like, kinds, *[types.int64] * 8), _gather(2)
+    return types.none(number, kind, *[types.int64] * 8), _gather(2)
 
 
 @intrinsic
-def gather_more(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+def gather_more(typingctx, number, kind, indices, data, begin, end, D, ldd, E, out):
     """Do the same for one register and a quarter, which is in E."""
-    return types.none(like, kinds, *[types.int64] * 8), _gather(1, 4)
+    return types.none(number, kind, *[types.int64] * 8), _gather(1, 4)
 
 
 @intrinsic
-def gather_one(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+def gather_one(typingctx, number, kind, indices, data, begin, end, D, ldd, E, out):
     """Do the same for one register."""
-    return types.none(like, kinds, *[types.int64] * 8), _gather(1)
+    return types.none(number, kind, *[types.int64] * 8), _gather(1)
 
 
 @intrinsic
-def gather_half(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+def gather_half(typingctx, number, kind, indices, data, begin, end, D, ldd, E, out):
     """Do the same for half a register, in E."""
-    return types.none(like, kinds, *[types.int64] * 8), _gather(0, 2)
+    return types.none(number, kind, *[types.int64] * 8), _gather(0, 2)
 
 
 @intrinsic
-def gather_quarter(typingctx, like, kinds, indices, data, begin, end, D, ldd, E, out):
+def gather_quarter(typingctx, number, kind, indices, data, begin, end, D, ldd, E, out):
     """Do the same for a quarter of one, in E."""
-    return types.none(like, kinds, *[types.int64] * 8), _gather(0, 4)
+    return types.none(number, kind, *[types.int64] * 8), _gather(0, 4)
 
 
 @intrinsic
-def scatter_four(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+def scatter_four(typingctx, number, kind, indices, data, begin, end, row, D, ldd, E):
     """Add stored cells ``begin:end`` times `row` to the rows of `D`, and of `E`: four registers."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(4)
+    return types.none(number, kind, *[types.int64] * 8), _scatter(4)
 
 
 @intrinsic
-def scatter_two(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+def scatter_two(typingctx, number, kind, indices, data, begin, end, row, D, ldd, E):
     """Do the same for two registers."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(2)
+    return types.none(number, kind, *[types.int64] * 8), _scatter(2)
 
 
 @intrinsic
-def scatter_more(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+def scatter_more(typingctx, number, kind, indices, data, begin, end, row, D, ldd, E):
     """Do the same for one register and a quarter, which is in E."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(1, 4)
+    return types.none(number, kind, *[types.int64] * 8), _scatter(1, 4)
 
 
 @intrinsic
-def scatter_one(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+def scatter_one(typingctx, number, kind, indices, data, begin, end, row, D, ldd, E):
     """Do the same for one register."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(1)
+    return types.none(number, kind, *[types.int64] * 8), _scatter(1)
 
 
 @intrinsic
-def scatter_half(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+def scatter_half(typingctx, number, kind, indices, data, begin, end, row, D, ldd, E):
     """Do the same for half a register, in E."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(0, 2)
+    return types.none(number, kind, *[types.int64] * 8), _scatter(0, 2)
 
 
 @intrinsic
-def scatter_quarter(typingctx, like, kinds, indices, data, begin, end, row, D, ldd, E):
+def scatter_quarter(typingctx, number, kind, indices, data, begin, end, row, D, ldd, E):
     """Do the same for a quarter of one, in E."""
-    return types.none(like, kinds, *[types.int64] * 8), _scatter(0, 4)
+    return types.none(number, kind, *[types.int64] * 8), _scatter(0, 4)
