@@ -17,6 +17,7 @@ from fedfactor.algorithms.pooled_nmf.losses import LOSSES, find_loss
 from fedfactor.algorithms.pooled_nmf.losses.multiplicative import MultiplicativeLoss
 from fedfactor.algorithms.pooled_nmf.losses.squared_error import MissingCells
 from fedfactor.cli.settings import build
+from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.tree import leaves, tree_sum
 from fedfactor.kernels.nmf import counts
@@ -311,3 +312,11 @@ def test_numbers_of_losses_with_a_name_are_those_losses():
     for odd in (True, np.nan, np.inf):
         with pytest.raises(ValueError, match="loss="):
             find_loss(odd)
+
+
+@pytest.mark.parametrize("loss", ["kullback-leibler", "itakura-saito", 1.5])
+def test_a_sparse_tensor_is_refused_by_losses_that_cannot_read_it(loss):
+    torch = pytest.importorskip("torch")
+    rows = torch.eye(6).to_sparse_csr()
+    with pytest.raises(DataError, match=r"sparse tensor of torch.*SciPy CSR"):
+        fedfactor.run(PooledNMF(2, loss=loss), {"north": rows}, rounds=1, seed=0)

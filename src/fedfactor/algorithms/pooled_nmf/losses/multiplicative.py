@@ -83,6 +83,7 @@ class MultiplicativeLoss(Loss):
 
     def check(self, X: Array, mask: Any, owner: str | None) -> None:
         """Refuse zeros where they cost infinitely much, and positive values that weights would turn to infinity."""
+        Loss.check(self, X, mask, owner)
         cells = values(X)
         seen = cells if mask is None or isinstance(mask, str) else cells[mask]
         unstored = X.shape[0] * X.shape[1] - seen.shape[0] if mask is None and seen.ndim == 1 else 0
