@@ -18,6 +18,7 @@ PLANS = {
     "sparse_sums": ("iidRRnnnW", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnnQQQWBWWWWWWWWBIZZED", "contract"),
     "transpose": ("RWnn", "contract"),
+    "turned_columns": ("RnW", "contract"),
     "add_copies": ("QnnWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
@@ -459,6 +460,11 @@ def masked_rows(
 def transpose(wide, out, first, last):
     """Write the transpose of rows ``first:last`` of `wide`, its first columns, to `out`."""
     exchange(wide, first, 0, last - first, out.shape[0], out, 0, first)
+
+
+def turned_columns(wide, first, out):
+    """Write the columns of `wide` from `first` on to `out`, as many as it has rows, as its rows."""
+    exchange(wide, 0, first, wide.shape[0], out.shape[0], out, 0, 0)
 
 
 def overlap(P, Q, rows):

@@ -294,6 +294,15 @@ def _dense(
     sizes = (len(bounds) - 1, padded, (whole + 2) * across) if sums else (len(bounds) - 1, 1, 1)
     order = in_turn(len(bounds) - 1, [X])
 
+    def in_rows(a: int, b: int) -> np.ndarray:
+        """Copy some rows, cell by cell; those of a frame, which lie by columns, tile by tile."""
+        rows = scratch("rows", (group, m), real)[: b - a]
+        if X.flags.f_contiguous and X.flags.aligned:
+            turned(X.T, a, rows)
+        else:
+            rows[...] = X[a:b]
+        return rows
+
     def part(place: int, A: np.ndarray) -> None:
         chunk = order[place]
         start, stop = bounds[chunk], bounds[chunk + 1]
@@ -302,7 +311,7 @@ def _dense(
         ends.fill(0)
         some = scratch("part", sizes[1:], real)  # zero before and after
         for a, b in _pieces(X, start, stop, group, ready):
-            rows = X[a:b] if ready else np.require(X[a:b], requirements=["C", "A"])
+            rows = X[a:b] if ready else in_rows(a, b)
             run(
                 rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
                 a > start, A[chunk], H[chunk], some, W, B, ends, kept, group,
@@ -317,6 +326,7 @@ def _dense(
         return Pass(out, added(H)[:k, :k].astype(real), total)
 
     add: Any = kernel("add_copies", real)
+    turned: Any = kernel("turned_columns", real)
     return _Work(
         len(order),
         lambda: _memory("A", sizes, np.dtype(np.float64)) if n else np.zeros(sizes),  # no row, and nothing is written
