@@ -110,7 +110,7 @@ def _with_names_of_now(record: dict[str, Any]) -> dict[str, Any]:
     old, former = former_names(settings), {each.name: each.declared.former_values for each in settings}
     found: dict[str, Any] = {}
     for key, value in record["settings"].items():
-        now = old.get(key, key)
+        now: str = old[key] if key in old else key
         found[now] = former.get(now, {}).get(value, value) if isinstance(value, str) else value
     return {**record, "algorithm": name, "settings": found}
 
