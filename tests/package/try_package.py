@@ -124,7 +124,7 @@ def uninstall(home: Path, folder: Path, environment: dict[str, str]) -> None:
     left += [path for path in home.glob("lib/*/site-packages/fedfactor/**/*") if path.is_file()]
     left = [path for path in left if path.suffix not in {".nbi", ".nbc"}]
     assert not left, f"uninstalling leaves {left[:5]}"
-    print("uninstalled: nothing of it is left", flush=True)
+    print("uninstalled: nothing is left but what was compiled here", flush=True)
 
 
 def main() -> int:
