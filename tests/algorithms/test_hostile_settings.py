@@ -56,3 +56,21 @@ def test_a_run_refuses_it(algorithm, name):
     X = np.eye(4)
     with pytest.raises(ValueError, match=f"^{name}"):
         fedfactor.run(algorithm, {"a": X, "b": X})
+
+
+@pytest.mark.parametrize("name", ["callbacks", "checkpoint", "missing_values"])
+@pytest.mark.parametrize(
+    "value",
+    [3.5j, np.array([1.0, 2.0]), 10**400, (1,), b"x", object],
+    ids=["complex", "array", "huge", "tuple", "bytes", "class"],
+)
+def test_settings_of_every_run_are_refused_by_name_too(name, value):
+    with pytest.raises((TypeError, ValueError), match=f"^{name}="):
+        fedfactor.PooledNMF(2, rounds=1, **{name: value}).fit(np.ones((9, 4)))
+
+
+def test_a_single_function_is_no_list_of_callbacks():
+    with pytest.raises(TypeError, match=r"callbacks=.* must be a list .* \[print\]"):
+        fedfactor.PooledNMF(2, callbacks=print).fit(np.ones((9, 4)))
+    with pytest.raises(TypeError, match=r"callbacks=.* must be a list"):
+        fedfactor.run(algorithms.PooledNMF(2), {"a": np.ones((9, 4))}, callbacks=print)

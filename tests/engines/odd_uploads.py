@@ -31,6 +31,7 @@ ODD = {
     "number": lambda up: Total(up.sums, 0.5),
     "objects": lambda up: Total(up.sums.astype(object), up.loss),
     "swapped bytes": lambda up: Total(up.sums.astype(">f8"), up.loss),
+    "shape": lambda up: Total(up.sums[1:].copy(), up.loss),
     "array": lambda up: up.sums,
     "dict": lambda up: {"sums": up.sums},
     "another kind": lambda up: Other(up.sums, up.loss),

@@ -11,8 +11,11 @@ from fedfactor.core.errors import NotFiniteError, ProtocolError
 from fedfactor.core.grid import block_federation
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.engines.mpi import engine as mpi_engine
+from fedfactor.privacy.noise import Clip
+from fedfactor.privacy.plan import make_plan
 from fedfactor.testing.data import small_data
 from fedfactor.testing.probe import Probe
+from tests.engines.in_process import InProcessEngine
 from tests.engines.odd_uploads import ODD, AwayStream, BadGrid, Forgetful, Odd, TooLarge
 from tests.engines.test_streams import OWNERS
 from tests.engines.thread_ranks import MPI, ThreadedMPI
@@ -97,3 +100,51 @@ def test_without_rounds_nobody_waits_for_a_client_that_stays_away():
         assert len(came) == 9
         assert came.count(()) == 3
         assert run.rejected == ()
+
+
+LINKS = {"clip": (Clip(0.5),), "median": "median"}
+CARRIERS = ("threads", "virtual clock", "drop-outs")
+
+
+class TestThroughAChannel:
+    """What is sent through links is looked at as what is sent in the clear."""
+
+    @staticmethod
+    def owners():
+        return {name: np.vstack([X] * 3) for name, X in small_data("real").items()}
+
+    def run(self, engine, algorithm, links):
+        return fedfactor.run(algorithm, self.owners(), engine=engine, rounds=3, seed=6, privacy=LINKS[links])
+
+    @pytest.mark.parametrize("engine", CARRIERS)
+    @pytest.mark.parametrize("what", ["NaN", "list", "quiet"])
+    def test_a_clip_does_not_turn_a_mistake_into_zeros(self, engine, what, capfd):
+        bad = Odd(gathers=False, who=NORTH) if what == "list" else Probe(gathers=False, bad=(f"1 {NORTH} {what}",))
+        with pytest.raises((ProtocolError, SystemExit)) as caught:
+            self.run(ENGINES[engine](), bad, "clip")
+        said = f"{caught.value} {capfd.readouterr().err}"
+        wanted = {"NaN": f"Client {NORTH!r}: Total.sums holds NaN", "list": f"Client {NORTH!r}: Total.sums is a list"}
+        assert wanted.get(what, "Only some clients sent Total.loss in round 1, 'north' not") in said
+
+    @pytest.mark.parametrize("engine", CARRIERS)
+    @pytest.mark.parametrize("what", ["NaN", "lie", "shape"])
+    def test_a_median_leaves_out_and_names(self, engine, what):
+        bad = Odd(gathers=False, who=NORTH, what=what) if what == "shape" else None
+        run = self.run(ENGINES[engine](), bad or Probe(gathers=False, bad=(f"1 {NORTH} {what}",)), "median")
+        assert [record.rejected for record in run.history] == [(), (NORTH,), ()]
+        assert run.history[1].participants == (EAST, WEST)
+
+    def test_between_parties_a_median_does_so_too(self, tmp_path):
+        federation, bad = Federation(self.owners()), Probe(gathers=False, bad=(f"1 {NORTH} NaN",))
+        plan = make_plan("median", bad, federation, 3, simulation=True)
+        run = InProcessEngine(tmp_path).run(bad, federation, rounds=3, seed=6, channel=plan.channel)
+        assert [record.rejected for record in run.history] == [(), (NORTH,), ()]
+
+    def test_between_parties_an_owner_reads_of_its_own_nan_under_a_clip(self, tmp_path, caplog):
+        federation, bad = Federation(self.owners()), Probe(gathers=False, bad=(f"1 {NORTH} NaN",))
+        plan = make_plan((Clip(0.5),), bad, federation, 3, simulation=True)
+        run = InProcessEngine(tmp_path).run(bad, federation, rounds=3, seed=6, channel=plan.channel)
+        assert run.rejected == ()  # a refusal would tell of rows
+        told = [record.message for record in caplog.records if "were sent instead" in record.message]
+        assert len(told) == 1
+        assert told[0].startswith("Round 1: Total.sums holds NaN or infinity. Zeros")

@@ -218,13 +218,19 @@ def check_message(message: Tree, expected: Mapping[type, Spec], *, ask_card: boo
     for name, child in children(message):
         if name in expected[cls] and not is_numpy(child) and not is_leaf(child):
             raise ProtocolError(f"{cls.__name__}.{name} holds no array but parts of its own. The message was rejected.")
+    check_finite(message, ask_card=ask_card)
+
+
+def check_finite(message: Tree, *, ask_card: bool = True) -> None:
+    """Check that a message holds neither NaN nor infinity."""
+    cls, held = kind_of(message), leaves(message)
     on_card = [path for path, leaf in held if getattr(leaf, "is_cuda", False)]
     if ask_card and on_card:
         _check_finite_on_card(cls, message)
     for path, leaf in held:
         if path in on_card:
             continue
-        if "float" in found[path][0] and not _seems_finite(leaf) and not _all_finite(leaf):
+        if "float" in _dtype_name(leaf) and not _seems_finite(leaf) and not _all_finite(leaf):
             raise NotFiniteError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
 
 

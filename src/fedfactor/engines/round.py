@@ -48,6 +48,9 @@ class Receiver:
     asks_later: ClassVar[bool] = True
     """Whether uploads may be summed before anybody asked whether their numbers are finite."""
 
+    forgiving: ClassVar[bool] = False
+    """Whether uploads of another form than announced are left out, where they would otherwise end the run."""
+
     def __init__(
         self,
         expected: Mapping[type, Spec],
@@ -168,13 +171,13 @@ Receiving: TypeAlias = "Receiver | ChannelReceiver"
 
 
 def receive_bytes(receiver: Receiving, name: str, data: bytes, expected: Mapping[type, Spec]) -> None:
-    """Read an upload that came as bytes; one that is not finite is left out, one of another form raises."""
+    """Read an upload that came as bytes; one that is not finite is left out, one of another form raises mostly."""
     try:
         up = freeze(receive(data, expected))
-    except NotFiniteError as error:
-        receiver.reject(name, str(error))
     except ProtocolError as error:
-        raise ProtocolError(f"Client {name!r}: {error}") from None
+        if not receiver.forgiving and not isinstance(error, NotFiniteError):
+            raise ProtocolError(f"Client {name!r}: {error}") from None
+        receiver.reject(name, str(error))
     else:
         receiver.add(name, up)
 

@@ -118,6 +118,7 @@ class FedSPLIT(RatingParts):
         "smallest and the largest in ``fit``. When given, levels and residuals that no such ratings can give are left "
         "out, wherever single uploads are seen, and their senders named.",
         default=None,
+        because="the lowest and the highest rating",
         shown="(low, high)",
     )
     outlier: float = setting(

@@ -189,7 +189,7 @@ class PooledBMF(Algorithm):
         check_rank(self.n_components, meta)
         if not len(self.thresholds) or not all(0 < share <= 1 for share in self.thresholds):
             raise ValueError(f"thresholds={self.thresholds} must be at least one share of rows, in (0, 1].")
-        if not len(self.penalties) or not all(cost >= 1 for cost in self.penalties):
+        if not len(self.penalties) or not all(cost == int(cost) and cost >= 1 for cost in self.penalties):
             raise ValueError(f"penalties={self.penalties} must be at least one whole number from 1.")
         if self._counts and self.row_clip is not None:
             raise IncompatibleError(

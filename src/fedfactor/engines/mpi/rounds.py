@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfactor.core.errors import ClientUnavailable, ProtocolError
+from fedfactor.core.errors import ClientUnavailable, NotFiniteError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.grid import even_bounds
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
@@ -208,7 +208,14 @@ class RankClients(OwnClients):
         """Say what travels of one upload; a client that stays away is an error unless that was allowed."""
         if up is None and not self.drop_outs:
             raise ClientUnavailable(f"{name!r} stayed away; say MPIEngine(drop_outs=True) where that may happen.")
-        return up if up is None or self.channel is None else self.channel.sender.sent(name, up, at, down)
+        if up is None or self.channel is None:
+            return up
+        try:
+            return self.channel.sender.sent(name, up, at, down)
+        except NotFiniteError:
+            if up.uplink == "gather":  # seen one by one: the server leaves it out, and names its sender
+                return up
+            raise
 
     def _reduce(self, ups: Mapping[str, Tree], receiver: Receiver, team: Collectives, names: Sequence[str]) -> None:
         """Add this rank's uploads, then those ranks' sums, in one collective for each dtype.
