@@ -27,7 +27,6 @@ from fedfactor.privacy.secure_sum import SecureSum
 from fedfactor.privacy.sum_phases import Keys, Masked, Signatures
 from tests.engines.in_process import Office
 
-pytestmark = pytest.mark.slow
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")
 rng = np.random.default_rng(0)
@@ -79,6 +78,7 @@ def test_with_the_same_noise_the_bits_are_those_of_the_simulation(tmp_path, monk
     assert outcome.privacy["epsilon"] == pytest.approx(1.0, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_nothing_but_masked_words_leaves_a_party_and_columns_are_not_counted(tmp_path):
     made = office(tmp_path)
     answers = []
@@ -88,6 +88,7 @@ def test_nothing_but_masked_words_leaves_a_party_and_columns_are_not_counted(tmp
     assert kinds == {"Ready", "Keys", "Sealed", "Masked", "Signatures", "Opened", "Ask"}
 
 
+@pytest.mark.slow
 def test_each_party_pays_from_its_own_books_and_refuses_a_second_run(tmp_path):
     made = office(tmp_path)
     made.server(dropouts="wait").run()
@@ -106,6 +107,7 @@ def test_each_party_pays_from_its_own_books_and_refuses_a_second_run(tmp_path):
     assert ledger(tmp_path, "north").epsilon() <= 1.0
 
 
+@pytest.mark.slow
 def test_a_party_lost_in_the_middle_of_a_sum_sends_the_same_bytes_and_pays_once(tmp_path, monkeypatch):
     seeded(monkeypatch)
     made = office(tmp_path)
@@ -133,6 +135,7 @@ def test_a_party_lost_in_the_middle_of_a_sum_sends_the_same_bytes_and_pays_once(
     assert ledger(tmp_path, "south").epsilon() <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [2, 5, 12, 17, 23])
 def test_a_server_that_was_killed_goes_on_with_the_same_noise(tmp_path, monkeypatch, when):
     seeded(monkeypatch)
@@ -143,6 +146,7 @@ def test_a_server_that_was_killed_goes_on_with_the_same_noise(tmp_path, monkeypa
         assert len(ledger(tmp_path, name).entries()) == 3
 
 
+@pytest.mark.slow
 def test_without_one_party_there_is_no_sum_and_nothing_is_opened(tmp_path):
     """Its noise would be missing: the others wait, and what they have paid for they send when it is back."""
     made = office(tmp_path)
@@ -163,6 +167,7 @@ def test_without_one_party_there_is_no_sum_and_nothing_is_opened(tmp_path):
     assert [entry.round for entry in ledger(tmp_path, "north").entries()] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_back_to_an_earlier_run_hears_the_same_noise_or_nothing(tmp_path):
     """Runs in turn made the party forget what it had sent: a second draw under one entry would be half unpaid."""
     made = office(tmp_path)
@@ -183,6 +188,7 @@ def test_a_server_that_goes_back_to_an_earlier_run_hears_the_same_noise_or_nothi
     assert len(ledger(tmp_path, "north").entries()) == 3 + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["noise", "noise/*/outbox/00*"])
 def test_where_what_was_sent_is_gone_noise_is_not_drawn_again(tmp_path, gone):
     """The ledger has the run: a second draw for one of its rounds would go unpaid."""
@@ -201,6 +207,7 @@ def test_where_what_was_sent_is_gone_noise_is_not_drawn_again(tmp_path, gone):
     assert len(ledger(tmp_path, "north").entries()) == 1
 
 
+@pytest.mark.slow
 def test_a_sum_of_fewer_and_a_round_beyond_the_last_are_refused(tmp_path):
     made = office(tmp_path)
     made.server(dropouts="wait").run()
@@ -212,6 +219,7 @@ def test_a_sum_of_fewer_and_a_round_beyond_the_last_are_refused(tmp_path):
     assert "3 was asked for, but 3 were agreed" in reasons(tmp_path, "north")
 
 
+@pytest.mark.slow
 def test_books_of_other_rows_are_refused(tmp_path):
     made = office(tmp_path)
     path = tmp_path / "elsewhere.jsonl"
@@ -223,6 +231,7 @@ def test_books_of_other_rows_are_refused(tmp_path):
     assert "books of other rows" in reasons(tmp_path, "north")
 
 
+@pytest.mark.slow
 def test_sums_without_noise_are_beyond_any_budget(tmp_path):
     made = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, protect="secure-sum", report_score=False)
     Ledger(tmp_path / "north" / "ledger.jsonl", epsilon=5.0, unit="row").belong(ClientFolder(tmp_path / "north").rows)
@@ -232,6 +241,7 @@ def test_sums_without_noise_are_beyond_any_budget(tmp_path):
     assert "beyond their budget" in reasons(tmp_path, "north")
 
 
+@pytest.mark.slow
 def test_the_noise_of_all_parties_but_the_colluding_ones_makes_up_the_whole(tmp_path):
     """Each party's share has the variance of the whole over the number of those who do not collude."""
     made = office(tmp_path, rounds=1)
@@ -259,6 +269,7 @@ ONES = {name: (rows > np.median(X)).astype(float) for name, rows in OWNERS.items
 COUNTS = {name: np.rint(rows) for name, rows in OWNERS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "noise", "owners"),
     [

@@ -98,6 +98,17 @@ def test_refit_equals_the_naive_one(path, shape, density):
     np.testing.assert_array_equal(boolean_refit(scipy.sparse.csr_array(X), V), naive_refit(X, V))
 
 
+@pytest.mark.parametrize(("columns", "components", "density"), [(16, 12, 0.3), (24, 16, 0.3)])
+def test_refit_takes_components_back_that_it_had_left(path, columns, components, density):
+    """Seldom does a component gain once another was left: in one of these rows."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((300, columns)) < (0.5 if columns == 16 else 0.6)).astype(float)
+    V = (rng.random((components, columns)) < density).astype(float)
+    expected = naive_refit(X, V)
+    assert (naive_refit(X, V, sweeps=0) < expected).any()
+    np.testing.assert_array_equal(boolean_refit(X, V), expected)
+
+
 def test_refit_finds_the_planted_rows_and_never_loses_to_nothing(path):
     rng = np.random.default_rng(0)
     U, V = (rng.random((50, 4)) < 0.4) * 1.0, np.kron(np.eye(4), np.ones((1, 9)))

@@ -207,6 +207,22 @@ class TestPrivatePlans:
         again = make_plan(asked, PooledNMF(2), owners, 5, simulation=True, folder=tmp_path)
         assert again.algorithm.row_count == 11
 
+    def test_the_noise_of_a_survey_hides_all_rows_of_a_subject(self, owners, monkeypatch):
+        """Each of its rows, at each of its owners, adds one to the count and one to a bin."""
+        asked_with = []
+
+        def survey(federation, noise, *more):
+            asked_with.append(noise)
+            return 300.0, 2.0
+
+        monkeypatch.setattr("fedfactor.privacy.plan.row_survey", survey)
+        ids = {name: np.arange(100) for name in "abc"}
+        asked = dp(5.0, unit="subject", subject=ids, cap=5, known_to=3, noise_seed=0, **Z)
+        make_plan(asked, PooledNMF(2), owners, 2, simulation=True)
+        (noise,) = asked_with
+        assert noise.sensitivity == pytest.approx(math.sqrt(2) * 5 * 3)
+        assert noise.touched == 3
+
     def test_a_delta_above_one_in_rows_is_warned_of(self, owners):
         with pytest.warns(PrivacyWarning, match=r"more than one over the number of rows \(about 300\)"):
             make_plan(dp(5.0, 1 / 299, row_bound=2.0, rows=300, **Z), PooledNMF(2), owners, 2, simulation=True)

@@ -7,11 +7,14 @@ read-only), so that slices, transposes and read-only inputs do not each cost a c
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import math
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,12 +152,38 @@ def _build(numba: Any, name: str, real: str, index: str) -> Callable[..., Any]:
     fastmath = {"contract"} if freedom == "contract" else {"contract", "reassoc", "nsz"}
     # Not parallel=True: numba's threading layers are not safe under concurrent Python threads. Blocks of rows run on
     # our own pool instead, with the GIL released.
-    signature, loop = [tuple(letters[letter] for letter in plan)], getattr(_room(name), name)
+    signature, loop = tuple(letters[letter] for letter in plan), getattr(_room(name), name)
+    built = numba.njit(nogil=True, fastmath=fastmath)(loop)
     try:
-        return numba.njit(signature, nogil=True, cache=True, fastmath=fastmath)(loop)
+        _keep_compiled(built)
+        built.compile(signature)
     except (RuntimeError, OSError):
         # No folder can be written to, as in a container: then each process compiles anew. Any other cause comes again.
-        return numba.njit(signature, nogil=True, fastmath=fastmath)(loop)
+        built = numba.njit(nogil=True, fastmath=fastmath)(loop)
+        built.compile(signature)
+    built.disable_compile()
+    return built
+
+
+def _keep_compiled(built: Any) -> None:
+    """Keep a loop's machine code in a file, for as long as none of the loops is written otherwise.
+
+    numba looks at the loop's own file only. What that takes from other files is in the machine code too, and would stay
+    there as it was when they are changed, as by an update.
+    """
+    built.enable_caching()
+    with contextlib.suppress(AttributeError):  # names that numba may change: it then looks at one file, as it does
+        kept = built._cache._cache_file
+        kept._source_stamp = (kept._source_stamp, _digest_of_loops())
+
+
+@functools.cache
+def _digest_of_loops() -> str:
+    """Return a digest of the text of all loops."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(loops.__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _room(name: str) -> Any:
