@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -64,6 +64,15 @@ class Forgetful(Probe):
     def server_step(self, state, up, at):
         server, down = Probe.server_step(self, state, up, at)
         return server, Scatter({n: down.items[n] for n in at.participants}) if isinstance(down, Scatter) else down
+
+
+@dataclass(frozen=True, slots=True)
+class Tells(Probe):
+    """Reports the summed loss; a thousand million where not all sent theirs."""
+
+    def server_step(self, state, up, at):
+        server, down = Probe.server_step(self, state, up, at)
+        return replace(server, moved=np.float64(1e9) if up.loss is None else np.float64(up.loss)), down
 
 
 @dataclass(frozen=True, slots=True)

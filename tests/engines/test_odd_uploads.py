@@ -16,7 +16,7 @@ from fedfactor.privacy.plan import make_plan
 from fedfactor.testing.data import small_data
 from fedfactor.testing.probe import Probe
 from tests.engines.in_process import InProcessEngine
-from tests.engines.odd_uploads import ODD, AwayStream, BadGrid, Forgetful, Odd, TooLarge
+from tests.engines.odd_uploads import ODD, AwayStream, BadGrid, Forgetful, Odd, Tells, TooLarge
 from tests.engines.test_streams import OWNERS
 from tests.engines.thread_ranks import MPI, ThreadedMPI
 
@@ -65,6 +65,19 @@ def test_processes_say_the_same(capfd):
 def test_a_scatter_without_a_part_for_somebody_is_refused(engine, capfd):
     said = words(ENGINES[engine](), Forgetful(absent=(f"0 {NORTH}",)), capfd)
     assert f"The server has nothing for client {NORTH!r}" in said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_one_client_leaves_out_is_in_no_sum(engine):
+    federation, quiet = Federation(small_data("real")), (f"0 {NORTH} quiet", f"2 {EAST} quiet")
+    told = []
+    for each in (ENGINES[engine](), LocalEngine(workers=1)):
+        run = each.run(Tells(gathers=False, bad=quiet), federation, rounds=4, seed=6)
+        told.append([(record.participants, record.bytes_up, record.metrics["moved"]) for record in run.history])
+    assert [(size, loss == 1e9) for _, size, loss in told[1]] == [(328, True), (336, False), (328, True), (336, False)]
+    for ours, theirs in zip(*told, strict=True):
+        assert ours[:2] == theirs[:2]
+        assert ours[2] == pytest.approx(theirs[2], rel=1e-12)
 
 
 def test_a_sum_that_is_not_finite_is_the_servers_trouble():
