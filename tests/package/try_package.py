@@ -1,7 +1,7 @@
 """Build the wheel and the sdist, install each extra into an environment of its own, and use what it brings.
 
-``make package`` runs it; ``--only NAME ...`` tries some extras, ``--only none`` the package without any. Pip takes versions
-from ``constraints.txt``.
+``make package`` runs it; ``--only NAME ...`` tries some extras, and the name none the package without any. Pip takes
+versions from ``constraints.txt``.
 """
 
 from __future__ import annotations
