@@ -6,7 +6,7 @@ import heapq
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
@@ -21,9 +21,6 @@ from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.participation import Participation
 from fedfactor.engines.round import Receiving, Rounds
 from fedfactor.threads import limit_threads
-
-if TYPE_CHECKING:
-    pass
 
 Durations = Mapping[str, float] | Literal["rows", "equal"]
 
