@@ -73,7 +73,7 @@ def uploads(algorithm: Algorithm, meta: Meta, privacy: Mapping[str, Any] | None 
     Examples
     --------
     >>> from fedfactor.algorithms import FedAvgNMF
-    >>> uploads(FedAvgNMF(2), Meta(4, ("a", "b")))[0][:54]
+    >>> uploads(FedAvgNMF(2), Meta(4, ("a", "b")))[0][:55]
     'Each owner sent its factor times its weight, the weight'
     """
     said: list[str] = []
