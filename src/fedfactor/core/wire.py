@@ -135,16 +135,31 @@ def from_bytes(data: bytes, *, extra: Mapping[str, type] | None = None) -> Tree:
 
     For bytes of another party use :func:`receive`, which also knows what to expect.
     """
-    header, text = read_header(data, limit=1 << 30)
-    _declared(header)
-    try:
-        arrays: dict[str, Array] = load(data)  # type: ignore[reportUnknownVariableType]
-    except Exception as error:
-        raise ProtocolError(f"The bytes are not a whole safetensors message: {error}") from None
+    arrays, text = _arrays(data), read_header(data, limit=1 << 30)[1]
     try:
         return _build(json.loads(text["outline"]), arrays, "", extra or {})
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"The outline of a message does not fit its leaves ({error!r}). It was rejected.") from None
+
+
+def read_leaves(data: bytes, part: str) -> dict[str, Array]:
+    """Read the arrays of one part of a file by name, whatever records they belonged to in the version that wrote it.
+
+    Examples
+    --------
+    >>> from fedfactor.core.protocol import Score
+    >>> sorted(read_leaves(to_bytes({"score": Score.of(2.0, 3, 4.0)}), "score"))
+    ['n', 'sse', 'total']
+    """
+    return {name.removeprefix(f"{part}."): leaf for name, leaf in _arrays(data).items() if name.startswith(f"{part}.")}
+
+
+def _arrays(data: bytes) -> dict[str, Array]:
+    _declared(read_header(data, limit=1 << 30)[0])
+    try:
+        return load(data)  # type: ignore[reportUnknownVariableType]
+    except Exception as error:
+        raise ProtocolError(f"The bytes are not a whole safetensors message: {error}") from None
 
 
 def _build(outline: Any, arrays: Mapping[str, Array], path: str, extra: Mapping[str, type]) -> Tree:
