@@ -36,7 +36,7 @@ GOOD = [
     PooledEASE(min_users=1, **CLIP),
     Popularity(min_users=1, **CLIP),
     Popularity(min_users=2),
-    PooledBMF(2, thresholds=(0.01, 1.0), penalties=(1, 2.0)),
+    PooledBMF(2, thresholds=(0.01, 1.0), penalties=(1, 2)),
     PooledBMF(2, solver="proximal", **CLIP),
     DSANLS(2, schedule_start=0.0, growth=0.0),
     SynSD(2, solver="gradient", schedule_start=0.1),

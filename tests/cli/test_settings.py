@@ -128,3 +128,16 @@ def test_folders_give_their_data_files_only(files):
 def test_a_folder_without_data_is_a_mistake(tmp_path):
     with pytest.raises(DataError, match="holds no data file"):
         data_files([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("common", "words", "says"),
+    [
+        ({}, ["tol=1", "tol=2"], "--set gives tol twice, '1' and '2'"),
+        ({"n_components": 5}, ["n_components=3"], "-k and --set n_components say the same"),
+        ({"n_components": 5, "tol": 0.1}, ["tol=0.1"], "--tol and --set tol say the same"),
+    ],
+)
+def test_nothing_that_was_asked_for_is_ignored(common, words, says):
+    with pytest.raises(ValueError, match=says):
+        build("pooled-nmf", common, words)

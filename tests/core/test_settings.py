@@ -8,6 +8,7 @@ import pickle
 import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields, replace
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -30,6 +31,8 @@ from fedfactor.core.settings import (
     settings_of_class,
     with_parameters,
 )
+
+TOO_LARGE = "x is larger than any number that processors compute with."
 
 
 @declares_settings
@@ -231,6 +234,19 @@ def test_headings_are_those_of_numpydoc(kind, default, declared, words):
         (Literal["a", "b"], {}, 3, "x=3 must be 'a' or 'b'."),
         (Literal[1, 2], {}, True, "x=True must be 1 or 2."),
         (Literal["a"] | str, {}, 3, "x=3 must be 'a', or a text."),
+        (int, {}, 10**400, TOO_LARGE),
+        (float | None, {}, 10**400, TOO_LARGE),
+        (float, {}, Fraction(10**400, 3), TOO_LARGE),
+        (int, {"at_least": 1}, 2**63, TOO_LARGE),
+        (bool, {}, np.array([1, 2]), "x=array([1, 2]) must be True or False."),
+        (bool, {}, np.array([]), "x=array([], dtype=float64) must be True or False."),
+        (tuple[float, ...], {}, 3.0, "x=3.0 must be a tuple of numbers."),
+        (tuple[float, ...], {}, "34", "x='34' must be a tuple of numbers."),
+        (tuple[float, ...], {}, (0.5, "a"), "x=(0.5, 'a') must be a tuple of numbers."),
+        (tuple[float, ...], {"at_least": 0}, (1, -1), "x=(1, -1) must be a tuple of numbers at least 0."),
+        (tuple[float, float] | None, {}, (1,), "x=(1,) must be a tuple of 2 numbers, or None."),
+        (tuple[tuple[str, Any], ...], {}, None, "x=None must be a tuple of parts."),
+        (Mapping[str, float], {}, 3, "x=3 must be a mapping of str to float."),
     ],
 )
 def test_refusals(kind, declared, value, says):
@@ -250,6 +266,14 @@ def test_refusals(kind, declared, value, says):
         (np.ndarray | int, {}, "whatever"),
         (int, {"check": False}, "whatever"),
         (int | None, {"at_least": 1}, None),
+        (int, {}, np.int64(2**63 - 1)),
+        (bool, {}, np.True_),
+        (tuple[float, ...], {}, (0.5, 1)),
+        (tuple[float, ...], {}, np.array([0.5, 1.0])),
+        (tuple[float, ...], {}, []),
+        (tuple[float, float] | None, {}, [1, 2]),
+        (tuple[tuple[str, Any], ...], {}, (("a", object()),)),
+        (Mapping[str, float], {}, {"a": 1.0}),
     ],
 )
 def test_what_is_not_refused(kind, declared, value):

@@ -273,12 +273,14 @@ class TestRounds:
         loop = rounds(FedAvgNMF(2))
         down = loop.begin().down
         assert loop.checked(down).V.flags.writeable is False
-        scattered = loop.checked(Scatter({"a": down}))
+        scattered = loop.checked(Scatter(dict.fromkeys(loop.meta.clients, down)))
         assert isinstance(scattered, Scatter)
-        with pytest.raises(ProtocolError):
+        with pytest.raises(ProtocolError, match="The server cannot go on: Summed was sent"):
             loop.checked(Summed(np.ones(2)))
-        with pytest.raises(ProtocolError):
-            loop.checked(Scatter({"a": Summed(np.ones(2))}))
+        with pytest.raises(ProtocolError, match="The server cannot go on: Summed was sent"):
+            loop.checked(Scatter(dict.fromkeys(loop.meta.clients, Summed(np.ones(2)))))
+        with pytest.raises(ProtocolError, match="nothing for client 'east'"):
+            loop.checked(Scatter({"west": down}))
 
     def test_recorded_rounds_are_played_where_the_same_take_part(self):
         played = []

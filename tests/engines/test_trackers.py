@@ -84,10 +84,9 @@ def test_a_run_that_fails_closes_its_files(tmp_path):
 
 
 @pytest.mark.slow
-def test_mlflow_keeps_settings_and_rounds(tmp_path, monkeypatch):
+def test_mlflow_keeps_settings_and_rounds(tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="pip install mlflow-skinny")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    store = (tmp_path / "mlruns").as_uri()
+    store = f"sqlite:///{tmp_path}/mlflow.db"  # what MLflow takes by itself, in the folder of now
     mlflow.set_tracking_uri(store)
     model = fedfactor.PooledNMF(2, rounds=4, tol=0, random_state=0, callbacks=[MLflow("first try")])
     model.fit({"a": X[:10], "b": X[10:]})
@@ -112,6 +111,19 @@ def test_a_package_that_is_lacking_is_named_before_the_run(monkeypatch, make, pa
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(MissingExtraError, match=f"pip install {named} "):
         make()
+
+
+@pytest.mark.parametrize("package", ["sqlalchemy", "alembic"])
+@pytest.mark.parametrize("store", ["sqlite:////runs/mlflow.db", "postgresql+psycopg2://somewhere/runs"])
+def test_a_data_base_without_what_it_needs_is_refused_before_the_run(monkeypatch, package, store):
+    """mlflow-skinny alone cannot open the file that MLflow writes by default, and does not say what is lacking."""
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(get_tracking_uri=lambda: store))
+    for name in ("sqlalchemy", "alembic"):
+        monkeypatch.setitem(sys.modules, name, None if name == package else SimpleNamespace())
+    with pytest.raises(
+        MissingExtraError, match=rf"data base needs the package '{package}'.*pip install '\.\[mlflow\]'"
+    ):
+        MLflow().on_start(PooledNMF(2), META, 9, 0)
 
 
 class Writer:
@@ -193,7 +205,8 @@ def test_a_run_of_mlflow(monkeypatch, finished):
             return lambda *args, **named: said.append((name, args, named))
 
     monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
-    monkeypatch.setitem(sys.modules, "mlflow", Flow(active_run=lambda: active[0] if active else None))
+    here = {"active_run": lambda: active[0] if active else None, "get_tracking_uri": lambda: "file:/runs"}
+    monkeypatch.setitem(sys.modules, "mlflow", Flow(**here))
     flow = MLflow()
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     flow.on_end(None)

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
-from fedfactor import FedAvgNMF, IncompatibleError, LocalEngine, PooledNMF
+from fedfactor import DataError, FedAvgNMF, IncompatibleError, LocalEngine, PooledCF, PooledNMF
 
 FACES = [PooledNMF, FedAvgNMF]
 
@@ -31,6 +31,18 @@ def test_clone_and_pickle(face, X, owner):
     np.testing.assert_array_equal(thawed.transform(X), model.transform(X))
     assert thawed.run_.seed == 7
     assert thawed.run_.history == model.run_.history
+
+
+@pytest.mark.parametrize("kind", [PooledNMF, PooledCF])
+def test_a_pickle_of_another_version_is_refused_with_the_way_out(kind):
+    """Names and contents of private parts change: what comes out would fail later, or be another model."""
+    here = kind(3).__getstate__()
+    assert kind.__new__(kind).__setstate__(here) is None
+    mark = next(name for name in here if name.endswith("_by_fedfactor"))
+    older = {name: value for name, value in here.items() if name != mark}
+    for state, version in ((older, "0.1"), (here | {mark: "9.9"}, "9.9")):
+        with pytest.raises(DataError, match=rf"made by fedfactor {version}.*keep it with fedfactor\.save"):
+            kind.__new__(kind).__setstate__(state)
 
 
 def test_attributes(X, owner):

@@ -13,9 +13,13 @@ import fedfactor
 from fedfactor.core.errors import CheckpointError, DataError, ProtocolError
 from fedfactor.core.wire import to_bytes
 from fedfactor.data.record import read_record
-from fedfactor.data.results import FORMAT, read_components
+from fedfactor.data.results import FORMAT, read_components, read_private
+from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
 from fedfactor.engines.remote.message_bytes import Head, read_head, seal
+from fedfactor.federation.outcome import status_of, write_result
 from fedfactor.federation.terms import Terms
+from fedfactor.federation.versions import versions
+from fedfactor.federation.worth import worth
 from fedfactor.privacy import Ledger
 
 KEPT = Path(__file__).parent / "v0_1_0"
@@ -54,6 +58,41 @@ def test_ledgers_are_read(kept):
     entries = ledger.entries()
     assert [entry.round for entry in entries] == [0, 1, 2]
     assert {entry.algorithm for entry in entries} == {"PooledNMF"}
+
+
+def test_folders_of_a_federation_are_read(kept, tmp_path):
+    place = kept / "federation"
+    mine = write_result(place / "north", tmp_path / "mine")
+    V, features = read_components(mine)
+    assert V.shape == (4, 12)
+    assert len(features) == 12
+    assert read_private(mine, "north")["U"].shape == (120, 4)
+    assert read_record(mine)["rounds"] == 5
+    np.testing.assert_array_equal(read_components(write_result(place / "server", tmp_path / "theirs"))[0], V)
+    (version,) = versions(place / "server")
+    assert version.parties == ("north", "south", "west")
+    np.testing.assert_array_equal(version.V, V)
+    assert status_of(place / "federation.toml")["took_part"] == ["north", "south", "west"]
+
+
+def test_an_agreement_names_its_algorithm_wherever_that_lies(kept):
+    """Files of the library move; the public names do not."""
+    place = kept / "federation" / "north"
+    raw = json.loads((place / "agreement.json").read_text())
+    for room in ("fedfactor.algorithms.pooled", "fedfactor.algorithms"):
+        (place / "agreement.json").write_text(json.dumps({**raw, "algorithm": f"{room}:PooledNMF"}))
+        assert Agreement.read(place).make().n_components == 4
+    assert json.loads(Agreement.read(place).to_json())["format"] == 2
+
+
+@pytest.mark.parametrize("change", [{"format": 3}, {"meta": 3}, {"twist": 1}])
+@pytest.mark.parametrize("look", [status_of, ClientFolder.agreement.func, worth])
+def test_an_agreement_of_a_later_version_is_refused(kept, change, look):
+    place = kept / "federation" / "north"
+    raw = json.loads((place / "agreement.json").read_text())
+    (place / "agreement.json").write_text(json.dumps({**raw, **change}))
+    with pytest.raises(DataError, match=r"agreement\.json.*another version.*with the version that wrote it"):
+        look(ClientFolder(place) if look is ClientFolder.agreement.func else place)
 
 
 def test_an_unfinished_run_is_refused_with_the_way_out(kept):

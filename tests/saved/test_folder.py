@@ -167,3 +167,41 @@ def test_a_record_that_leaves_out_the_rank_has_that_of_its_components(tmp_path):
     del record["settings"]["n_components"]
     (out / "shared" / "run.json").write_text(json.dumps(record))
     assert load_run(out).algorithm.n_components == 2
+
+
+def test_new_rows_with_gaps_are_folded_in_as_by_the_model_that_was_saved(rows, tmp_path):
+    gappy = {name: np.where(np.random.default_rng(5).random(X.shape) < 0.3, np.nan, X) for name, X in rows.items()}
+    model = fitted(fedfactor.PooledNMF, gappy, missing_values=np.nan)
+    again = fedfactor.load(fedfactor.save(model, tmp_path))
+    assert model.run_.algorithm.misfit is not None  # the ridge of new rows follows from it
+    np.testing.assert_array_equal(again.transform(gappy["east"]), model.transform(gappy["east"]))
+
+
+def told(folder, change):
+    file = folder / "shared" / "run.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps(change(record)))
+
+
+def test_settings_that_have_new_names_are_read_by_their_old_ones(rows, tmp_path, recwarn):
+    model = fitted(fedfactor.FNMF, rows, significance=0.2, row_norm="free")
+    fedfactor.save(model, tmp_path)
+    names = {"significance": "alpha", "row_norm": "scale"}
+
+    def older(record):
+        settings = {names.get(key, key): value for key, value in record["settings"].items()}
+        return record | {"settings": settings | {"local_solver": "ipalm"}}
+
+    recwarn.clear()
+    told(tmp_path, older)
+    again = fedfactor.load(tmp_path)
+    assert (again.significance, again.row_norm, again.local_solver) == (0.2, "free", "gradient")
+    assert load_run(tmp_path).algorithm == model.run_.algorithm
+    assert not [each for each in recwarn if each.category is DeprecationWarning]  # nobody typed them
+
+
+def test_a_setting_that_nobody_knows_here_is_not_left_out_in_silence(rows, tmp_path):
+    fedfactor.save(fitted(fedfactor.PooledNMF, rows), tmp_path)
+    told(tmp_path, lambda record: record | {"settings": record["settings"] | {"twist": 3}})
+    with pytest.raises(fedfactor.DataError, match=r"no setting 'twist'.*written by fedfactor 0.*with the version that"):
+        fedfactor.load(tmp_path)

@@ -112,8 +112,10 @@ class BooleanVotes(Algorithm):
         default="boolean",
     )
     tie: Literal["one", "zero"] = setting("What a majority of exactly half is.", default="one")
-    options: tuple[tuple[str, Any], ...] = setting(
-        'Further arguments of the solver, such as ``(("tau", 0.7),)``.', default=(), shown="tuple of (str, value)"
+    options: tuple[tuple[str, Any], ...] | Mapping[str, Any] = setting(
+        'Further arguments of the solver, such as ``(("tau", 0.7),)`` or ``{"tau": 0.7}``.',
+        default=(),
+        shown="tuple of (str, value), or mapping",
     )
     time_limit: float | None = setting(
         "Seconds for each owner's solver; components not found by then are zero, and the run's history counts who was "

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from fedfactor.algorithms.names import algorithm_class
 from fedfactor.cli.console import Debug, console, duration, polite, size
 from fedfactor.cli.options import Folder
 from fedfactor.cli.place import Place
@@ -142,12 +141,13 @@ def transform(
     """
     from fedfactor.data.io import load_for
     from fedfactor.data.results import read_components
+    from fedfactor.saved.run import method_of
 
     with polite(debug):
         format_of(out, writes=True)
         V, features = read_components(folder)
         record = read_record(folder)
-        method = _method(folder, record)
+        method: Any = method_of(record, folder, V.shape[0])
         asked = record.get("asked") or {}
         table = load_for(rows, features, reading(missing_values=asked.get("missing_values")))
         X, mask = split_missing(_matched(rows.name, table, features, V.shape[1]), table.missing_values)
@@ -177,10 +177,3 @@ def _matched(name: str, table: Any, features: tuple[str, ...] | None, columns: i
         order = check_features(name, table.features, "the components", features)
         X = X if order is None else X[:, np.asarray(order)]
     return X
-
-
-def _method(folder: Path, record: dict[str, Any]) -> Any:
-    try:
-        return algorithm_class(record["algorithm"])(**record["settings"])
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{folder / 'run.json'}: {error} It was written by another version, or is damaged.") from None

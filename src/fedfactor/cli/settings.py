@@ -45,6 +45,8 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
         key, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"--set {word!r} names no value. Write --set name=value, for example --set local_steps=5.")
+        if key in words:
+            raise ValueError(f"--set gives {key} twice, {words[key]!r} and {value!r}. Leave one of them out.")
         words[key] = value
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -57,6 +59,10 @@ def build(name: str, common: Mapping[str, Any], settings: Sequence[str] = ()) ->
         option = _OPTIONS.get(odd[0])
         say = f"Use {option}" if option else f"Its settings are {', '.join(known)}"
         raise ValueError(f"{cls.__name__} has no setting {odd[0]!r}. {say}.")
+    both = [key for key in words if key in given]
+    if both:
+        option = {"n_components": "-k"}.get(both[0], f"--{both[0]}")
+        raise ValueError(f"{option} and --set {both[0]} say the same thing. Leave one of them out.")
     rank = known.get("n_components")
     if rank is not None and rank.default is MISSING and "n_components" not in {*given, *words}:
         if cls.__name__ not in RATED:

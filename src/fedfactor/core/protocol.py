@@ -86,7 +86,7 @@ def _stream(seed: int, party: str, index: int, name: str) -> np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Downloads that differ by client, keyed by client name."""
+    """Downloads that differ by client, keyed by client name: one for each, also for those who did not come."""
 
     items: Mapping[str, Any]
 
@@ -223,7 +223,8 @@ class Algorithm(ABC):
     def groups(self, down: Tree, meta: Meta) -> Mapping[str, str]:
         """Name the group of each client, where answers to such a download are summed by group; else nothing.
 
-        Every client must be in the sums of such a round; one in which somebody is missing is asked again.
+        Every client must be in the sums of such a round; one in which somebody is missing is asked again, and one in
+        which somebody sends NaN or infinity ends the run.
         """
         return {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
@@ -289,13 +290,21 @@ def as_real(X: Any, where: str = "") -> Any:
     return real
 
 
+def check_missing(missing_values: Any) -> None:
+    """Refuse a rule for missing cells that nothing here knows."""
+    if missing_values is None or (isinstance(missing_values, str) and missing_values == "unstored"):
+        return
+    beyond = isinstance(missing_values, Integral) and abs(int(missing_values)) > sys.maxsize
+    if beyond or not isinstance(missing_values, Real):
+        raise DataError(f"missing_values={missing_values!r:.40} is not known. Use None, nan, a number or 'unstored'.")
+
+
 def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:
     """Separate values from missingness; missing cells of a dense matrix become zero in a copy."""
+    check_missing(missing_values)
     if missing_values is None:
         return X, None
     if isinstance(missing_values, str):
-        if missing_values != "unstored":
-            raise DataError(f"missing_values={missing_values!r} is not known. Use None, nan, a number or 'unstored'.")
         if not is_sparse(X):
             raise DataError(
                 "missing_values='unstored' needs a sparse matrix, but this one is dense. Use nan or a number."

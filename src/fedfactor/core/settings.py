@@ -7,14 +7,17 @@ default=...)``. Choices come from ``Literal`` types.
 from __future__ import annotations
 
 import math
+import sys
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from fedfactor.core.docstrings import indented, join_sections, split_sections
 from fedfactor.core.errors import callers_level
@@ -127,6 +130,8 @@ class Setting:
         parts = _parts(self.kind)
         if not self.declared.check or any(self._fits(part, value) for part in parts):
             return None
+        if _is_number(value) and _too_large(value):
+            return f"{self.name} is larger than any number that processors compute with."
         reason = f": {self.declared.because}" if self.declared.because else ""
         if self.choices and isinstance(value, str) and str not in parts:
             others = [_wanted(part, self.bounds) for part in parts if get_origin(part) is not Literal]
@@ -134,8 +139,6 @@ class Setting:
             known = f"one of {known}" if len(self.choices) > 1 else repr(known)
             known += "".join(f", or {other}" for other in others)
             return f"{self.name}={value!r} is not known. Use {known}{reason}."
-        if any(not _simple(part) for part in parts):
-            return None
         if parts == (float,) and _is_number(value) and math.isfinite(float(value)):
             return f"{self.name}={value} must {_lie(self.bounds)}{reason}."
         wanted = ", or ".join(_wanted(part, self.bounds) for part in parts)
@@ -149,17 +152,22 @@ class Setting:
         if get_origin(part) is Literal:
             return any(type(value) is type(each) and value == each for each in get_args(part))
         if part is bool:
-            return value in (True, False)
-        if part is str:
-            return isinstance(value, str)
+            return isinstance(value, (bool, np.bool_, Real)) and value in (True, False)
         if part in (int, float):
-            fits = _is_number(value) and (part is float or isinstance(value, Integral))
-            return fits and self._within(float(value))
-        return False
+            return _is_number(value) and (part is float or isinstance(value, Integral)) and self._within(value)
+        if get_origin(part) is tuple:
+            return _is_list(value) and self._each_fits(get_args(part), value)
+        if part is str or get_origin(part) is not None:
+            return isinstance(value, get_origin(part) or part)
+        return True  # some class: what else can stand for it, only its owner knows
 
-    def _within(self, value: float) -> bool:
+    def _each_fits(self, kinds: tuple[Any, ...], values: Sequence[Any]) -> bool:
+        kinds = kinds[:1] * len(values) if kinds[-1] is Ellipsis else kinds
+        return len(kinds) == len(values) and all(map(self._fits, kinds, values))
+
+    def _within(self, value: Any) -> bool:
         d = self.declared
-        if math.isnan(value) or (math.isinf(value) and d.at_most != math.inf):
+        if _too_large(value) or math.isnan(value) or (math.isinf(value) and d.at_most != math.inf):
             return False
         return (
             (d.at_least is None or value >= d.at_least)
@@ -285,7 +293,7 @@ def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]
 
 def check_settings(holder: Any, settings: list[Setting] | None = None) -> None:
     """Refuse the first setting whose value its declaration does not allow."""
-    for each in settings_of_class(holder) if settings is None else settings:
+    for each in settings_of_class(holder, offered=False) if settings is None else settings:
         said = each.refusal(getattr(holder, each.name))
         if said:
             raise ValueError(said)
@@ -409,12 +417,23 @@ def _parts(kind: Any) -> tuple[Any, ...]:
     return (Literal[words], *others) if get_origin(parts[0]) is Literal else (*others, Literal[words])
 
 
-def _simple(part: Any) -> bool:
-    return part in (int, float, bool, str, type(None)) or get_origin(part) is Literal
-
-
 def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def _too_large(value: Any) -> bool:
+    """Tell whether a number is finite, and yet beyond what processors hold."""
+    if isinstance(value, Integral):
+        return abs(int(value)) > sys.maxsize
+    try:
+        float(value)
+    except OverflowError:  # a fraction
+        return True
+    return False
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) or getattr(value, "ndim", 0) == 1
 
 
 def _shown(value: Any) -> str:
@@ -451,6 +470,11 @@ def _wanted(part: Any, bounds: str) -> str:
         return "a text"
     if get_origin(part) is Literal:
         return " or ".join(map(repr, get_args(part)))
+    if get_origin(part) is tuple:
+        inside = get_args(part)
+        noun = {int: "whole numbers", float: "numbers"}.get(inside[0], "parts")
+        count = "" if inside[-1] is Ellipsis else f"{len(inside)} "
+        return f"a tuple of {count}{noun} {bounds}".strip()
     if part not in (int, float):
         return _kind_words(part) if part is type(None) else f"a {_kind_words(part)}"
     noun = "whole number" if part is int else "number"

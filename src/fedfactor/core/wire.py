@@ -135,16 +135,31 @@ def from_bytes(data: bytes, *, extra: Mapping[str, type] | None = None) -> Tree:
 
     For bytes of another party use :func:`receive`, which also knows what to expect.
     """
-    header, text = read_header(data, limit=1 << 30)
-    _declared(header)
-    try:
-        arrays: dict[str, Array] = load(data)  # type: ignore[reportUnknownVariableType]
-    except Exception as error:
-        raise ProtocolError(f"The bytes are not a whole safetensors message: {error}") from None
+    arrays, text = _arrays(data), read_header(data, limit=1 << 30)[1]
     try:
         return _build(json.loads(text["outline"]), arrays, "", extra or {})
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"The outline of a message does not fit its leaves ({error!r}). It was rejected.") from None
+
+
+def read_leaves(data: bytes, part: str) -> dict[str, Array]:
+    """Read the arrays of one part of a file by name, whatever records they belonged to in the version that wrote it.
+
+    Examples
+    --------
+    >>> from fedfactor.core.protocol import Score
+    >>> sorted(read_leaves(to_bytes({"score": Score.of(2.0, 3, 4.0)}), "score"))
+    ['n', 'sse', 'total']
+    """
+    return {name.removeprefix(f"{part}."): leaf for name, leaf in _arrays(data).items() if name.startswith(f"{part}.")}
+
+
+def _arrays(data: bytes) -> dict[str, Array]:
+    _declared(read_header(data, limit=1 << 30)[0])
+    try:
+        return load(data)  # type: ignore[reportUnknownVariableType]
+    except Exception as error:
+        raise ProtocolError(f"The bytes are not a whole safetensors message: {error}") from None
 
 
 def _build(outline: Any, arrays: Mapping[str, Array], path: str, extra: Mapping[str, type]) -> Tree:
@@ -192,12 +207,12 @@ def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
         )
     header, text = read_header(data)
     tags = {type_tag(cls): cls for cls in expected}
+    tag = None
     try:
         tag = json.loads(text["outline"])[0]
         cls = tags[tag]
     except (KeyError, ValueError, TypeError, IndexError, RecursionError):
-        names = ", ".join(sorted(cls.__name__ for cls in expected))
-        raise ProtocolError(f"A message of an unexpected type arrived; expected {names}. It was rejected.") from None
+        raise _unannounced(tag, expected) from None
     _check_declared(cls, _declared(header), expected[cls])
     message = from_bytes(data, extra=tags)
     check_message(message, expected)
@@ -211,22 +226,35 @@ def check_message(message: Tree, expected: Mapping[type, Spec], *, ask_card: boo
     """
     cls = kind_of(message)
     if cls not in expected:
-        names = ", ".join(sorted(kind.__name__ for kind in expected))
-        raise ProtocolError(f"{cls.__name__} was sent, but the algorithm announced only {names}. It was rejected.")
+        raise _unannounced(cls.__name__, expected)
     held = leaves(message)
     found = {path: (_dtype_name(leaf), leaf.shape if is_numpy(leaf) else tuple(np.shape(leaf))) for path, leaf in held}
     _check_declared(cls, found, expected[cls])
     for name, child in children(message):
         if name in expected[cls] and not is_numpy(child) and not is_leaf(child):
             raise ProtocolError(f"{cls.__name__}.{name} holds no array but parts of its own. The message was rejected.")
+    check_finite(message, ask_card=ask_card)
+
+
+def check_finite(message: Tree, *, ask_card: bool = True) -> None:
+    """Check that a message holds neither NaN nor infinity."""
+    cls, held = kind_of(message), leaves(message)
     on_card = [path for path, leaf in held if getattr(leaf, "is_cuda", False)]
     if ask_card and on_card:
         _check_finite_on_card(cls, message)
     for path, leaf in held:
         if path in on_card:
             continue
-        if "float" in found[path][0] and not _seems_finite(leaf) and not _all_finite(leaf):
+        if "float" in _dtype_name(leaf) and not _seems_finite(leaf) and not _all_finite(leaf):
             raise NotFiniteError(f"{cls.__name__}.{path} holds NaN or infinity. The message was rejected.")
+
+
+def _unannounced(tag: Any, expected: Mapping[type, Spec]) -> ProtocolError:
+    """Name what was sent, as far as that is a name: a peer may write anything."""
+    name = str(tag).rpartition(":")[2].rpartition(".")[2]
+    what = name if name.isidentifier() and len(name) <= 80 and tag is not None else "Something without a type"
+    names = ", ".join(sorted(kind.__name__ for kind in expected))
+    return ProtocolError(f"{what} was sent, but the algorithm announced only {names}. It was rejected.")
 
 
 def _check_finite_on_card(cls: type, message: Tree) -> None:

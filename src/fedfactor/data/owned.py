@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 from fedfactor.core.errors import DataError
@@ -73,9 +72,3 @@ class MissingCells:
         check=False,
         shown='nan, number or "unstored"',
     )
-
-
-def check_missing(missing_values: Any) -> None:
-    """Refuse a rule for missing cells that nothing here knows."""
-    if not (missing_values is None or missing_values == "unstored" or isinstance(missing_values, Real)):
-        raise DataError(f"missing_values={missing_values!r} is not known. Use None, nan, a number or 'unstored'.")

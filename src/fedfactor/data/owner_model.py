@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from scipy import sparse
@@ -80,10 +81,20 @@ class OwnerModel:
             with np.load(path, allow_pickle=False) as found:
                 parts = {key: found[key] for key in found.files}
             about = json.loads(parts["about"].tobytes())
-        except (OSError, ValueError, KeyError) as error:
+            made, form = about.get("class"), about.get("format")
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError, AttributeError) as error:
             raise DataError(f"{path} is no file that save wrote ({error}).") from None
-        if about.get("format") != FORMAT or about.get("class") != kind:
-            raise DataError(f"{path} holds a {about.get('class')}, not a {kind}.")
+        if form == FORMAT and made != kind:
+            raise DataError(f"{path} holds a {str(made)[:40]}, not a {kind}. Read it with {str(made)[:40]}.load.")
+        try:
+            if form != FORMAT:
+                raise ValueError(f"it says {str(form)[:40]!r}, not {FORMAT!r}")
+            return cls._of(kind, about, parts)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise other_version(path, error) from None
+
+    @classmethod
+    def _of(cls, kind: str, about: dict[str, Any], parts: dict[str, np.ndarray]) -> OwnerModel:
         settings = {key: tuple(value) if isinstance(value, list) else value for key, value in about["settings"].items()}
         cells = (parts["data"], parts["indices"], parts["indptr"])
         return cls(
@@ -91,6 +102,14 @@ class OwnerModel:
             about["seed"], about["status"], from_bytes(parts["factors"].tobytes()), parts["users"], parts["items"],
             parts["support"], sparse.csr_array(cells, shape=tuple(parts["shape"])),
         )  # fmt: skip
+
+
+def other_version(path: Path, error: Exception) -> DataError:
+    """Say that a file does not hold what this version writes, and the way out."""
+    return DataError(
+        f"{path} does not hold what this version of fedfactor writes ({error}). Another version wrote it, or it is "
+        "damaged: read it with the version that wrote it, or fit and save again."
+    )
 
 
 def _plain(ids: np.ndarray) -> np.ndarray:

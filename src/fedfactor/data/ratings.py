@@ -119,6 +119,7 @@ class RatingScale:
         "The lowest and the highest rating, to which predictions are clipped; by default the smallest and the largest "
         "in ``fit``.",
         default=None,
+        because="the lowest and the highest rating",
         shown="(low, high)",
     )
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor import algorithms
 from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.files import read_json
+from fedfactor.core.settings import former_names, settings_of_class
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import FORMAT, read_run, shared_folder
 
@@ -94,7 +96,23 @@ def read_record(folder: Path, *, published: bool = False) -> dict[str, Any]:
             f"{path} says {wrong[0]} = {str(known[wrong[0]])[:40]!r}, which cannot be: it is damaged. Run fedfactor "
             "fit again."
         )
-    return record
+    return _with_names_of_now(record)
+
+
+def _with_names_of_now(record: dict[str, Any]) -> dict[str, Any]:
+    """Give what version 0.1 called otherwise the name that it has now: a method, and settings of methods."""
+    # The non-negative model had this name, which now is another model's.
+    moved = record["algorithm"] == "PooledCF" and "start_scale" in record["settings"]
+    name = "PooledCNMF" if moved else record["algorithm"]
+    if name not in dir(algorithms):
+        return record  # whoever needs the method says so
+    settings = settings_of_class(getattr(algorithms, name))
+    old, former = former_names(settings), {each.name: each.declared.former_values for each in settings}
+    found: dict[str, Any] = {}
+    for key, value in record["settings"].items():
+        now: str = old[key] if key in old else key
+        found[now] = former.get(now, {}).get(value, value) if isinstance(value, str) else value
+    return {**record, "algorithm": name, "settings": found}
 
 
 def missing_of(record: dict[str, Any]) -> float | str | None:

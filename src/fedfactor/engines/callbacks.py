@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedfactor.core.protocol import Algorithm, Meta
@@ -19,11 +19,34 @@ def figures(record: RoundRecord) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.5g}" for name, value in record.metrics.items())
 
 
+def listed(callbacks: Any) -> tuple[AnyCallback, ...]:
+    """Take a list of callbacks; refuse what is none, above all a single function.
+
+    Examples
+    --------
+    >>> listed(print)
+    Traceback (most recent call last):
+    TypeError: callbacks=<built-in function print> must be a list of functions or Callback objects, such as [print].
+    """
+    found: tuple[Any, ...] = ()
+    whole: Any = callbacks
+    if isinstance(callbacks, Iterable) and not isinstance(callbacks, (str, bytes, Callback)):
+        found = tuple(whole)
+    elif callbacks is not None:
+        found = (None,)
+    if all(isinstance(each, Callback) or (callable(each) and not isinstance(each, type)) for each in found):
+        return found
+    raise TypeError(
+        f"callbacks={whole!r} must be a list of functions or Callback objects, such as "
+        f"[{getattr(whole, '__name__', 'print')}]."
+    )
+
+
 class Callbacks:
     """All callbacks of a run, whether objects or plain functions, behind one call."""
 
     def __init__(self, callbacks: Sequence[AnyCallback]) -> None:
-        self._all = callbacks
+        self._all = listed(callbacks)
 
     def __len__(self) -> int:
         """Count them."""

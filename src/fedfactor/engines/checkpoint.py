@@ -8,6 +8,7 @@ import platform
 import zlib
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
+from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,7 +45,10 @@ class Checkpoint:
         """Take a folder, a ready Checkpoint, or None."""
         if where is None or isinstance(where, Checkpoint):
             return where
-        return cls(Path(where))
+        folder: Any = where
+        if not isinstance(where, (str, PathLike)):
+            raise TypeError(f"checkpoint={folder!r} must be a folder, a Checkpoint, or None.")
+        return cls(Path(folder))
 
     @property
     def file(self) -> Path:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
-from fedfactor.core.errors import ClientUnavailable
+import numpy as np
+
+from fedfactor.core.errors import ClientUnavailable, ProtocolError
 from fedfactor.core.federation import Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, download_for
-from fedfactor.core.tree import Tree, freeze
+from fedfactor.core.tree import Tree, freeze, is_record, kind_of, leaves
 
 
 def begin(algorithm: Algorithm, shard: Shard, meta: Meta, seed: int, name: str) -> Tree:
@@ -25,7 +27,25 @@ def step(algorithm: Algorithm, shard: Shard, state: Tree, down: Tree, at: Round)
     except Exception as error:
         _note(error, at)
         raise
-    return freeze(new_state), freeze(up)
+    return freeze(new_state), _sent(up, at)
+
+
+def _sent(up: Tree, at: Round) -> Tree:
+    """Freeze an upload; refuse what only some engines could carry: anything but records of arrays of plain numbers."""
+    if up is not None and not is_record(up):
+        raise ProtocolError(
+            f"Client {at.client!r}: {kind_of(up).__name__} was sent, but an upload is a record of arrays."
+        )
+    for path, leaf in leaves(up):
+        dtype = getattr(leaf, "dtype", None)
+        plain = dtype is not None and (not isinstance(dtype, np.dtype) or (dtype.kind in "fiub" and dtype.isnative))
+        if not plain:
+            what = f"a {type(leaf).__name__}" if dtype is None else f"an array of {dtype}"
+            raise ProtocolError(
+                f"Client {at.client!r}: {kind_of(up).__name__}.{path} is {what}, but what is sent must be arrays of "
+                "numbers, such as np.float64(0.5)."
+            )
+    return freeze(up)
 
 
 def _note(error: Exception, at: Round) -> None:
@@ -46,7 +66,7 @@ def _each(found: Iterable[tuple[Tree, Tree]], ats: Sequence[Round]) -> Iterator[
     taken = 0
     try:
         for state, up in found:
-            yield freeze(state), freeze(up)
+            yield freeze(state), _sent(up, ats[taken]) if taken < len(ats) else freeze(up)
             taken += 1
     except Exception as error:
         if taken < len(ats):

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -47,6 +47,9 @@ class Receiver:
 
     asks_later: ClassVar[bool] = True
     """Whether uploads may be summed before anybody asked whether their numbers are finite."""
+
+    forgiving: ClassVar[bool] = False
+    """Whether uploads of another form than announced are left out, where they would otherwise end the run."""
 
     def __init__(
         self,
@@ -168,15 +171,23 @@ Receiving: TypeAlias = "Receiver | ChannelReceiver"
 
 
 def receive_bytes(receiver: Receiving, name: str, data: bytes, expected: Mapping[type, Spec]) -> None:
-    """Read an upload that came as bytes; one that is not finite is left out, one of another form raises."""
+    """Read an upload that came as bytes; one that is not finite is left out, one of another form raises mostly."""
     try:
         up = freeze(receive(data, expected))
-    except NotFiniteError as error:
-        receiver.reject(name, str(error))
     except ProtocolError as error:
-        raise ProtocolError(f"Client {name!r}: {error}") from None
+        if not receiver.forgiving and not isinstance(error, NotFiniteError):
+            raise ProtocolError(f"Client {name!r}: {error}") from None
+        receiver.reject(name, str(error))
     else:
         receiver.add(name, up)
+
+
+def lacking(names: Iterable[str]) -> ProtocolError:
+    """Say that a sum by group, which needs all of its clients, cannot be formed."""
+    return ProtocolError(
+        f"A sum by group lacks {', '.join(names)}, who sent NaN or infinity, so the run ends: the settings let the "
+        "method diverge."
+    )
 
 
 class Clients(ABC):
@@ -430,10 +441,15 @@ class Rounds:
         receiver = self.receiver(at, snapshot.down)
         self.clients.exchange(snapshot.down, at, receiver)
         if receiver.rejected and not receiver.present and self.clients.holds_server:
-            raise ProtocolError(
-                f"Every upload of round {at.index} was left out, so the run ends: {', '.join(receiver.rejected)} sent "
-                "NaN, infinity, or what cannot be true. Where all do, the settings let the method diverge."
-            )
+            # A few of many who were asked alone may all be bad; a method that diverges does so everywhere.
+            everybody = set(at.participants) == set(self.meta.clients)
+            if everybody or self._only_rejected(snapshot, receiver.rejected):
+                raise ProtocolError(
+                    f"Every upload of round {at.index} was left out, so the run ends: {', '.join(receiver.rejected)} "
+                    "sent NaN, infinity, or what cannot be true. Where all do, the settings let the method diverge."
+                )
+        if receiver.rejected and not receiver.complete:
+            raise lacking(receiver.rejected)
         return self.close(snapshot, receiver, at, began)
 
     def arrival(self, snapshot: Snapshot, name: str, hand: Callable[[Receiving], None], began: float) -> Snapshot:
@@ -441,15 +457,16 @@ class Rounds:
         at = Round(self.seed, snapshot.next_round, participants=(name,))
         receiver = self.receiver(at, snapshot.down)
         hand(receiver)
-        if receiver.rejected and self._only_rejected(snapshot, name):
+        if receiver.rejected and self._only_rejected(snapshot, [name]):
             raise ProtocolError(
                 f"The last upload of every client was left out, so the run ends: {', '.join(self.meta.clients)} sent "
                 "NaN, infinity, or what cannot be true. Where all do, the settings let the method diverge."
             )
         return self.close(snapshot, receiver, at, began)
 
-    def _only_rejected(self, snapshot: Snapshot, last: str) -> bool:
-        names = {last}
+    def _only_rejected(self, snapshot: Snapshot, last: Iterable[str]) -> bool:
+        """Tell whether every client sent what was left out, and nobody else, since something could be used."""
+        names = set(last)
         for record in reversed(snapshot.history):
             if record.participants:
                 break
@@ -522,17 +539,32 @@ class Rounds:
         known = {name for past in snapshot.history for name in past.rejected} if record.rejected else ()
         for name in record.rejected:
             if name not in known and self.clients.speaks:
-                logger.warning("An upload of client %r was left out: it is not finite, or cannot be true.", name)
+                logger.warning("An upload of owner %r was left out: it is not finite, or cannot be true.", name)
 
     # ------------------------------------------------------------------------------------------------- downloads
     def checked(self, down: Tree, *, ask_card: bool = True) -> Tree:
         """Freeze a download, and refuse one that was not announced."""
         if isinstance(down, Scatter):
+            served = self.meta.clients if self.clients.served is None else self.clients.served
+            without = [name for name in served if name not in down.items]
+            if without:
+                raise ProtocolError(
+                    f"The server has nothing for client {without[0]!r}. A Scatter needs a part for every client, also "
+                    "for those who did not come: they may come back, and all take their factors home."
+                )
             down = Scatter({name: freeze(part) for name, part in down.items.items()})
         else:
             down = freeze(down)
         for part in down.items.values() if isinstance(down, Scatter) else (down,):
-            check_message(part, self.expected, ask_card=ask_card)
+            try:
+                check_message(part, self.expected, ask_card=ask_card)
+            except NotFiniteError as error:
+                raise NotFiniteError(
+                    f"The server cannot go on: {error} Uploads that are finite one by one gave this: the settings let "
+                    "the method diverge, or numbers are too large to be added."
+                ) from None
+            except ProtocolError as error:
+                raise ProtocolError(f"The server cannot go on: {error}") from None
         return down
 
     def settled(self, server: Tree, down: Tree) -> Tree:

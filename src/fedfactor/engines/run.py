@@ -14,6 +14,7 @@ from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, LocalFactors, Score
 from fedfactor.core.rows_on_card import Storage, check_device, home, move
 from fedfactor.core.run import Run
+from fedfactor.core.settings import check_settings
 from fedfactor.core.tree import kind_of
 from fedfactor.engines.base import AnyCallback, Engine, judge_small
 from fedfactor.engines.checkpoint import Checkpoint
@@ -176,7 +177,7 @@ def _check_local(engine: Any, device: str | None, privacy: Any) -> None:
 
 
 def _check_words(algorithm: Any, rounds: Any, seed: Any) -> None:
-    """Refuse what is no algorithm, above all the estimator of the same name, and numbers that are not whole."""
+    """Refuse what is no algorithm, above all the estimator of the same name, its settings, and odd numbers."""
     if not isinstance(algorithm, Algorithm):
         kind = algorithm if isinstance(algorithm, type) else kind_of(algorithm)
         name = str(getattr(kind, "__name__", kind))
@@ -184,6 +185,7 @@ def _check_words(algorithm: Any, rounds: Any, seed: Any) -> None:
         raise IncompatibleError(
             f"fedfactor.run takes an algorithm with its settings, but {name} is not one. {remedy}, or fit an estimator."
         )
+    check_settings(algorithm)  # here too: what rows it takes may depend on them
     for word, value in (("rounds", rounds), ("seed", seed)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise ValueError(f"{word}={value!r} must be a whole number, or None.")

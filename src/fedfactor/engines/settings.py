@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from fedfactor.core.rows_on_card import Storage, check_device
 from fedfactor.core.run import Run
 from fedfactor.core.settings import offers_settings, setting
 from fedfactor.engines.base import Engine
-from fedfactor.engines.callbacks import watcher
+from fedfactor.engines.callbacks import listed, watcher
+from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.run import run
 
 
@@ -64,9 +66,10 @@ class EveryRun:
     checkpoint: Any
 
     def _run(self, algorithm: Algorithm, federation: Federation, engine: Any, seed: int) -> Run:
-        watch = (*watcher(int(self.verbose), type(self).__name__), *self.callbacks)
+        watch = (*watcher(int(self.verbose), type(self).__name__), *listed(self.callbacks))
         # Every start has a folder of its own: they differ in their seed.
-        folder = None if self.checkpoint is None else Path(self.checkpoint) / f"seed-{seed}"
+        kept = Checkpoint.of(self.checkpoint)
+        folder = None if kept is None else replace(kept, folder=Path(kept.folder) / f"seed-{seed}")
         on_card: Any = getattr(self, "_place", dict)
         return run(
             algorithm,

@@ -61,7 +61,7 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: str | os.PathLike[str], name: str | None = None) -> None:
         self.folder, self.name = Path(folder), name
-        _package("tensorboardX", "tensorboard", "TensorBoard")  # before the run, not after its first round
+        _package("tensorboardX", "tensorboard", "The callback TensorBoard")  # before the run, not after its first round
         self._writer: Any = None
 
     def on_start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
@@ -69,7 +69,7 @@ class TensorBoard(Callback):
         name, number = self.name or type(algorithm).__name__, 1
         while (place := self.folder / (name if number == 1 else f"{name}-{number}")).exists():
             number += 1
-        self._writer = _package("tensorboardX", "tensorboard", "TensorBoard").SummaryWriter(str(place))
+        self._writer = _package("tensorboardX", "tensorboard", "The callback TensorBoard").SummaryWriter(str(place))
         lines = [f"    {key} = {value}" for key, value in _about(algorithm, meta).items()]
         self._writer.add_text("settings", "\n".join(lines), first)
 
@@ -92,12 +92,13 @@ class TensorBoard(Callback):
 
 
 class MLflow(Callback):
-    """Logs a run to MLflow; needs the extra ``mlflow`` (the package mlflow-skinny, or mlflow itself).
+    """Logs a run to MLflow; needs the extra ``mlflow`` (mlflow-skinny with what data bases need, or mlflow itself).
 
     Settings become parameters, the figures of every round metrics by round; status and seed become tags. Within a run
     of MLflow that is open already, a nested one is begun; experiment and server are MLflow's own settings
-    (``mlflow.set_experiment``, ``MLFLOW_TRACKING_URI``). **What is logged leaves this machine where that server is
-    another one**: no rows and no factors, but the errors that the run itself publishes.
+    (``mlflow.set_experiment``, ``MLFLOW_TRACKING_URI``), by default the file ``mlflow.db`` in the working directory.
+    **What is logged leaves this machine where that server is another one**: no rows and no factors, but the errors
+    that the run itself publishes.
 
     Parameters
     ----------
@@ -114,25 +115,28 @@ class MLflow(Callback):
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
-        _package("mlflow", "mlflow", "MLflow")
+        _package("mlflow", "mlflow", "The callback MLflow")
         self._open = False
 
     def on_start(self, algorithm: Algorithm, meta: Meta, rounds: int, first: int) -> None:
         """Begin a run of MLflow."""
-        mlflow = _package("mlflow", "mlflow", "MLflow")
+        mlflow = _package("mlflow", "mlflow", "The callback MLflow")
+        if mlflow.get_tracking_uri().partition(":")[0].partition("+")[0] in _DATA_BASES:
+            for package in ("sqlalchemy", "alembic"):  # mlflow-skinny alone knows servers and folders only
+                _package(package, "mlflow", "The callback MLflow with a data base")
         mlflow.start_run(run_name=self.name or type(algorithm).__name__, nested=mlflow.active_run() is not None)
         self._open = True
         mlflow.log_params(_about(algorithm, meta))
 
     def on_round(self, record: RoundRecord) -> bool | None:
         """Log one round."""
-        _package("mlflow", "mlflow", "MLflow").log_metrics(_told(record), step=record.index + 1)
+        _package("mlflow", "mlflow", "The callback MLflow").log_metrics(_told(record), step=record.index + 1)
 
     def on_end(self, run: Run | None) -> None:
         """Log how it ended."""
         if not self._open:
             return
-        mlflow = _package("mlflow", "mlflow", "MLflow")
+        mlflow = _package("mlflow", "mlflow", "The callback MLflow")
         if run is not None:
             mlflow.log_metrics(_ended(run), step=run.rounds)
             mlflow.set_tags({"fedfactor.status": run.status, "fedfactor.seed": str(run.seed)})
@@ -145,12 +149,14 @@ def _about(algorithm: Algorithm, meta: Meta) -> dict[str, Any]:
     return {"algorithm": type(algorithm).__name__, "owners": meta.n_clients, "features": meta.n_features, **settings}
 
 
+_DATA_BASES = ("sqlite", "postgresql", "mysql", "mssql")
+"""How addresses of MLflow's own data bases begin."""
+
+
 def _package(name: str, extra: str, what: str) -> Any:
     if name == "mlflow":  # it tells its makers how it is used, unless somebody has said something about that
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingExtraError.named(
-            {"mlflow": "mlflow-skinny"}.get(name, name), extra, f"The callback {what}"
-        ) from error
+        raise MissingExtraError.named({"mlflow": "mlflow-skinny"}.get(name, name), extra, what) from error

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor.core.errors import DataError, IncompatibleError, callers_level
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.protocol import Algorithm, LocalFactors
-from fedfactor.core.row_checks import as_matrix, check_values
+from fedfactor.core.row_checks import as_matrix, check_missing, check_values
 from fedfactor.core.run import Run
 from fedfactor.core.tree import Array
 from fedfactor.data import owned
@@ -232,7 +232,7 @@ class FederatedTransformer(
     def _settings(self) -> tuple[Algorithm, Any, int]:
         """Return the algorithm, the engine and the seed, once all settings are known to be such."""
         algorithm = self._algorithm()
-        owned.check_missing(self.missing_values)
+        check_missing(self.missing_values)
         return algorithm, engine_of(self.engine), _inputs.draw_seed(self.random_state)
 
     def _keep(self, result: Run, federation: Federation) -> None:

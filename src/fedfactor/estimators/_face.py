@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 
 from fedfactor.algorithms.starts import best_of, starts_of
 from fedfactor.core.docstrings import complete_methods, entries_of_bases, join_sections, split_sections, with_formula
+from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
@@ -24,9 +25,11 @@ from fedfactor.core.settings import (
     setting,
     settings_of_class,
 )
+from fedfactor.engines.remote.message_bytes import WIRE
 from fedfactor.privacy.dp import refuse_repeats
 
 T = TypeVar("T", bound=type)
+_PICKLED_BY = "_pickled_by_fedfactor"
 
 
 class Face(BaseEstimator):
@@ -59,6 +62,20 @@ class Face(BaseEstimator):
         self
         """
         return super().set_params(**renamed(type(self).__name__, params, list(self._declared), values=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), _PICKLED_BY: WIRE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        found = dict(state)
+        by = found.pop(_PICKLED_BY, "0.1")
+        if by != WIRE:
+            raise DataError(
+                f"This pickle of {type(self).__name__} was made by fedfactor {by}, and this is {WIRE}: what lies in it "
+                "is not what this version would find there. Unpickle it with the version that made it, and keep it "
+                "with fedfactor.save, whose folders later versions read."
+            )
+        super().__setstate__(found)
 
     def _algorithm(self) -> Algorithm:
         """Make the algorithm; refuse settings, of it and of this estimator, that their declarations do not allow."""

@@ -19,7 +19,7 @@ from fedfactor.core.protocol import Score
 from fedfactor.core.run import Run
 from fedfactor.data.interactions import interactions_of
 from fedfactor.data.list_file import write_lists
-from fedfactor.data.owner_model import OwnerModel
+from fedfactor.data.owner_model import OwnerModel, other_version
 from fedfactor.data.owner_tables import OwnerTables
 from fedfactor.data.ratings import RatingScale, compared_columns, nobody_owns, ratings_of
 from fedfactor.data.user_table import UserTable, WeightTable, new_ratings, number_of_items
@@ -280,8 +280,12 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that :meth:`save` wrote; settings of engine and privacy are not kept."""
         kept = OwnerModel.read(Path(path), cls.__name__)
-        model, name = cls(**kept.settings), kept.owner
-        method, nothing = model._algorithm(), Score.of(0, 0, 0)
+        try:
+            model = cls(**kept.settings)
+            method = model._algorithm()
+        except (TypeError, ValueError) as error:
+            raise other_version(Path(path), error) from None
+        name, nothing = kept.owner, Score.of(0, 0, 0)
         run = Run(method, kept.seed, kept.status, (), {name: kept.factors}, {name: nothing}, None)  # type: ignore[reportArgumentType]
         model._adopt(run, {name: kept.seen}, {name: kept.users}, kept.items, kept.scale, kept.support)
         model.n_iter_ = kept.rounds

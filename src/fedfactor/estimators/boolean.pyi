@@ -1,5 +1,5 @@
 # Written by `make format` from the declared settings. Change those, not this.
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from fedfactor.engines.base import Engine
@@ -198,7 +198,7 @@ class BooleanVotes(AsPrinted):
     align: Literal["lap", "none"]
     refit: Literal["boolean", "none"]
     tie: Literal["one", "zero"]
-    options: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, Any], ...] | Mapping[str, Any]
     time_limit: float | None
     def __init__(
         self,
@@ -209,7 +209,7 @@ class BooleanVotes(AsPrinted):
         align: Literal["lap", "none"] = "lap",
         refit: Literal["boolean", "none"] = "boolean",
         tie: Literal["one", "zero"] = "one",
-        options: tuple[tuple[str, Any], ...] = (),
+        options: tuple[tuple[str, Any], ...] | Mapping[str, Any] = (),
         time_limit: float | None = None,
         binarize: float | None = None,
         n_init: int | None = None,

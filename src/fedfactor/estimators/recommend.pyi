@@ -23,7 +23,7 @@ class FedSPLIT(FederatedRecommender):
     min_ratings: int
     max_error: float
     iterations: int
-    overrides: tuple[Any, ...]
+    overrides: tuple[tuple[Any, tuple[tuple[str, Any], ...]], ...]
     start_scale: float
     alpha: float
     beta: float
@@ -51,7 +51,7 @@ class FedSPLIT(FederatedRecommender):
         min_ratings: int = 100,
         max_error: float = 1.0,
         iterations: int = 60,
-        overrides: tuple[Any, ...] = (),
+        overrides: tuple[tuple[Any, tuple[tuple[str, Any], ...]], ...] = (),
         start_scale: float = 1.0,
         alpha: float = 0.06,
         beta: float = 0.06,

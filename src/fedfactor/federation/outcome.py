@@ -10,14 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.checksummed_files import read_checked
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json
-from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import STATUS
-from fedfactor.core.tree import leaves, type_tag
-from fedfactor.core.wire import from_bytes, read_header
+from fedfactor.core.tree import leaves
+from fedfactor.core.wire import from_bytes, read_header, read_leaves
 from fedfactor.data.preprocess import Preprocess
 from fedfactor.data.results import write_factors
 from fedfactor.engines.remote.client import COLUMNS
@@ -56,8 +54,8 @@ def from_anywhere(folder: Path) -> Generator[None]:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, AssertionError) as error:
         raise DataError(
-            f"{folder} holds a file that fedfactor did not write like this ({type(error).__name__}: {error}). It was "
-            "changed by somebody, or is damaged."
+            f"{folder} holds a file that this version of fedfactor does not write like this ({type(error).__name__}: "
+            f"{error}). Another version wrote it, or somebody changed it: look at it with the version that wrote it."
         ) from error
 
 
@@ -147,7 +145,7 @@ def server_status(place: Coordinator) -> dict[str, Any]:
 
 def _privacy(folder: Path) -> str:
     """Say what protects uploads, and what was spent."""
-    agreement = Agreement.of((folder / "agreement.json").read_bytes())
+    agreement = Agreement.read(folder)
     if noise := agreement.noise:
         run = f"ε = {noise['epsilon']:g}, δ = {noise['delta']:g} for one {noise['unit']} in a whole run"
         return f"dp: the server sees only noisy sums of all parties; {run}. Each party keeps its own ledger"
@@ -208,28 +206,15 @@ def _going_on(folder: Path) -> str:
         rounds = len(_rounds(sent, run)) if run else 0
     if not run or run in known or not (folder / "agreement.json").exists():
         return ""
-    agreed = Agreement.of((folder / "agreement.json").read_bytes())
+    agreed = Agreement.read(folder)
     return f"Run {run} has not ended: round {rounds} of {agreed.rounds}, terms {agreed.terms[:16]}"
-
-
-def known_algorithm(agreement: Agreement) -> type[Algorithm]:
-    """Find the agreed algorithm among the public ones; a folder may come from anywhere, and must not name code."""
-    try:
-        found = algorithm_class(agreement.algorithm.rpartition(":")[2])
-    except ValueError:
-        found = None
-    if found is None or type_tag(found) != agreement.algorithm:
-        raise DataError(
-            f"{agreement.algorithm!r} is not an algorithm of fedfactor. The folder was changed by somebody."
-        )
-    return found
 
 
 def _client_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
     """Read a result with what was kept beside it: the party may have signed up for other terms since."""
     beside = result if (result / "agreement.json").exists() else folder
-    agreement = Agreement.of((beside / "agreement.json").read_bytes())
-    known_algorithm(agreement)  # bytes never cause an import, so the algorithm that wrote them must be known
+    agreement = Agreement.read(beside)
+    agreement.make()  # a folder may come from anywhere: it names one of the public algorithms, or nothing is read
     data = (result / "factors.safetensors").read_bytes()
     kept, about = from_bytes(data), read_header(data, limit=1 << 30)[1]
     factors, score = kept["factors"], kept["score"]
@@ -301,10 +286,9 @@ def _lineage(run: str, before: list[str], terms: str, parties: Sequence[str], pa
 
 def _server_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
     record = read_json(result / "run.json")
-    known_algorithm(Agreement.of((folder / "agreement.json").read_bytes()))
     record["lineage"] = _lineage(record["run"], before, record["terms"], record["finished"], record.get("parents", ()))
     folder = result if (result / "features.json").exists() else folder
-    shared = dict(leaves(from_bytes((result / "down.safetensors").read_bytes())["down"]))
+    shared = read_leaves((result / "down.safetensors").read_bytes(), "down")
     if "V" not in shared:
         raise DataError(
             f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read {result}."

@@ -18,10 +18,9 @@ from fedfactor.algorithms.names import algorithm_class
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
 from fedfactor.core.protocol import Algorithm, Meta, settings_of
 from fedfactor.core.settings import renamed, settings_of_class
-from fedfactor.core.tree import type_tag
 from fedfactor.data.preprocess import DECLARED, Preprocess
 from fedfactor.engines.base import check_fit, refuse_groups
-from fedfactor.engines.remote.client_folder import Agreement
+from fedfactor.engines.remote.client_folder import PUBLIC, Agreement
 from fedfactor.engines.remote.exchange import WaitingRules
 from fedfactor.engines.remote.secure_sum import LEAST, uploads
 from fedfactor.federation.units import check_entries
@@ -500,8 +499,9 @@ class Terms:
         registry = {n: self.content["parties"][n]["sign"] for n in self.names} if self.secure else {}
         algorithm, noise = self._with_noise(algorithm, meta)
         made = Agreement(
-            name=name, terms=self.fingerprint, algorithm=type_tag(type(algorithm)), settings=settings_of(algorithm),
-            meta=meta, seed=run["seed"], rounds=run["rounds"], payload=run["payload"], threads=run["threads"],
+            name=name, terms=self.fingerprint, algorithm=f"{PUBLIC}:{type(algorithm).__name__}",
+            settings=settings_of(algorithm), meta=meta, seed=run["seed"], rounds=run["rounds"],
+            payload=run["payload"], threads=run["threads"],
             survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
             protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
             limits=self.limits, links=self.links, noise=noise, start=self.start,

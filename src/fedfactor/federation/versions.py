@@ -10,9 +10,7 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.core.files import read_json, write_atomic
-from fedfactor.core.tree import leaves
-from fedfactor.core.wire import fingerprint_of, from_bytes, to_bytes
-from fedfactor.engines.remote.client_folder import Agreement
+from fedfactor.core.wire import fingerprint_of, read_leaves, to_bytes
 from fedfactor.engines.remote.coordinator_journal import Journal
 from fedfactor.engines.remote.server import START
 from fedfactor.federation import terms_writer
@@ -56,22 +54,20 @@ class Version:
 
 def versions(folder: Path) -> list[Version]:
     """List what the runs of a server's folder left, the last one last."""
-    from fedfactor.federation.outcome import known_algorithm, server_results
+    from fedfactor.federation.outcome import from_anywhere, server_results
 
     found: list[Version] = []
-    if (folder / "agreement.json").exists():
-        known_algorithm(Agreement.of((folder / "agreement.json").read_bytes()))  # whose messages are to be read
-    for run, place in server_results(folder).items():
-        record: dict[str, Any] = read_json(place / "run.json")
-        V = _components(place)
-        parents, parties = tuple(record.get("parents", ())), tuple(record["finished"])
-        found.append(Version(run, "" if V is None else fingerprint_of(V), parents, parties, record["terms"], place))
+    with from_anywhere(folder):
+        for run, place in server_results(folder).items():
+            record: dict[str, Any] = read_json(place / "run.json")
+            V = _components(place)
+            parents, parties = tuple(record.get("parents", ())), tuple(record["finished"])
+            found.append(Version(run, "" if V is None else fingerprint_of(V), parents, parties, record["terms"], place))
     return found
 
 
 def _components(folder: Path) -> np.ndarray | None:
-    shared = dict(leaves(from_bytes((folder / "down.safetensors").read_bytes())["down"]))
-    return None if "V" not in shared else np.asarray(shared["V"])
+    return read_leaves((folder / "down.safetensors").read_bytes(), "down").get("V")
 
 
 def alike(V: np.ndarray, W: np.ndarray) -> list[float]:

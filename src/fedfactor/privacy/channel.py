@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.errors import IncompatibleError, NotFiniteError
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.tree import Tree
-from fedfactor.core.wire import Spec
+from fedfactor.core.wire import Spec, check_finite
 from fedfactor.privacy.entropy import Entropy
 from fedfactor.privacy.flat_upload import Layout, Parcel, flatten, restore
 
@@ -189,6 +189,7 @@ class Sender:
     ) -> None:
         self.links, self._algorithm, self._seed, self._outbox = tuple(links), algorithm, noise_seed, outbox
         self.noisy = any(link.noisy for link in links)
+        self.changes = any(type(link).encode is not Transform.encode for link in links)
 
     def neutral(self, down: Tree) -> np.ndarray | None:
         """Lay out the upload that says nothing new; None when that is zero."""
@@ -196,7 +197,12 @@ class Sender:
         return None if neutral is None else flatten(neutral, noisy=self.noisy)[0].values
 
     def encode(self, name: str, up: Tree, at: Round, down: Tree) -> tuple[Parcel, Layout]:
-        """Take an upload of one client through all links."""
+        """Take an upload of one client through all links; behind them nobody could tell that it was not finite."""
+        if self.changes:
+            try:
+                check_finite(up)
+            except NotFiniteError as error:
+                raise NotFiniteError(f"Client {name!r}: {error}") from None
         parcel, layout = flatten(up, noisy=self.noisy)
         for link in self.links:
             link.admit(parcel, type(up).__name__)

@@ -107,6 +107,11 @@ class Channel:
         """Whether the server sees sums only."""
         return any(link.hides for link in self.links)
 
+    @property
+    def shows(self) -> bool:
+        """Whether no link changes or hides an upload: the server then sees it as it would without a channel."""
+        return not self.hides and not self.sender.changes
+
     def settled(self, next_round: int) -> None:
         """Forget uploads of rounds that a checkpoint has behind it."""
         if self.outbox is not None:
@@ -157,15 +162,15 @@ class ChannelReceiver:
     ) -> None:
         self._channel, self._at, self._down, self._encoded = channel, at, down, encoded
         self._expected = {kind: spec for kind, spec in expected.items() if hasattr(kind, "uplink")}
-        # Where no link changes or hides an upload, the server sees it as it would without a channel.
-        self._seen = not channel.hides and all(type(link).encode is Transform.encode for link in channel.links)
+        self._seen = channel.shows
+        self.forgiving = any(link.forgiving for link in channel.links)
         self._reducer: Any = None
         self._layout: Any = None
         self.rejected: dict[str, str] = {}
 
     def add(self, name: str, up: Tree) -> None:
         """Take one upload from its client through the channel, or leave it out and say so."""
-        wrong = self._wrong(up)
+        wrong = self._wrong(name, up)
         if wrong:
             self.reject(name, wrong)
             return
@@ -182,17 +187,22 @@ class ChannelReceiver:
             )
         elif self.gathered:
             self._layout = layout  # what is not added need not have one shape
+        elif (layout.private, layout.side) != (self._layout.private, self._layout.side):
+            odd = sorted({*layout.private, *layout.side} ^ {*self._layout.private, *self._layout.side})
+            raise ProtocolError(
+                f"Only some clients sent {type(up).__name__}.{odd[0]} in round {self._at.index}, {name!r} not as those "
+                "before: what goes through a channel must have the same parts everywhere."
+            )
         reducer: Any = self._reducer
         reducer.take(name, parcel)
 
-    def _wrong(self, up: Tree) -> str:
-        links = self._channel.links
+    def _wrong(self, name: str, up: Tree) -> str:
         try:
             check_message(up, self._expected)
         except ProtocolError as error:
             seen = isinstance(error, NotFiniteError) and (self._seen or up.uplink == "gather")
-            if not seen and not any(link.forgiving for link in links):
-                raise
+            if not seen and not self.forgiving:
+                raise type(error)(f"Client {name!r}: {error}") from None
             return str(error)
         return self._channel.algorithm.doubt(up) if self._seen else ""
 

@@ -203,7 +203,7 @@ def _parameters(kind: Any, record: dict[str, Any], out: Path) -> dict[str, Any]:
         model = kind(**found)
         model._algorithm()
     except (TypeError, ValueError) as error:
-        raise other_version(out, error) from None
+        raise other_version(out, error, record) from None
     return found
 
 

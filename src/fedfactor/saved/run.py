@@ -15,7 +15,7 @@ from fedfactor.core.protocol import Algorithm, LocalFactors, Score
 from fedfactor.core.run import RoundRecord, Run
 from fedfactor.core.settings import check_settings, settings_of_class
 from fedfactor.data.record import read_record
-from fedfactor.data.results import NOBODY, owner_from_file, read_components, read_private
+from fedfactor.data.results import NOBODY, owner_from_file, read_components, read_private, shared_folder
 from fedfactor.privacy.published import seal
 
 __all__ = ["load_run"]
@@ -41,9 +41,7 @@ def read_result(out: Path) -> tuple[dict[str, Any], Run]:
     """Read the record of a result, and the run that it tells of."""
     V, features = read_components(out)
     record = read_record(out)
-    if record["algorithm"] not in dir(algorithms):
-        raise DataError(f"{out / 'run.json'}: there is no algorithm {str(record['algorithm'])[:40]!r}.")
-    method, factors = _method(record, out, V.shape[0]), _factors(out, V)
+    method, factors = method_of(record, out, V.shape[0]), _factors(out, V)
     try:
         history = tuple(_round(each) for each in record.get("history") or ())
         scores = _scores(record, list(factors))
@@ -80,22 +78,38 @@ def _round(said: dict[str, Any]) -> RoundRecord:
     return RoundRecord(**{"seconds": math.nan, "metrics": {}, **said, **lists})
 
 
-def _method(record: dict[str, Any], out: Path, rank: int) -> Algorithm:
+def method_of(record: dict[str, Any], out: Path, rank: int) -> Algorithm:
     """Make the algorithm that a record names, with its settings; a record that leaves out the rank has the V's."""
+    if record["algorithm"] not in dir(algorithms):
+        raise other_version(out, f"there is no algorithm {str(record['algorithm'])[:40]!r}.", record)
     kind = getattr(algorithms, record["algorithm"])
-    known = {each.name for each in settings_of_class(kind)}
+    known = {each.name: each for each in settings_of_class(kind, offered=False)}
+    for name in record["settings"]:
+        if name not in known:  # it may change what new rows come to: not left out in silence
+            raise other_version(out, f"{record['algorithm']} has no setting {str(name)[:40]!r}.", record)
     try:
-        told = {key: plain_value(value) for key, value in record["settings"].items() if key in known}
+        # What a run found beside numbers, such as a V to start at, is in the record by its digest alone.
+        told = {
+            key: plain_value(value)
+            for key, value in record["settings"].items()
+            if known[key].set_by != "run" or not isinstance(value, dict)
+        }
         method = kind(**(({"n_components": rank} if "n_components" in known else {}) | told))
         check_settings(method)
     except (TypeError, ValueError) as error:
-        raise other_version(out, error) from None
+        raise other_version(out, error, record) from None
     return method
 
 
-def other_version(out: Path, error: Exception) -> DataError:
-    """Say that the settings of a record cannot be taken."""
-    return DataError(f"{out / 'run.json'}: {error} It was written by another version, or is damaged.")
+def other_version(out: Path, why: Exception | str, record: dict[str, Any]) -> DataError:
+    """Say that what a record tells cannot be taken, which version wrote it, and the way out."""
+    made = record.get("environment")
+    by = made.get("fedfactor") if isinstance(made, dict) else None
+    version = f"fedfactor {str(by)[:20]}" if by else "another version"
+    return DataError(
+        f"{shared_folder(out) / 'run.json'}: {why} It was written by {version}, or is damaged. Read it with the "
+        "version that wrote it, or run fedfactor fit again."
+    )
 
 
 def _scores(record: dict[str, Any], names: list[str]) -> dict[str, Score]:

@@ -105,6 +105,9 @@ def check_engine_rejects(make_engine: MakeEngine, tolerance: float = 0.0) -> Non
         came = [record.participants for record in run.history]
         assert came == [(east, west), (south, west), (south,), (east, south), (east, south, west)], f"{came} are in"
         _assert_near(run, reference, tolerance, "bad uploads")
+    run, reference = _both(make_engine, Probe(bad=(f"0 {south} quiet", f"2 {east} quiet"), gathers=False))
+    assert not run.rejected, f"{run.rejected} left out no more than they may"
+    _assert_near(run, reference, tolerance, "uploads without what may be left out")
 
 
 def check_engine_groups(make_engine: MakeEngine, tolerance: float = 0.0) -> None:

@@ -92,7 +92,7 @@ class Probe(Algorithm):
         Who drops out when, such as ``"2 north"``; ``"2 *"`` for everybody.
     bad : tuple of str
         Who sends what nobody should take when, such as ``"2 north NaN"``, or ``"2 north lie"`` for sums that no rows
-        can give.
+        can give; ``"2 north quiet"`` leaves out what may be left out.
     gathers : bool
         False asks for sums only, in every round.
     tol : float
@@ -149,7 +149,8 @@ class Probe(Algorithm):
         new = Memory(Moments(state.moments.mean, state.moments.mean), state.weights, state.steps + 1)
         if isinstance(down, Ask):
             sums = (state.moments.mean * shard.n_rows + noise[0]).astype(shard.X.dtype)
-            return new, Total(self._spoiled(sums, at), np.float64(shared))
+            quiet = f"{at.index} {at.client} quiet" in self.bad
+            return new, Total(self._spoiled(sums, at), None if quiet else np.float64(shared))
         V = (0.5 * down.V + noise * state.moments.mean).astype(shard.X.dtype)
         return new, Each(self._spoiled(V, at), np.arange(int(state.steps), dtype=np.int64))
 

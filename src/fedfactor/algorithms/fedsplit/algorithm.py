@@ -118,6 +118,7 @@ class FedSPLIT(RatingParts):
         "smallest and the largest in ``fit``. When given, levels and residuals that no such ratings can give are left "
         "out, wherever single uploads are seen, and their senders named.",
         default=None,
+        because="the lowest and the highest rating",
         shown="(low, high)",
     )
     outlier: float = setting(
@@ -137,7 +138,7 @@ class FedSPLIT(RatingParts):
         'For ``select="quality"``: a root mean square.', default=1.0, at_least=0, at_most=math.inf
     )
     iterations: int = setting("Of the owner's own factorization.", default=60, at_least=1)
-    overrides: tuple[Any, ...] = setting(
+    overrides: tuple[tuple[Any, tuple[tuple[str, Any], ...]], ...] = setting(
         "An owner's own values of ``local_components``, ``iterations``, and ``start_scale`` to ``by_count``, as tuning "
         "finds them, for its own factorization (``refine`` takes the common ones). They stay with the owner.",
         default=(),

@@ -187,9 +187,9 @@ class PooledBMF(Algorithm):
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
-        if not self.thresholds or not all(0 < share <= 1 for share in self.thresholds):
+        if not len(self.thresholds) or not all(0 < share <= 1 for share in self.thresholds):
             raise ValueError(f"thresholds={self.thresholds} must be at least one share of rows, in (0, 1].")
-        if not self.penalties or not all(cost == int(cost) and cost >= 1 for cost in self.penalties):
+        if not len(self.penalties) or not all(cost == int(cost) and cost >= 1 for cost in self.penalties):
             raise ValueError(f"penalties={self.penalties} must be at least one whole number from 1.")
         if self._counts and self.row_clip is not None:
             raise IncompatibleError(

@@ -186,7 +186,6 @@ class PooledNMF(Algorithm):
         "such as powers of a spectrum; any other number, such as 0.5: large cells count the less the smaller it is. "
         "From 0 down, zeros cost infinitely much and are refused.",
         default="frobenius",
-        check=False,
     )
     start: Literal["auto", "wide", "random", "stacked"] = setting(
         '``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. '

@@ -39,7 +39,7 @@ def _serve(grid: Any, context: Context) -> None:
     """Run all rounds."""
     folder = Path(os.environ[SERVER_FOLDER])
     about: dict[str, Any] = json.loads((folder / "server.json").read_bytes())
-    agreement = Agreement.of((folder / "agreement.json").read_bytes())
+    agreement = Agreement.read(folder)
     policy = WaitingRules(**about["policy"])
     wait_for_pieces(policy.deadline / 4)
     keys = {name: key.encode() for name, key in about["keys"].items()}

@@ -3,27 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfactor.core.errors import ClientUnavailable, ProtocolError
+from fedfactor.core.errors import ClientUnavailable, NotFiniteError, ProtocolError
 from fedfactor.core.federation import Federation
 from fedfactor.core.grid import even_bounds
 from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
-from fedfactor.core.tree import Tree, freeze, kind_of, nbytes, tree_map
-from fedfactor.core.wire import receive, to_bytes
+from fedfactor.core.tree import Tree, freeze, kind_of, nbytes, tree_map, visibility
+from fedfactor.core.wire import Spec, receive, to_bytes
 from fedfactor.engines.base import downloads, sums_by_group
 from fedfactor.engines.local.pool import ThreadPool
 from fedfactor.engines.mpi.collectives import Collectives, frames, pack_kinds, unframe, unpack_kinds
-from fedfactor.engines.round import Receiver, Receiving, Told, receive_bytes
+from fedfactor.engines.round import Receiver, Receiving, Told, lacking, receive_bytes
 
 if TYPE_CHECKING:
     from fedfactor.privacy.session import Channel
 
-REJECTED, PRESENT = 1, 2
+REJECTED = 1
+"""Said of a client whose upload was left out; what is larger says of which form it was."""
+
+
+class Whole:
+    """Uploads of the form that was announced, as a collective needs them: all leaves that they may have.
+
+    Leaves that a client may leave out (telemetry) are zeros where it does; its code says so, and of which kind it is.
+    """
+
+    def __init__(self, uploads: Mapping[type, Spec]) -> None:
+        self.kinds, self.uploads = list(uploads), uploads
+
+    def _optional(self, kind: type) -> list[str]:
+        return [path for path in self.uploads[kind] if "." not in path and visibility(kind, path) == "telemetry"]
+
+    def filled(self, up: Tree) -> Tree:
+        """Put zeros where an upload has nothing."""
+        kind: Any = kind_of(up)
+        spec, absent = self.uploads[kind], [path for path in self._optional(kind) if getattr(up, path) is None]
+        return replace(up, **{path: np.zeros(spec[path].shape, spec[path].dtype) for path in absent}) if absent else up
+
+    def code(self, up: Tree) -> int:
+        """Write the kind of an upload, and what it lacks, as a small number above ``REJECTED``."""
+        kind: Any = kind_of(up)
+        lacks = sum(1 << i for i, path in enumerate(self._optional(kind)) if getattr(up, path) is None)
+        return REJECTED + 1 + self.kinds.index(kind) + len(self.kinds) * lacks
+
+    def _read(self, code: int) -> tuple[type, list[str]]:
+        lacks, place = divmod(code - REJECTED - 1, len(self.kinds))
+        kind = self.kinds[place]
+        return kind, [path for i, path in enumerate(self._optional(kind)) if lacks >> i & 1]
+
+    def nbytes(self, code: int, whole: int) -> int:
+        """Tell the size of an upload that would have so many bytes with nothing left out."""
+        kind, absent = self._read(code)
+        return whole - sum(self.uploads[kind][path].nbytes for path in absent)
+
+    def cut(self, total: Tree, codes: Mapping[str, int]) -> Tree:
+        """Take out of a sum what not all of its clients have; refuse one of several kinds."""
+        absent: set[str] = set()
+        first: type | None = None
+        for name, code in codes.items():
+            kind, lacks = self._read(code)
+            first = first or kind
+            if kind is not first:
+                raise ProtocolError(f"Client {name!r} sent {kind.__name__} in a round of {first.__name__}.")
+            absent.update(lacks)
+        return replace(total, **dict.fromkeys(absent)) if absent else total
 
 
 class OwnClients(ThreadPool):
@@ -110,7 +158,7 @@ class RankClients(OwnClients):
             part = Receiver(self.expected, self.algorithm.doubt)
             self._bring({name: up for name, up in ups.items() if name in names}, part, self._team(names), names)
             if part.rejected:
-                raise ProtocolError(f"A sum lacks {', '.join(part.rejected)}, who sent NaN or infinity.")
+                raise lacking(part.rejected)
             receiver.put_group(label, part.combined, {name: nbytes(ups[name]) for name in names if name in ups}, {})
         receiver.present = list(self.meta.clients)  # whoever is missing has ended the job
 
@@ -160,28 +208,36 @@ class RankClients(OwnClients):
         """Say what travels of one upload; a client that stays away is an error unless that was allowed."""
         if up is None and not self.drop_outs:
             raise ClientUnavailable(f"{name!r} stayed away; say MPIEngine(drop_outs=True) where that may happen.")
-        return up if up is None or self.channel is None else self.channel.sender.sent(name, up, at, down)
+        if up is None or self.channel is None:
+            return up
+        try:
+            return self.channel.sender.sent(name, up, at, down)
+        except NotFiniteError:
+            if up.uplink == "gather":  # seen one by one: the server leaves it out, and names its sender
+                return up
+            raise
 
     def _reduce(self, ups: Mapping[str, Tree], receiver: Receiver, team: Collectives, names: Sequence[str]) -> None:
         """Add this rank's uploads, then those ranks' sums, in one collective for each dtype.
 
-        A number for each client travels along: whether its upload is in the sum or was left out. So all ranks know the
-        same of a bad upload, without a message more.
+        A number for each client travels along: whether its upload is in the sum, of which form it was, or that it was
+        left out. So all ranks know the same of an odd upload, without a message more.
         """
         for name, up in ups.items():
             receiver.add(name, up)
-        like = next(iter(ups.values()))
-        total = receiver.combined if receiver.present else tree_map(np.zeros_like, like)
-        flags = {**dict.fromkeys(receiver.rejected, REJECTED), **dict.fromkeys(receiver.present, PRESENT)}
+        whole, like = Whole(self.uploads), next(iter(ups.values()))
+        total = whole.filled(receiver.combined if receiver.present else tree_map(np.zeros_like, like))
+        flags = {**dict.fromkeys(receiver.rejected, REJECTED), **{n: whole.code(ups[n]) for n in receiver.present}}
         buffers = pack_kinds(total)
         first = next(iter(buffers))
         buffers[first] = np.append(buffers[first], np.array([flags.get(n, 0) for n in names], buffers[first].dtype))
         found = {kind: team.add_up(buffer) for kind, buffer in buffers.items()}
         found[first], told = np.split(found[first], [-len(names)])
-        size = nbytes(like)  # of sums, all uploads are of one size
-        present = {n: size for n, flag in zip(names, told, strict=True) if flag == PRESENT}
-        rejected = {n: receiver.rejected.get(n, "") for n, flag in zip(names, told, strict=True) if flag == REJECTED}
-        receiver.replace_by(unpack_kinds(found, total), present, rejected)
+        forms = {n: int(flag) for n, flag in zip(names, told, strict=True)}
+        rejected = {n: receiver.rejected.get(n, "") for n, flag in forms.items() if flag == REJECTED}
+        codes, size = {n: flag for n, flag in forms.items() if flag > REJECTED}, nbytes(total)
+        present = {n: whole.nbytes(flag, size) for n, flag in codes.items()}
+        receiver.replace_by(whole.cut(unpack_kinds(found, total), codes), present, rejected)
 
     # ------------------------------------------------------------------ down
     def publish(self, told: Told | None, down: Tree) -> tuple[Told, Tree]:

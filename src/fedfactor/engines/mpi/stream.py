@@ -86,7 +86,12 @@ class StreamClients(OwnClients):
         source, name, data = self._arrived.popleft()
         self._seen.add(source)
         self._held.append(source)
-        return loop.arrival(snapshot, name, lambda to: receive_bytes(to, name, data, self.uploads), began)
+
+        def hand(to: Receiving) -> None:
+            if data:  # nothing comes from a client that stayed away
+                receive_bytes(to, name, data, self.uploads)
+
+        return loop.arrival(snapshot, name, hand, began)
 
     def _answer(self, answer: bytes) -> None:
         data = [np.frombuffer(answer, np.uint8), self.group.MPI.BYTE]
@@ -129,9 +134,8 @@ class StreamClients(OwnClients):
         while True:
             for name in self.names:
                 up = self.step(name, down, Round(seed, step, participants=(name,)))
-                if up is None:
-                    continue
-                word, data = unframe(self._ask(frames([(name, to_bytes(up))])))[0]
+                # One that stays away says so: a rank that nobody hears of would be waited for without end.
+                word, data = unframe(self._ask(frames([(name, b"" if up is None else to_bytes(up))])))[0]
                 if word == "end":
                     return
                 down = freeze(receive(data, self.expected))

@@ -29,7 +29,7 @@ from fedfactor.core.federation import Shard
 from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.core.protocol import LocalFactors, Round, Score
 from fedfactor.core.tree import Tree, kind_of, to_numpy, tree_map
-from fedfactor.core.wire import Spec, check_message, fingerprint_of, from_bytes, to_bytes
+from fedfactor.core.wire import Spec, check_finite, check_message, fingerprint_of, from_bytes, to_bytes
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.remote.answered_counts import LimitError
@@ -301,12 +301,21 @@ class RemoteClient:
         new_state, up = client.step(self.algorithm, self.shard, state, down, at)
         if up is None:
             raise Refused("this client cannot take part in this round")
-        if self.channel is not None:
-            up = tree_map(_finite, up)  # under noise or masks nobody could leave it out any more
+        covered = self.channel is not None and not self.channel.shows
+        if covered:
+            try:
+                check_finite(up)
+            except NotFiniteError as error:  # under noise or masks nobody could leave it out any more
+                logger.warning(
+                    "Round %d: %s. Zeros, or the largest numbers there are, were sent instead, since a refusal would "
+                    "tell of rows: the result is wrong where they count. Do the settings suit the data?",
+                    asked.index, str(error).partition(". ")[0],
+                )  # fmt: skip
+                up = tree_map(_finite, up)
         try:
             check_message(up, self.expected)
-        except NotFiniteError:
-            if self.channel is not None:
+        except NotFiniteError:  # the server leaves it out, and names its sender
+            if covered:
                 raise
         return new_state, up
 

@@ -18,6 +18,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
 
 LEDGER = "ledger.jsonl"
 """What was spent on a party's rows, in its folder, unless ``ledger.path`` there names another file."""
+
+PUBLIC = "fedfactor.algorithms"
+"""Where the algorithms are that an agreement may name."""
+
+FORMAT = 2
+"""Of ``agreement.json``; those of 0.1 have no number, and are read as well."""
 
 WITNESS = "witness.path"
 """Names the file beside the party's key that remembers, too, how much these rows answered and paid."""
@@ -120,9 +127,10 @@ class Agreement:
 
     def make(self) -> Algorithm:
         """Build the algorithm; only one of this library's own, because a folder must not be able to name code."""
-        if not self.algorithm.startswith("fedfactor.algorithms."):
-            raise DataError(f"{self.algorithm!r} is not an algorithm of fedfactor. The folder was changed by somebody.")
-        return algorithm_of(self.algorithm, self.settings)
+        room, _, name = self.algorithm.partition(":")
+        if (room == PUBLIC or room.startswith(f"{PUBLIC}.")) and name in dir(import_module(PUBLIC)):
+            return algorithm_of(f"{PUBLIC}:{name}", self.settings)  # wherever its file lay when this was written
+        raise DataError(f"{self.algorithm!r} is not an algorithm of fedfactor. The folder was changed by somebody.")
 
     @property
     def secure(self) -> bool:
@@ -146,17 +154,35 @@ class Agreement:
 
     def to_json(self) -> bytes:
         """Write as JSON."""
-        return (json.dumps(asdict(self), indent=1) + "\n").encode()
+        return (json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode()
 
     @classmethod
     def of(cls, data: bytes) -> Agreement:
-        """Read what :meth:`to_json` wrote."""
+        """Read what :meth:`to_json` wrote; what came after 0.1 may be lacking."""
         raw: dict[str, Any] = json.loads(data)
+        number = raw.pop("format", FORMAT)
+        if number != FORMAT:
+            raise DataError(f"it is of format {str(number)[:40]}, and this version reads up to {FORMAT}")
         about: dict[str, Any] = raw.pop("meta")
         names = tuple(about.pop("clients"))
-        raw["least"], raw["limits"] = tuple(raw["least"]), tuple(raw["limits"])
-        raw["links"] = tuple(raw.get("links", ()))
+        for name in ("least", "limits", "links"):
+            if name in raw:
+                raw[name] = tuple(raw[name])
         return cls(**raw, meta=Meta(clients=names, **about))
+
+    @classmethod
+    def read(cls, folder: Path) -> Agreement:
+        """Read the one of a party's or the server's folder, or of a result in it."""
+        file = folder / "agreement.json"
+        try:
+            return cls.of(file.read_bytes())
+        except FileNotFoundError:
+            raise DataError(f"{folder} is no party's folder. Make one with fedfactor join.") from None
+        except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{file} cannot be read ({error}): another version of fedfactor wrote it, or somebody changed it. Take "
+                "results out with the version that wrote it, and join again with a new folder."
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +211,7 @@ class ClientFolder:
     @cached_property
     def agreement(self) -> Agreement:
         """What the owner signed up for."""
-        try:
-            return Agreement.of((self.folder / "agreement.json").read_bytes())
-        except FileNotFoundError:
-            raise DataError(f"{self.folder} is no client's folder. Make one with fedfactor join.") from None
+        return Agreement.read(self.folder)
 
     @cached_property
     def shard(self) -> Shard:
