@@ -115,7 +115,7 @@ def _tests_of_loop(one: Fault, reach: dict[str, Any]) -> set[int]:
     """Find the tests of a compiled loop, whose lines coverage does not see: those where it is asked for by its name."""
     inside: dict[str, set[str]] = {}
     wanted: set[str] = set()
-    for path in one.path.parent.glob("*.py"):
+    for path in (ROOT / "src" / "fedfactor" / "kernels" / "loops").rglob("*.py"):
         for function in ast.parse(path.read_text()).body:
             if isinstance(function, ast.FunctionDef):
                 called = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
@@ -164,24 +164,12 @@ def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[s
 
 @contextmanager
 def _inside(one: Fault, tree: Path) -> Iterator[None]:
-    """Keep a fault in a copy, and leave the copy as it was, compiled loops included.
-
-    numba looks at the file of a loop only, not at those of the loops that it calls: what was compiled from a file that
-    imports the faulty one is put away, too.
-    """
+    """Keep a fault in a copy, and leave the copy as it was, compiled loops included."""
     target = tree / one.path.relative_to(ROOT)
     before, times = target.read_text(), target.stat()
-    compiled, aside = target.parent / "__pycache__", tree / ".compiled"
+    compiled, aside = tree / "src" / "fedfactor" / "kernels" / "loops" / "__pycache__", tree / ".compiled"
     if loops := "/loops/" in one.path.as_posix():
         shutil.copytree(compiled, aside)
-        texts = {path.stem: path.read_text() for path in target.parent.glob("*.py")}
-        stale, more = set[str](), {target.stem}
-        while more:
-            stale |= more
-            words = re.compile(rf"import .*\b({'|'.join(stale)})\b|loops\.({'|'.join(stale)})\b")
-            more = {stem for stem, text in texts.items() if words.search(text)} - stale
-        for path in [path for stem in stale for path in compiled.glob(f"{stem}.*.nb[ci]")]:
-            path.unlink()
     target.write_text(one.source)
     try:
         yield

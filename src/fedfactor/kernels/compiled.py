@@ -181,7 +181,7 @@ def _keep_compiled(built: Any) -> None:
 def _digest_of_loops() -> str:
     """Return a digest of the text of all loops."""
     digest = hashlib.sha256()
-    for path in sorted(Path(loops.__file__).parent.glob("*.py")):
+    for path in sorted(Path(loops.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
