@@ -1,7 +1,7 @@
 """Build the wheel and the sdist, install each extra into an environment of its own, and use what it brings.
 
-``make package`` runs it; ``--only NAME`` tries one extra, ``--only none`` the package without any. Pip takes versions
-from ``constraints.txt``.
+``make package`` runs it; ``--only NAME ...`` tries some extras, and the name none the package without any. Pip takes
+versions from ``constraints.txt``.
 """
 
 from __future__ import annotations
@@ -130,9 +130,8 @@ def uninstall(home: Path, folder: Path, environment: dict[str, str]) -> None:
 def main() -> int:
     """Build, install, try; print a line each."""
     asked = argparse.ArgumentParser(prog="try_package", description=__doc__)
-    asked.add_argument("--only", help=f"one extra, or {NONE}")
-    only = asked.parse_args().only
-    names = extras() if only is None else [only]
+    asked.add_argument("--only", nargs="+", default=extras(), metavar="NAME", help=f"these extras, or {NONE}")
+    names = asked.parse_args().only
     lacking = [name for name in names if name not in PROGRAMS]
     if lacking:
         print(f"No program tries the extra {lacking[0]!r}: add one to PROGRAMS.")
