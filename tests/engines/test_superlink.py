@@ -515,7 +515,9 @@ class TestApps:
         seen = {}
         agreement = SimpleNamespace(meta=SimpleNamespace(clients=("a",)))
         monkeypatch.setenv("FEDFACTOR_SERVER", str(tmp_path))
-        monkeypatch.setattr(apps, "Agreement", SimpleNamespace(read=lambda folder: seen.update(read=folder) or agreement))
+        monkeypatch.setattr(
+            apps, "Agreement", SimpleNamespace(read=lambda folder: seen.update(read=folder) or agreement)
+        )
         monkeypatch.setattr(apps, "wait_for_pieces", lambda seconds: seen.update(pieces=seconds))
         monkeypatch.setattr(apps, "FlowerTransport", lambda grid, known, ttl: seen.update(keys=known, ttl=ttl))
         monkeypatch.setattr(apps, "MailboxTransport", lambda address, folder: (address, folder))
