@@ -3,11 +3,14 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import pytest
+import typer
 
 from fedfactor import algorithms
 from fedfactor.algorithms.names import algorithm_class, algorithm_names, command_name
 from fedfactor.cli import app
+from fedfactor.cli.console import polite
 from fedfactor.cli.settings import build, data_files, missing, typed
 from fedfactor.core.errors import DataError
 from fedfactor.core.settings import settings_of_class
@@ -141,3 +144,17 @@ def test_a_folder_without_data_is_a_mistake(tmp_path):
 def test_nothing_that_was_asked_for_is_ignored(common, words, says):
     with pytest.raises(ValueError, match=says):
         build("pooled-nmf", common, words)
+
+
+def test_what_has_parts_is_said_once_and_choices_alone_where_there_are_some():
+    with pytest.raises(ValueError, match=r"^options cannot be set from the command line, [^.]*\. Use [^:]*$"):
+        build("boolean-votes", {"n_components": 2}, ["options=a"])
+    with pytest.raises(ValueError, match=r"^weights='x' is not known\. Use one of rows, equal, mean\.$"):
+        build("pooled-nmf", {"n_components": 2}, ["weights=x"])
+
+
+def test_too_little_memory_is_no_traceback(capsys):
+    with pytest.raises(typer.Exit) as ended, polite():
+        np.empty(2**62, np.uint8)
+    assert ended.value.exit_code == 2
+    assert "Error: There is not enough memory. Unable to allocate" in capsys.readouterr().err

@@ -34,12 +34,14 @@ def polite(debug: bool = False) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.showwarning = _noted
             yield
-    except (FedfactorError, ValueError, OSError) as error:
+    except (FedfactorError, ValueError, OSError, MemoryError) as error:
         if debug:
             raise
         said = str(error)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             said += ". The disk is full: make room, and give the same command again. What was reached is kept."
+        if isinstance(error, MemoryError):
+            said = f"There is not enough memory. {said or 'Python says no more'}. Take smaller settings, or fewer rows."
         typer.echo(_shown(f"Error: {said}"), err=True)
         raise typer.Exit(2) from None
 

@@ -105,7 +105,7 @@ Scheduler = Annotated[
 ]
 Ranks = Annotated[
     int | None,
-    typer.Option(help="Ranks that the MPI job must have; without mpiexec, start that many.", show_default=False),
+    typer.Option(help="Ranks that the MPI job must have; without mpiexec, start that many.", show_default=False, min=1),
 ]
 Adding = Annotated[
     Reduction, typer.Option(help="With --engine mpi or dask: add fast, or in name order with the bits of a local run.")

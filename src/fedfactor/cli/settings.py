@@ -132,7 +132,7 @@ def typed(key: str, text: str, kind: Any) -> Any:
         except ValueError:
             wanted = "a whole number" if kind is int else "a number"
             raise ValueError(f"{key}={text!r} must be {wanted}.") from None
-    raise ValueError(f"{key} cannot be set from the command line: it takes {kind}. Use fedfactor.run in Python.")
+    raise ValueError(f"{key} {NOT_HERE}")
 
 
 def _first(key: str, text: str, kinds: Iterable[Any]) -> Any:
@@ -142,8 +142,11 @@ def _first(key: str, text: str, kinds: Iterable[Any]) -> Any:
             return typed(key, text, kind)
         except ValueError as error:
             mistakes.append(str(error))
-    raise ValueError(" Or: ".join(mistakes))
+    known = [said for said in dict.fromkeys(mistakes) if not said.endswith(NOT_HERE)]
+    raise ValueError(" Or: ".join(known) or mistakes[0])
 
+
+NOT_HERE = "cannot be set from the command line, since it has several parts. Use fedfactor.run in Python."
 
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
