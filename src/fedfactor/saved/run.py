@@ -74,7 +74,7 @@ def _factors(out: Path, V: np.ndarray) -> dict[str, LocalFactors]:
 
 
 def _round(said: dict[str, Any]) -> RoundRecord:
-    lists = {name: tuple(said[name]) for name in ("participants", "rejected")}
+    lists = {"participants": tuple(said["participants"]), "rejected": tuple(said.get("rejected", ()))}
     return RoundRecord(**{"seconds": math.nan, "metrics": {}, **said, **lists})
 
 
