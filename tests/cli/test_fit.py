@@ -94,7 +94,7 @@ def test_the_summary_tells_the_truth(files, tmp_path, rows):
 def test_averaging_says_that_factors_were_sent(files, tmp_path, rows):
     done = fit(files, tmp_path / "out", "-a", "fedavg-nmf", "--set", "local_steps=2")
     assert done.exit_code == 0, done.output
-    assert "a client's factor times its weight" in " ".join(done.stdout.split())
+    assert "sent its factor times its weight" in " ".join(done.stdout.split())
     V, _ = read_components(tmp_path / "out")
     np.testing.assert_allclose(V, fedfactor.run(FedAvgNMF(3, local_steps=2), rows, rounds=8, seed=7).V, rtol=1e-10)
 

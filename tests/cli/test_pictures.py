@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 
 import numpy as np
 import pytest
 
+from fedfactor.algorithms.names import algorithm_class, algorithm_names
 from fedfactor.cli.pictures import history_svg, owners_svg, png_uri
 from fedfactor.cli.run_summary import uploads
 from fedfactor.core.protocol import Meta
+from fedfactor.core.settings import settings_of_class
 
 
 def test_png_holds_the_picture():
@@ -48,3 +51,11 @@ def test_uploads_are_told_in_the_words_of_the_message():
     own = uploads(PooledNMF(2, n_private=1), Meta(4, ("a", "b")))[0]
     assert "rest: ‖X − PQ‖²" in own
     assert "lengths:" not in own
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_what_an_owner_sent_is_said_of_the_owner(name):
+    kind = algorithm_class(name)
+    given = {"n_components": 2} if "n_components" in {each.name for each in settings_of_class(kind)} else {}
+    for said in uploads(kind(**given), Meta(4, ("a", "b"))):
+        assert not re.search(r"\b(client|party|parties)\b", said), said

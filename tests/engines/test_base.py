@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import fedfactor
+from fedfactor import Federation, LocalEngine
 from fedfactor.algorithms import FNMF, FedAvgNMF, PooledNMF
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.protocol import Meta, Scatter
@@ -17,6 +19,7 @@ from fedfactor.engines import callbacks
 from fedfactor.engines.base import Callback, check_fit, downloads, judge_small, rounds_of
 from fedfactor.engines.callbacks import Callbacks, Log, ProgressBar, figures, watcher
 from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.privacy.minimums import PrivacyWarning, RefusedError
 from fedfactor.testing.data import small_data
 
@@ -188,3 +191,31 @@ class TestCheckpoints:
         Checkpoint(tmp_path, 1)
         with pytest.raises(ValueError, match="every=0 must be at least 1"):
             Checkpoint(tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        (LocalEngine(workers=0), "workers=0 must be a whole number of at least 1, or None"),
+        (LocalEngine(workers="2"), "workers='2' must be"),
+        (LocalEngine(workers=2.5), "workers=2.5 must be"),
+        (LocalEngine("forks"), "backend='forks' is not known. Use one of threads, processes"),
+        (VirtualEngine(barrier=True, latency=-1), "latency=-1 must be at least 0"),
+        (VirtualEngine(barrier=True, latency=math.nan), "latency=nan must be"),
+        (VirtualEngine(barrier=True, evaluate="1"), "evaluate='1' must be"),
+        (VirtualEngine(barrier="no"), "barrier='no' must be True or False"),
+        (VirtualEngine(barrier=True, durations="slow"), "durations='slow' is not known. Use one of rows, equal"),
+        (VirtualEngine(barrier=True, durations=3), "durations=3 must be"),
+        (VirtualEngine(barrier=True, durations={"east": 1, "north": math.inf}), "no positive time for client 'north'"),
+        (VirtualEngine(barrier=True, durations={"east": "1"}), "no positive time for client 'east'"),
+    ],
+)
+def test_an_engine_refuses_settings_by_name(engine, says):
+    with pytest.raises(ValueError, match=says):
+        engine.run(PooledNMF(2), Federation(small_data()), rounds=1)
+
+
+@pytest.mark.parametrize("found", [None, 3, "east"])
+def test_a_rule_of_participation_returns_names(found):
+    with pytest.raises(ValueError, match="participation must return a list of clients' names"):
+        LocalEngine().run(PooledNMF(2), Federation(small_data()), rounds=1, participation=lambda at, names: found)

@@ -512,11 +512,10 @@ class TestApps:
     def test_the_server_finds_everything_in_its_folder(self, tmp_path, monkeypatch):
         about = {"policy": {"minimum": 2, "deadline": 4000.0}, "keys": {"a": "k"}, "address": "host:1"}
         (tmp_path / "server.json").write_text(json.dumps(about))
-        (tmp_path / "agreement.json").write_bytes(b"agreed")
         seen = {}
         agreement = SimpleNamespace(meta=SimpleNamespace(clients=("a",)))
         monkeypatch.setenv("FEDFACTOR_SERVER", str(tmp_path))
-        monkeypatch.setattr(apps, "Agreement", SimpleNamespace(of=lambda data: seen.update(data=data) or agreement))
+        monkeypatch.setattr(apps, "Agreement", SimpleNamespace(read=lambda folder: seen.update(read=folder) or agreement))
         monkeypatch.setattr(apps, "wait_for_pieces", lambda seconds: seen.update(pieces=seconds))
         monkeypatch.setattr(apps, "FlowerTransport", lambda grid, known, ttl: seen.update(keys=known, ttl=ttl))
         monkeypatch.setattr(apps, "MailboxTransport", lambda address, folder: (address, folder))
@@ -524,7 +523,7 @@ class TestApps:
         monkeypatch.setattr(apps, "Server", lambda *given: given)
         monkeypatch.setattr(apps, "_journalled", lambda given: seen.update(ran=given))
         apps._serve(None, None)
-        assert (seen["data"], seen["pieces"], seen["ttl"], seen["keys"]) == (b"agreed", 1000.0, 8000.0, {"a": b"k"})
+        assert (seen["read"], seen["pieces"], seen["ttl"], seen["keys"]) == (tmp_path, 1000.0, 8000.0, {"a": b"k"})
         assert seen["ran"][2].minimum == 2
         about["policy"]["deadline"] = 60.0
         (tmp_path / "server.json").write_text(json.dumps(about))

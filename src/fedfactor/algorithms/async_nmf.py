@@ -26,7 +26,7 @@ class Common:
 
 @record
 class Change:
-    """Up, to a server that keeps a history: how a party's V changed since it last sent one."""
+    """Up, to a server that keeps a history: how its V changed since it last sent one."""
 
     uplink: ClassVar[Uplink] = "sum"
 
@@ -38,7 +38,7 @@ class Change:
 
 @record
 class Own:
-    """Up, to a server that forgets: a party's V."""
+    """Up, to a server that forgets: its V."""
 
     uplink: ClassVar[Uplink] = "sum"
 

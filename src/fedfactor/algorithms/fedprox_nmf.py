@@ -30,7 +30,7 @@ class Factor:
 
 @record
 class Weighted:
-    """Up: a client's factor times its weight, the weight, and the error of the factor that the client received."""
+    """Up: its factor times its weight, the weight, and the error of the factor that it received."""
 
     uplink: ClassVar[Uplink] = "sum"
 

@@ -51,7 +51,7 @@ class Factor:
 
 @record
 class Weighted:
-    """Up: a client's relaxed factor times its weight, the weight, and its relaxed squared error."""
+    """Up: its relaxed factor times its weight, the weight, and its relaxed squared error."""
 
     uplink: ClassVar[Uplink] = "sum"
 

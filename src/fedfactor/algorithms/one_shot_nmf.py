@@ -27,7 +27,7 @@ class Factor:
 
 @record
 class Own:
-    """Up, for a barycenter: a client's factor and its weight."""
+    """Up, for a barycenter: its factor and its weight."""
 
     uplink: ClassVar[Uplink] = "gather"
 
@@ -37,7 +37,7 @@ class Own:
 
 @record
 class Weighted:
-    """Up, for a plain average: a client's factor times its weight, and the weight."""
+    """Up, for a plain average: its factor times its weight, and the weight."""
 
     uplink: ClassVar[Uplink] = "sum"
 

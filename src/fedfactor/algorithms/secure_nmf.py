@@ -43,7 +43,7 @@ class Common:
 
 @record
 class Own:
-    """Up: a party's V, one for the count, and the error of the V that it received."""
+    """Up: its V, one for the count, and the error of the V that it received."""
 
     uplink: ClassVar[Uplink] = "sum"
 
@@ -63,7 +63,7 @@ class Stepped:
 
 @record
 class OwnSketch:
-    """Up: a party's V seen through the sketch that all parties share, and one for the count."""
+    """Up: its V seen through the sketch that all share, and one for the count."""
 
     uplink: ClassVar[Uplink] = "sum"
 

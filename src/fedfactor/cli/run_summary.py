@@ -73,8 +73,8 @@ def uploads(algorithm: Algorithm, meta: Meta, privacy: Mapping[str, Any] | None 
     Examples
     --------
     >>> from fedfactor.algorithms import FedAvgNMF
-    >>> uploads(FedAvgNMF(2), Meta(4, ("a", "b")))[0][:63]
-    "Each owner sent a client's factor times its weight, the weight,"
+    >>> uploads(FedAvgNMF(2), Meta(4, ("a", "b")))[0][:55]
+    'Each owner sent its factor times its weight, the weight'
     """
     said: list[str] = []
     noise = (privacy or {}).get("mode") == "dp"

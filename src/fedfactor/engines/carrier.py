@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.run import Run
+from fedfactor.core.settings import check_settings
 from fedfactor.engines.base import AnyCallback, rounds_of
 from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.participation import Participation
@@ -64,6 +65,7 @@ class Carrier:
         """Run all rounds; resume when ``checkpoint`` holds an unfinished run of the same kind."""
         told, run = Callbacks(callbacks), None
         try:
+            check_settings(self)
             most = rounds_of(algorithm, rounds)
             run = self._carry(Asked(algorithm, federation, most, seed, participation, checkpoint, told, channel))
             return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Collection
+from typing import Any
 
 from fedfactor.core.protocol import Round
 
@@ -15,7 +16,10 @@ Participation = float | Callable[[Round, tuple[str, ...]], Collection[str]]
 def participants(rule: Participation, at: Round, names: tuple[str, ...]) -> tuple[str, ...]:
     """Name those who take part in a round, in name order; the draw depends on the seed and the round only."""
     if callable(rule):
-        chosen: set[str] = set(rule(at, names))
+        found: Any = rule(at, names)
+        if isinstance(found, (str, bytes)) or not hasattr(found, "__iter__"):
+            raise ValueError(f"participation must return a list of clients' names, but it returned {found!r}.")
+        chosen: set[str] = set(found)
         unknown = sorted(chosen - set(names))
         if unknown:
             raise ValueError(f"participation named {unknown[0]!r}, which is not a client of this federation.")

@@ -539,7 +539,7 @@ class Rounds:
         known = {name for past in snapshot.history for name in past.rejected} if record.rejected else ()
         for name in record.rejected:
             if name not in known and self.clients.speaks:
-                logger.warning("An upload of client %r was left out: it is not finite, or cannot be true.", name)
+                logger.warning("An upload of owner %r was left out: it is not finite, or cannot be true.", name)
 
     # ------------------------------------------------------------------------------------------------- downloads
     def checked(self, down: Tree, *, ask_card: bool = True) -> Tree:

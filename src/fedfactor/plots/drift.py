@@ -92,6 +92,6 @@ def _table(source: Any, ax: Any) -> Any:
     if len(names) <= 20:
         ax.set_xticks(range(len(names)), names, rotation=90)
         ax.set_yticks(range(len(names)), names)
-    ax.set(title="matched cosine of clients' components")
+    ax.set(title="matched cosine of owners' components")
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
     return ax

@@ -17,7 +17,7 @@ class Hello:
 
 @record
 class Holdings:
-    """Up: a one for each item of the catalogue that the client holds and shares."""
+    """Up: a one for each item of the catalogue that it holds and shares."""
 
     uplink: ClassVar[Uplink] = "sum"
 
@@ -44,7 +44,7 @@ class Anchor:
 class Vectors:
     """Up: vectors of the items in the anchor (zeros for those not held), and a one for each that is held.
 
-    Where layers are shared they come along, times the client's weight.
+    Where layers are shared they come along, times its own weight.
     """
 
     uplink: ClassVar[Uplink] = "sum"
@@ -66,7 +66,7 @@ class Publish:
 
 @record
 class Published:
-    """Up: vectors of all items that the client shares (zeros elsewhere), and a one for each."""
+    """Up: vectors of all items that it shares (zeros elsewhere), and a one for each."""
 
     uplink: ClassVar[Uplink] = "sum"
 
@@ -84,7 +84,7 @@ class Catalogue:
 
 @record
 class Done:
-    """Up: the client has finished at home."""
+    """Up: that it has finished at home."""
 
     uplink: ClassVar[Uplink] = "sum"
 

@@ -24,7 +24,7 @@ class Middle:
 
 @record
 class Own:
-    """Up, for a barycenter at the server: a client's factor as it is, and its weight."""
+    """Up, for a barycenter at the server: its factor as it is, and its weight."""
 
     uplink: ClassVar[Uplink] = "gather"
 

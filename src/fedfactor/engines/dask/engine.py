@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from fedfactor.core.errors import IncompatibleError, MissingExtraError, WorkerError
 from fedfactor.core.protocol import Round
 from fedfactor.core.run import Run
+from fedfactor.core.settings import setting
 from fedfactor.engines.base import check_fit, judge_small
 from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Checkpoint
@@ -64,8 +65,8 @@ class DaskEngine(Carrier):
 
     scheduler: Any = None
     reduction: Literal["tree", "ordered"] = "tree"
-    workers: int | None = None
-    patience: float = 30.0
+    workers: int | None = setting("", default=None, at_least=1)
+    patience: float = setting("", default=30.0, above=0)
 
     apart: ClassVar[bool] = True
     channels: ClassVar[bool] = True
@@ -73,8 +74,6 @@ class DaskEngine(Carrier):
     def _carry(self, asked: Asked) -> Run:
         from fedfactor.engines.dask.clients import DaskClients
 
-        if self.reduction not in ("tree", "ordered"):
-            raise ValueError(f"reduction={self.reduction!r} is not known. Use 'tree' or 'ordered'.")
         algorithm, seed = asked.algorithm, asked.seed
         with self._client() as client, client.as_current():
             clients = DaskClients(client, asked.federation)

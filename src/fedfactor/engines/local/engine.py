@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round
 from fedfactor.core.run import Run
+from fedfactor.core.settings import setting
 from fedfactor.engines.base import check_fit
 from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Checkpoint, fingerprint
@@ -32,7 +33,7 @@ class LocalEngine(Carrier):
     """
 
     backend: Literal["threads", "processes"] = "threads"
-    workers: int | None = None
+    workers: int | None = setting("", default=None, at_least=1)
 
     simulation: ClassVar[bool] = True
     channels: ClassVar[bool] = True
@@ -65,8 +66,6 @@ class LocalEngine(Carrier):
 
     def _share_out(self, n_clients: int) -> tuple[int, int]:
         """Return how many clients are served at a time, and by how many threads each."""
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers={self.workers} must be at least 1.")
         # More workers than threads only when asked for: then they take turns.
         workers = min(thread_limit() if self.workers is None else self.workers, n_clients)
         return workers, max(1, self._allowed() // workers)
@@ -78,8 +77,6 @@ class LocalEngine(Carrier):
             # Rows that go to the card block by block are more than a recording could hold.
             plays = on_card and all(hasattr(federation.shard(name).X, "data_ptr") for name in federation.names)
             return ThreadPool(algorithm, federation, meta, workers, threads, plays=plays)
-        if self.backend == "processes":
-            from fedfactor.engines.local.processes import ProcessPool
+        from fedfactor.engines.local.processes import ProcessPool
 
-            return ProcessPool(algorithm, federation, meta, workers, threads)
-        raise ValueError(f"backend={self.backend!r} is not known. Use 'threads' or 'processes'.")
+        return ProcessPool(algorithm, federation, meta, workers, threads)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm, Meta, Round, download_for
 from fedfactor.core.run import RoundRecord, Run
+from fedfactor.core.settings import setting
 from fedfactor.core.tree import Tree, tree_sum
 from fedfactor.engines import client
 from fedfactor.engines.base import check_fit
@@ -60,8 +63,8 @@ class VirtualEngine(Carrier):
 
     barrier: bool = False
     durations: Durations = "rows"
-    latency: float = 0.0
-    evaluate: int = 0
+    latency: float = setting("", default=0.0, at_least=0)
+    evaluate: int = setting("", default=0, at_least=0)
 
     simulation: ClassVar[bool] = True
 
@@ -101,10 +104,9 @@ class VirtualEngine(Carrier):
         if isinstance(self.durations, str):
             if self.durations == "equal":
                 return dict.fromkeys(names, 1.0)
-            if self.durations != "rows":
-                raise ValueError(f"durations={self.durations!r} is not known. Use 'rows', 'equal' or a mapping.")
             return {name: federation.shard(name).n_rows / federation.n_rows for name in names}
-        absent = [name for name in names if not self.durations.get(name, 0) > 0]
+        given = {name: self.durations.get(name, 0) for name in names}
+        absent = [name for name, time in given.items() if not isinstance(time, Real) or not 0 < time < math.inf]
         if absent:
             raise ValueError(f"durations gives no positive time for client {absent[0]!r}.")
         return {name: float(self.durations[name]) for name in names}

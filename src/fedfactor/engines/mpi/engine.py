@@ -13,6 +13,7 @@ from fedfactor.core.federation import Facts, Federation, agree
 from fedfactor.core.grid import even_bounds
 from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.run import Run
+from fedfactor.core.settings import setting
 from fedfactor.engines.base import check_fit, judge_small, sums_by_group
 from fedfactor.engines.carrier import Asked, Carrier
 from fedfactor.engines.checkpoint import Checkpoint
@@ -85,7 +86,7 @@ class MPIEngine(Carrier):
     (2, 6)
     """
 
-    size: int | None = None
+    size: int | None = setting("", default=None, at_least=1)
     reduction: Literal["allreduce", "ordered"] = "allreduce"
     trusted: bool = True
     drop_outs: bool = False
@@ -99,8 +100,6 @@ class MPIEngine(Carrier):
         MPI = load_mpi()
         group = Collectives(MPI, MPI.COMM_WORLD if self.comm is None else self.comm)
         group.check_size(self.size)
-        if self.reduction not in ("allreduce", "ordered"):
-            raise ValueError(f"reduction={self.reduction!r} is not known. Use 'allreduce' or 'ordered'.")
         asked = replace(asked, seed=int(group.tell_all(asked.seed)))
         followed = bool(group.flag(int(len(asked.told) > 0)))
         if group.rank:
