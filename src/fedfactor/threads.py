@@ -4,7 +4,7 @@ Work is cut into blocks, and whoever is free takes the next one. The blocks that
 the problem only, so what is computed block by block has the same bits on any number of threads. BLAS gives no such
 promise, and its threads wait for each other, which on a busy machine costs tenfold: under a cap it works on one thread,
 block by block like everything else. The number of threads is never above what the process was given (cores, quota,
-environment).
+environment) unless more are asked for, by :func:`limit_threads` or an engine's `workers`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,10 +14,12 @@ from sklearn.decomposition import NMF
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
+from fedfactor.algorithms.pooled_nmf import start
 from fedfactor.algorithms.pooled_nmf.losses import LOSSES, find_loss
 from fedfactor.algorithms.pooled_nmf.losses.multiplicative import MultiplicativeLoss
 from fedfactor.algorithms.pooled_nmf.losses.squared_error import MissingCells
 from fedfactor.cli.settings import build
+from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.tree import leaves, tree_sum
 from fedfactor.kernels.nmf import counts
@@ -317,3 +320,40 @@ def test_numbers_of_losses_with_a_name_are_those_losses():
     for odd in (True, np.nan, np.inf):
         with pytest.raises(ValueError, match="loss="):
             find_loss(odd)
+
+
+@pytest.mark.parametrize("loss", ["kullback-leibler", "itakura-saito", 1.5])
+def test_a_sparse_tensor_is_refused_by_losses_that_cannot_read_it(loss):
+    torch = pytest.importorskip("torch")
+    rows = torch.eye(6).to_sparse_csr()
+    with pytest.raises(DataError, match=r"sparse tensor of torch.*SciPy CSR"):
+        fedfactor.run(PooledNMF(2, loss=loss), {"north": rows}, rounds=1, seed=0)
+
+
+@pytest.mark.parametrize("make", [np.asarray, scipy.sparse.csr_array])
+def test_roots_of_counts_are_taken_of_a_part_of_the_rows_at_a_time(make, monkeypatch):
+    counts = np.random.default_rng(0).poisson(1.0, (400, 60)).astype(np.float64)
+    V, roots = np.random.default_rng(1).random((6, 60)), find_loss("kullback-leibler").rows_for_start
+    whole = start.wide_sums(roots(make(counts)), V, np.float64(1))
+    monkeypatch.setattr(start, "_CELLS", 1 << 9)
+    sizes = []
+    found = start.wide_sums(make(counts), V, np.float64(1), lambda part: (sizes.append(part.shape), roots(part))[1])
+    assert len(sizes) > 20
+    assert sum(rows for rows, _ in sizes) == 400
+    np.testing.assert_allclose(found.G, whole.G, rtol=1e-12)
+    np.testing.assert_allclose(found.A, whole.A, rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["kullback-leibler", "itakura-saito"])
+def test_a_run_makes_no_copy_of_the_rows(loss, monkeypatch):
+    monkeypatch.setattr(start, "_CELLS", 1 << 15)
+    monkeypatch.setattr("fedfactor.kernels.nmf.missing_cells._CELLS", 1 << 13)
+    rows = 1 + np.random.default_rng(0).poisson(1.0, (6000, 50)).astype(np.float32)
+    method = PooledNMF(2, loss=loss, local_steps=1)
+    fedfactor.run(method, {"north": rows[:50]}, rounds=4, seed=0)  # loops are compiled
+    tracemalloc.start()
+    fedfactor.run(method, {"north": rows}, rounds=3, seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.5 * rows.nbytes

@@ -431,3 +431,21 @@ class TestTiling:
             some = [bounds[places.index(place)] for place in left]
             with pytest.raises(DataError, match="leave a place out, or take one twice"):
                 check_tiling(some, 3, left)
+
+
+class TestCellsOfASparseMatrix:
+    def test_numbers_behind_the_last_cell_are_left_out(self):
+        X = sparse.csr_array(np.eye(3))
+        X.data, X.indices = np.append(X.data, [7.0, 7.0]), np.append(X.indices, [0, 0]).astype(X.indices.dtype)
+        found = as_matrix(X)[0]
+        assert found.data.tolist() == [1.0, 1.0, 1.0]
+        assert len(found.indices) == 3
+        assert len(X.data) == 5  # the caller's matrix stays as it was
+
+    @pytest.mark.parametrize("make", [sparse.csr_array, sparse.csc_array])
+    @pytest.mark.parametrize("wrong", [-1, 5])
+    def test_a_place_that_is_not_there_is_refused(self, make, wrong):
+        X = make(np.ones((4, 5)) if make is sparse.csr_array else np.ones((5, 4)))
+        X.indices[-1] = wrong
+        with pytest.raises(DataError, match=f"at place {wrong}, but the matrix has 5"):
+            check_parts(X, None, None, grid=True)

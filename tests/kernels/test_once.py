@@ -1,4 +1,5 @@
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -30,6 +31,16 @@ def test_a_read_only_array_is_computed_once_and_forgotten_with_it():
     del A, first
     gc.collect()
     assert key not in room._known
+
+
+def test_a_view_does_not_keep_its_array():
+    A = np.ones((1, 3))
+    A.flags.writeable = False
+    gone = weakref.ref(A)
+    once(np.transpose, A)
+    del A
+    gc.collect()
+    assert gone() is None
 
 
 def test_two_arrays_are_not_mixed_up():

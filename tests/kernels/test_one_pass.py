@@ -14,7 +14,7 @@ from fedfactor.kernels.nmf.one_pass import go_together, one_pass, passes, sums_o
 from fedfactor.threads import limit_threads
 
 SHAPES = [(1000, 300, 20), (301, 37, 7), (20, 3, 2), (1, 1, 1), (129, 50, 70), (260, 1999, 5), (0, 4, 2)]
-STORED = ["C", "shifted", "F", "every second", "csr", "csr64", "unsorted", "csc"]
+STORED = ["C", "shifted", "F", "every second", "upside down", "packed", "csr", "csr64", "unsorted", "csc"]
 needs_numba = pytest.mark.skipif(compiled.load_numba() is None, reason="only the compiled loops promise this")
 
 
@@ -50,8 +50,17 @@ def case(shape, stored, dtype, seed=0):
         "shifted": lambda: np.concatenate([plain[:, :1], plain], axis=1)[:, 1:],
         "F": lambda: np.asfortranarray(plain),
         "every second": lambda: np.repeat(plain, 2, axis=1)[:, ::2],
+        "upside down": lambda: np.ascontiguousarray(plain[::-1, ::-1])[::-1, ::-1],
+        "packed": lambda: packed(plain),
     }[stored]()
     return X, plain, V, U
+
+
+def packed(plain):
+    """Return rows with a byte before each, so that their distance is no whole number of cells."""
+    records = np.zeros(len(plain), [("mark", "u1"), ("cells", plain.dtype, plain.shape[1:])])
+    records["cells"] = plain
+    return records["cells"]
 
 
 def far(got, expected):
@@ -135,6 +144,28 @@ def test_a_long_column_in_single_precision_is_summed_in_double(light, monkeypatc
     U, X = np.full((n, 1), 0.1, np.float32), sp.csr_array(np.full((n, 1), 0.3, np.float32))
     exact = n * float(U[0, 0]) * float(X.data[0])
     assert sums_of_rows(U, X)[1][0, 0] == pytest.approx(exact, rel=2e-6)
+
+
+@needs_numba
+@pytest.mark.parametrize("many", [0, 1 << 25], ids=["in parts", "in one part"])
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_so_is_one_long_column_among_many_short_ones(many, k, monkeypatch):
+    monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._MANY", many)
+    n, m = 60_000, 5_000
+    rows, columns = np.arange(n), np.random.default_rng(0).integers(1, m, n)
+    where = np.concatenate([rows, rows]), np.concatenate([np.zeros(n, int), columns])
+    X = sp.csr_array((np.full(2 * n, 0.1, np.float32), where), shape=(n, m))
+    U = np.full((n, k), 0.3, np.float32)
+    for part in np.asarray(sums_of_rows(U, X)[1], np.float64):  # unlike sums of different cells, these err to one side
+        np.testing.assert_allclose(part, 0.3 * X.astype(np.float64).sum(axis=0), rtol=2e-5)
+
+
+@needs_numba
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_sums_of_no_rows_are_zero_whatever_was_summed_before(make):
+    X, _, V, U = case((50, 9, 3), "C", np.float64)
+    assert one_pass(make(X), V, U, sweeps=1).A.all()
+    assert not one_pass(make(X[:0]), V, U[:0], sweeps=1).A.any()
 
 
 @needs_numba

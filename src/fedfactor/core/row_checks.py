@@ -154,10 +154,24 @@ def check_parts(X: Any, mask: Any, features: tuple[str, ...] | None, *, grid: bo
 
 
 def _summed(X: Any) -> Any:
-    """Add up cells that are stored more than once, in a copy: a square of their sum is no sum of their squares."""
+    """Add up cells that are stored more than once, in a copy: a square of their sum is no sum of their squares.
+
+    Numbers behind the last cell, which SciPy allows, are left out, and a column that is not there is refused: loops do
+    not look before they write.
+    """
+    count = int(X.indptr[-1])
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
+    elif count < max(len(X.data), len(X.indices)):
+        X = type(X)((X.data[:count], X.indices[:count], X.indptr), shape=X.shape)
+    lines = X.shape[1 if X.format == "csr" else 0]
+    if len(X.indices) and not (0 <= X.indices.min() and X.indices.max() < lines):
+        wrong = X.indices.max() if X.indices.min() >= 0 else X.indices.min()
+        raise DataError(
+            f"A cell of the sparse matrix is stored at place {wrong}, but the matrix has {lines}, counted from 0. "
+            "Build the matrix again; X.check_format(full_check=True) of SciPy tells more."
+        )
     return X
 
 

@@ -23,7 +23,7 @@ def once(fn: Callable[..., np.ndarray], A: np.ndarray, *more: Any) -> np.ndarray
     --------
     >>> A = np.ones((2, 3))
     >>> A.flags.writeable = False
-    >>> once(np.transpose, A) is once(np.transpose, A)
+    >>> once(np.square, A) is once(np.square, A)
     True
     """
     if not isinstance(A, np.ndarray) or A.flags.writeable:
@@ -33,6 +33,8 @@ def once(fn: Callable[..., np.ndarray], A: np.ndarray, *more: Any) -> np.ndarray
     if found is not None and found[0]() is A:
         return found[1]
     result = fn(A, *more)
+    if np.may_share_memory(result, A):  # as a turned vector does: what is remembered would keep A alive, for ever
+        return result
     result.flags.writeable = False
     # Two threads may both get here; they find the same result, and one of the two is kept.
     _known[key] = (weakref.ref(A, lambda _, known=_known: known.pop(key, None)), result)

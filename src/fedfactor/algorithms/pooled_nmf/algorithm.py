@@ -378,8 +378,9 @@ class PooledNMF(Algorithm):
         if isinstance(down, Alone):
             return state, _times(weight, pooled_start.own_components(shard.X, V))
         if isinstance(down, Wide):
-            rows = find_loss(self.loss).rows_for_start(shard.X)
-            return state, _times(weight, pooled_start.wide_sums(rows, V, state.total))
+            kind = find_loss(self.loss)
+            turned = None if kind.squared else kind.rows_for_start
+            return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total, turned))
         X, mask, loss = shard.X, shard.mask, find_loss(self.loss, masked=bool(state.masked))
         fresh = self._fresh(state, at)
         U = self._zeros(shard) if fresh else as_like(state.U, X)

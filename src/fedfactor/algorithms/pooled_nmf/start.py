@@ -7,10 +7,12 @@ once and the server sees each owner's sums, stacks them, and folds those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse
 
 from fedfactor.core.protocol import Meta, Round, Uplink
 from fedfactor.core.tree import Array, record, telemetry, to_numpy
@@ -20,7 +22,7 @@ from fedfactor.kernels.nmf.alternate import alternate
 from fedfactor.kernels.nmf.folding import fold_components
 from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
 from fedfactor.kernels.nmf.steps import solve_rows
-from fedfactor.kernels.products import as_like, zeros
+from fedfactor.kernels.products import as_like, row_bounds, zeros
 
 WIDTH = 3
 """Components of the wide rounds, and of all owners' stacks together, for each that is wanted."""
@@ -33,6 +35,9 @@ STACK_SWEEPS = 100
 
 FIRST_STEPS = 20
 """Sweeps on U when it starts from zero."""
+
+_CELLS = 1 << 24
+"""Cells of rows that are turned into others at a time."""
 
 _WORK = 2e9
 """Multiplications that the server may spend on folding, on top of the least that is of use."""
@@ -97,10 +102,32 @@ def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
     return Wide(V) if start == "wide" else Alone(V)
 
 
-def wide_sums(X: Array, V: Array, total: Array) -> WideSums:
-    """Sum over a wide U, swept from zero in both rounds and not kept: all owners' together would dwarf sparse rows."""
-    _, G, A = one_pass(X, V, zeros((X.shape[0], V.shape[0]), X), sweeps=FIRST_STEPS)
+def wide_sums(X: Array, V: Array, total: Array, turned: Callable[[Array], Array] | None = None) -> WideSums:
+    """Sum over a wide U, swept from zero in both rounds and not kept: all owners' together would dwarf sparse rows.
+
+    Where rows are to be `turned` into others first, a part of them is at a time: they may lie in a file.
+    """
+    G: Any = None
+    A: Any = None
+    for part in _parts(X) if turned else [X]:
+        rows = turned(part) if turned else part
+        _, g, a = one_pass(rows, V, zeros((part.shape[0], V.shape[0]), X), sweeps=FIRST_STEPS)
+        G, A = (g, a) if G is None else (G + g, A + a)
     return WideSums(G, A, total)
+
+
+def _parts(X: Array) -> Iterator[Array]:
+    """Cut rows in main memory into parts of bounded size, by their shape or their stored cells alone."""
+    if scipy.sparse.issparse(X):
+        bounds = row_bounds(X.indptr, max(1, min(X.shape[0], -(-X.nnz // _CELLS))))
+    elif isinstance(X, np.ndarray):
+        bounds = np.append(np.arange(0, X.shape[0], max(1, _CELLS // max(1, X.shape[1]))), X.shape[0])
+    else:
+        bounds = np.array([0, X.shape[0]])
+    if len(bounds) <= 2:
+        yield X
+        return
+    yield from (X[a:b] for a, b in pairwise(bounds.tolist()) if b > a)
 
 
 def own_components(X: Array, V: Array) -> Components:

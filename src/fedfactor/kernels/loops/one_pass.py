@@ -14,10 +14,11 @@ import numpy as np
 # Letters of the arguments: see compiled.py.
 PLANS = {
     "dense_rows": ("rTRRRWnnnnstnnnQQWWWWDn", "contract"),
-    "sparse_rows": ("iidRRRRRWWWnnnstnnnQQWWWWW", "contract"),
+    "sparse_rows": ("iidRRRRRWWWnnnstnnnQQWWWWWI", "contract"),
     "sparse_sums": ("iidRRnnnW", "contract"),
     "masked_rows": ("RbRTRRRWnnnstRdnnnQQQWBWWWWWWWWBIZZED", "contract"),
     "transpose": ("RWnn", "contract"),
+    "turned_columns": ("RnW", "contract"),
     "add_copies": ("QnnWnn", "contract"),
     "sweep_rows": ("rrRRwnnnstWWQ", "contract"),
 }
@@ -36,7 +37,7 @@ TILE = ROWS = MASKED = ACROSS = 0
 OFTEN = 32
 """Stored cells to a column, on average, that are summed in single precision before they are moved to double."""
 LONG = 1024
-"""Dense rows that are."""
+"""Dense rows that are, and stored cells of any one column."""
 STRETCH = 256
 """Stored cells of one column that are."""
 
@@ -50,8 +51,8 @@ def prepare(numba) -> None:
 
     room = globals()
     room.update({name: getattr(vectors, name) for name in _BUILT})
-    plain = (sweep_group, load_group, gather, scatter, flush, exchange, own_grams, list_kinds, sweep_own, dots)
-    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in plain})
+    plain = (sweep_group, load_group, gather, scatter, flush, flush_often, exchange, own_grams, list_kinds, sweep_own)
+    room.update({loop.__name__: numba.njit(loop, nogil=True) for loop in (*plain, dots)})
     free = {"contract", "reassoc", "nsz"}
     room.update({loop.__name__: numba.njit(loop, nogil=True, fastmath=free) for loop in (add_gram, overlap)})
     ROWS, TILE, MASKED = vectors.rows_of_tile(), vectors.TILE, vectors.MASKED
@@ -461,6 +462,11 @@ def transpose(wide, out, first, last):
     exchange(wide, first, 0, last - first, out.shape[0], out, 0, first)
 
 
+def turned_columns(wide, first, out):
+    """Write the columns of `wide` from `first` on to `out`, as many as it has rows, as its rows."""
+    exchange(wide, 0, first, wide.shape[0], out.shape[0], out, 0, 0)
+
+
 def overlap(P, Q, rows):
     """Return the sum of products of the cells of the first rows; those of a row are summed in their own precision."""
     found = 0.0
@@ -568,6 +574,20 @@ def flush(part, A, more):
             part[j, t] = 0
 
 
+def flush_often(indices, begin, end, held, part, first, second, A):
+    """Count stored cells ``begin:end`` for their columns, in `held`; move the sums of a column that has many to A."""
+    m = held.size
+    for p in range(begin, end):
+        column = indices[p]
+        held[column] += 1
+        if held[column] >= LONG:
+            held[column] = 0
+            for at, wide in ((column * first, first), (m * first + column * second, second)):
+                for t in range(at, at + wide):
+                    A[0, t] += part[0, t]
+                    part[0, t] = 0
+
+
 def add_copies(A, copies, left, out, first, last):
     """Add up copies of A, which lie below each other, in order; write rows ``first:last``, from column `left` on."""
     rows, m = A.shape[0] // copies, out.shape[1]
@@ -583,12 +603,13 @@ def add_copies(A, copies, left, out, first, last):
 
 def sparse_rows(
     indptr, indices, data, D, E, G, inverse, U, out, P, Q, start, stop, sweeps, l1, tol, fit, sums, across, A, H, W, B,
-    part, S, T,
+    part, S, T, held,
 ):  # fmt: skip
     """Do for stored cells what :func:`dense_rows` does; D and E are Vᵀ, see :func:`gather`, and A is transposed.
 
     A register holds `across` numbers. Sums are taken in `part`, which S and T share out as D and E do (zero before, and
-    after too if they are moved), and moved to A, laid out alike, from time to time; without a row in A they stay. With
+    after too if they are moved), and moved to A, laid out alike, from time to time; without a row in A they stay. Where
+    `held` has a number for each column, cells are counted, and the sums of a column with many are moved earlier. With
     ``sums = 2`` only H is filled, U is left in P and Q, and A is left to :func:`sparse_sums`. W and B have as many rows
     as D and E have columns.
     """
@@ -634,6 +655,8 @@ def sparse_rows(
                     line[t] = W[t, j]
                 begin, end = indptr[top + j], indptr[top + j + 1]
                 scatter(number, kind, i, x, begin, end, r, s, registers, z, rest, across)
+            if held.size > 0:
+                flush_often(indices, indptr[top], indptr[top + count], held, part, D.shape[1], E.shape[1], A)
             pending += indptr[top + count] - indptr[top]
             if A.shape[0] > 0 and pending * wide > OFTEN * part.size:
                 flush(part, A, 1)

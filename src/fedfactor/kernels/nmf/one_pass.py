@@ -11,7 +11,7 @@ import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -29,6 +29,7 @@ from fedfactor.threads import for_blocks, in_order
 __all__ = ["Pass", "go_together", "one_pass", "passes", "sums_of_rows"]
 
 Array = Any
+T = TypeVar("T")
 
 _CHUNKS = 32
 """Most parts that are summed apart: enough for as many threads, and to let a free thread take what a slow one left."""
@@ -50,6 +51,9 @@ _SMALL = 200_000
 
 _KEPT = 1 << 22
 """Numbers of sums that a thread keeps the memory of."""
+
+_COUNTED = 1 << 22
+"""Stored cells that are counted in one go."""
 
 _STEP = 1 << 14
 """Numbers by which that memory grows: owners with a few rows more or less share it."""
@@ -271,7 +275,8 @@ def _dense(
     n, m = X.shape
     k, real = U.shape[1], X.dtype
     across, lanes, padded = register_sizes(vectors, real, k)
-    ready = X.strides[1] == real.itemsize or m <= 1
+    # The loops step from row to row by whole numbers: the rows of a packed record need not allow that.
+    ready = X.flags.aligned and (X.strides[1] == real.itemsize or m <= 1)
     # Registers are read fastest from addresses that are a multiple of their size: where all rows begin alike, the
     # cells before the first such address are set apart.
     level = X.strides[0] % (across * real.itemsize) == 0 and ready
@@ -289,6 +294,15 @@ def _dense(
     sizes = (len(bounds) - 1, padded, (whole + 2) * across) if sums else (len(bounds) - 1, 1, 1)
     order = in_turn(len(bounds) - 1, [X])
 
+    def in_rows(a: int, b: int) -> np.ndarray:
+        """Copy some rows, cell by cell; those of a frame, which lie by columns, tile by tile."""
+        rows = scratch("rows", (group, m), real)[: b - a]
+        if X.flags.f_contiguous and X.flags.aligned:
+            turned(X.T, a, rows)
+        else:
+            rows[...] = X[a:b]
+        return rows
+
     def part(place: int, A: np.ndarray) -> None:
         chunk = order[place]
         start, stop = bounds[chunk], bounds[chunk + 1]
@@ -297,7 +311,7 @@ def _dense(
         ends.fill(0)
         some = scratch("part", sizes[1:], real)  # zero before and after
         for a, b in _pieces(X, start, stop, group, ready):
-            rows = X[a:b] if ready else np.ascontiguousarray(X[a:b])
+            rows = X[a:b] if ready else in_rows(a, b)
             run(
                 rows, packed, G, inverse, U[a:b], out[a:b], 0, b - a, head, sweeps, l1, tol, fit, sums,
                 a > start, A[chunk], H[chunk], some, W, B, ends, kept, group,
@@ -312,9 +326,10 @@ def _dense(
         return Pass(out, added(H)[:k, :k].astype(real), total)
 
     add: Any = kernel("add_copies", real)
+    turned: Any = kernel("turned_columns", real)
     return _Work(
         len(order),
-        lambda: _memory("A", sizes, np.dtype(np.float64)),
+        lambda: _memory("A", sizes, np.dtype(np.float64)) if n else np.zeros(sizes),  # no row, and nothing is written
         part,
         finish,
         lambda place: [X[bounds[order[place]] : bounds[order[place] + 1]]],
@@ -339,10 +354,11 @@ def _sparse(
     out = np.empty((n if fit else 0, k), real)
     # Rows so many that they may lie in a file are read once, and summed apart, with a copy of A for each part. So are
     # those of a small owner: there may be many, whose copies by columns would be all the rows a second time. With few
-    # cells to a column it takes one part, whose single precision does.
+    # cells to a column it takes one part, whose single precision does unless one of them has very many.
     small = sums and X.nnz * k < _LIGHT
-    light = small and X.nnz < _FEW * m
     by_rows = small or (sums and X.nnz > _MANY)
+    often = by_rows and real.itemsize == 4 and n > loops.LONG and _most_in_a_column(X) > loops.LONG
+    light = small and X.nnz < _FEW * m and not often
     apart = min(_CHUNKS, X.nnz // (loops.OFTEN * max(1, m)))
     parts = 1 if light else max(1, apart if by_rows else min(_CHUNKS, X.nnz * k // (5 * _SMALL)))
     bounds = row_bounds(indptr, int(min(parts, max(1, n))))
@@ -368,10 +384,11 @@ def _sparse(
         W, B = scratch("W", (wide, lanes), real), scratch("B", (wide, lanes), real)
         own = held if light else aligned((1, m * wide), real) if by_rows else none
         P, Q = panels((none if by_rows else held)[0], k, across)
+        counts = np.zeros(m if often else 0, np.int32)
         run(
             indptr, indices, data, D, E, G, inverse, U, out, P, Q, bounds[chunk], bounds[chunk + 1], sweeps, l1, tol,
             fit, how, across, held[chunk] if by_rows and not light else no_copy, H[chunk], W, B, own,
-            *panels(own[0], k, across),
+            *panels(own[0], k, across), counts,
         )  # fmt: skip
 
     def finish(held: np.ndarray) -> Pass:
@@ -445,19 +462,40 @@ def _by_columns(X: Any, P: np.ndarray, Q: np.ndarray, k: int, across: int) -> np
     return out
 
 
-_columns: dict[tuple[int, str], tuple[Any, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]] = {}
+_known: dict[tuple[int, str], tuple[Any, tuple[np.ndarray, ...], Any]] = {}
+
+
+def _of_rows(X: Any, what: str, make: Callable[[], T]) -> T:
+    """Remember what follows from a CSR matrix for as long as X lives and has these arrays."""
+    key, now = (id(X), what), (X.indptr, X.indices, X.data)
+    found = _known.get(key)
+    if found is not None and found[0]() is X and all(a is b for a, b in zip(found[1], now, strict=True)):
+        return found[2]
+    made = make()
+    _known[key] = (weakref.ref(X, lambda _, known=_known: known.pop(key, None)), now, made)
+    return made
 
 
 def _turned(X: Any, real: np.dtype) -> tuple[np.ndarray, ...]:
-    """Return a CSR matrix by columns, remembered for as long as X lives and has these arrays."""
-    key, now = (id(X), real.char), (X.indptr, X.indices, X.data)
-    found = _columns.get(key)
-    if found is not None and found[0]() is X and all(a is b for a, b in zip(found[1], now, strict=True)):
-        return found[2]
-    turned = X.tocsc()
-    parts = np.asarray(turned.indptr, turned.indices.dtype), turned.indices, np.asarray(turned.data, real)
-    _columns[key] = (weakref.ref(X, lambda _, known=_columns: known.pop(key, None)), now, parts)
-    return parts
+    """Return a CSR matrix by columns."""
+
+    def turn() -> tuple[np.ndarray, ...]:
+        turned = X.tocsc()
+        return np.asarray(turned.indptr, turned.indices.dtype), turned.indices, np.asarray(turned.data, real)
+
+    return _of_rows(X, real.char, turn)
+
+
+def _most_in_a_column(X: Any) -> int:
+    """Return how many cells of a CSR matrix are stored in its fullest column."""
+
+    def count() -> int:
+        found = np.zeros(X.shape[1], np.int64)
+        for start in range(0, X.nnz, _COUNTED):  # NumPy counts a copy in wide numbers
+            found += np.bincount(X.indices[start : min(start + _COUNTED, X.nnz)], minlength=X.shape[1])
+        return int(found.max(initial=0))
+
+    return _of_rows(X, "most in a column", count)
 
 
 def register_sizes(vectors: Any, real: np.dtype, k: int) -> tuple[int, int, int]:

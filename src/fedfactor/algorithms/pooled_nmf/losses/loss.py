@@ -8,15 +8,17 @@ from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 
 from fedfactor.algorithms.pooled_nmf.extrapolation import is_zero
 from fedfactor.algorithms.pooled_nmf.penalties import price
+from fedfactor.core.errors import DataError
 from fedfactor.core.protocol import Meta
 from fedfactor.core.tree import Array
 from fedfactor.core.wire import Spec
 from fedfactor.kernels.factors import extrapolate
 from fedfactor.kernels.nmf.missing_cells import Penalty
+from fedfactor.kernels.products import is_sparse
 
 FLOOR = 0.1
 """Share of an entry that an extrapolated multiplicative step leaves: such a step never leaves zero again."""
@@ -92,7 +94,12 @@ class Loss(ABC):
         return V
 
     def check(self, X: Array, mask: Any, owner: str | None) -> None:
-        """Refuse values for which the loss has no meaning."""
+        """Refuse values for which the loss has no meaning, and rows that it cannot read."""
+        if is_torch_array(X) and is_sparse(X):
+            raise DataError(
+                f"Owner {owner!r} brings a sparse tensor of torch, which loss={self.name!r} cannot read; the squared "
+                "error can. Pass a SciPy CSR matrix, or a dense tensor."
+            )
 
     def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
         """Tell whether U pays for anything, so that clients must say how much."""

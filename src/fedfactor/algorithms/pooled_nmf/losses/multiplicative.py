@@ -21,7 +21,7 @@ from fedfactor.kernels.nmf.divergences import (
     divergence_sums,
     floor_of,
 )
-from fedfactor.kernels.nmf.missing_cells import Penalty
+from fedfactor.kernels.nmf.missing_cells import Penalty, row_blocks
 from fedfactor.kernels.products import as_like, values
 
 
@@ -83,18 +83,22 @@ class MultiplicativeLoss(Loss):
 
     def check(self, X: Array, mask: Any, owner: str | None) -> None:
         """Refuse zeros where they cost infinitely much, and positive values that weights would turn to infinity."""
+        Loss.check(self, X, mask, owner)
         cells = values(X)
         seen = cells if mask is None or isinstance(mask, str) else cells[mask]
         unstored = X.shape[0] * X.shape[1] - seen.shape[0] if mask is None and seen.ndim == 1 else 0
-        zeros = unstored + int((seen == 0).sum())
+        least = floor_of(self, X.dtype)
+        zeros, tiny = unstored, False
+        for rows in row_blocks(seen if seen.ndim == 2 else seen[:, None]):  # they may lie in a file
+            zeros += int((seen[rows] == 0).sum())
+            tiny |= bool(((seen[rows] > 0) & (seen[rows] < least)).any())
         if self.positive and zeros:
             raise DataError(
                 f"Owner {owner!r} has {zeros} cells of value 0, but loss={self.name!r} needs positive data: a zero "
                 "costs infinitely much. Say missing_values=0 (or 'unstored') if zeros are missing cells, add a small "
                 "constant to all cells, or take loss='kullback-leibler'."
             )
-        least = floor_of(self, X.dtype)
-        if bool(((seen > 0) & (seen < least)).any()):
+        if tiny:
             raise DataError(
                 f"Owner {owner!r} has positive values below {least:.1g}, whose inverse powers do not fit into "
                 f"{X.dtype}. Take smaller units, or double precision if this is single."

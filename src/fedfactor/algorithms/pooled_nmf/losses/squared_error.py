@@ -75,6 +75,9 @@ class Squares(Loss):
         """Draw V; its scale does not matter, because U starts from zero."""
         return rng.exponential(size=shape)
 
+    def check(self, X: Array, mask: Any, owner: str | None) -> None:
+        """Take what other losses cannot read."""
+
     def total(self, X: Array, mask: Any) -> float:
         """Return the squared norm of the observed cells."""
         return squared_norm(X) if mask is None else observed_squared_norm(X, mask)
