@@ -205,7 +205,5 @@ def test_a_setting_that_nobody_knows_here_is_not_left_out_in_silence(rows, tmp_p
     fedfactor.save(fitted(fedfactor.PooledNMF, rows), tmp_path)
     settings = {"n_components": 2, "twist": 3}
     told(tmp_path, lambda record: record | {"settings": settings, "environment": {"fedfactor": by}})
-    with pytest.raises(
-        fedfactor.DataError, match=rf"no setting 'twist'.*written by {said}, or .*with the version that"
-    ):
+    with pytest.raises(fedfactor.DataError, match=rf"no setting 'twist'.*by {said}, or .*with the version that"):
         fedfactor.load(tmp_path)
