@@ -21,6 +21,7 @@ from fedfactor.federation.terms import Terms
 from fedfactor.federation.versions import versions
 from fedfactor.federation.worth import worth
 from fedfactor.privacy import Ledger
+from fedfactor.saved.run import load_run
 
 KEPT = Path(__file__).parent / "v0_1_0"
 
@@ -38,6 +39,19 @@ def test_results_are_read(kept):
     rows = np.loadtxt(kept / "north.csv", delimiter=",", skiprows=1)
     U = fedfactor.load(kept / "result").transform(rows)
     assert np.linalg.norm(rows - U @ V) < 0.1 * np.linalg.norm(rows)
+
+
+def test_results_from_before_there_was_a_ridge_or_anybody_was_rejected(kept):
+    """Early files of 0.1 lack both: what was done then is no ridge, not the default of now."""
+    file = kept / "result" / "run.json"
+    record = json.loads(file.read_text())
+    record["settings"].pop("ridge", None)
+    for each in record["history"]:
+        each.pop("rejected", None)
+    file.write_text(json.dumps(record))
+    run = load_run(kept / "result")
+    assert run.algorithm.ridge == 0
+    assert {each.rejected for each in run.history} == {()}
 
 
 def test_results_of_a_later_version_are_refused(kept):

@@ -200,8 +200,10 @@ def test_settings_that_have_new_names_are_read_by_their_old_ones(rows, tmp_path,
     assert not [each for each in recwarn if each.category is DeprecationWarning]  # nobody typed them
 
 
-def test_a_setting_that_nobody_knows_here_is_not_left_out_in_silence(rows, tmp_path):
+@pytest.mark.parametrize(("by", "said"), [("0.9.1", "fedfactor 0.9.1"), ("none", "another version")])
+def test_a_setting_that_nobody_knows_here_is_not_left_out_in_silence(rows, tmp_path, by, said):
     fedfactor.save(fitted(fedfactor.PooledNMF, rows), tmp_path)
-    told(tmp_path, lambda record: record | {"settings": record["settings"] | {"twist": 3}})
-    with pytest.raises(fedfactor.DataError, match=r"no setting 'twist'.*written by fedfactor 0.*with the version that"):
+    settings = {"n_components": 2, "twist": 3}
+    told(tmp_path, lambda record: record | {"settings": settings, "environment": {"fedfactor": by}})
+    with pytest.raises(fedfactor.DataError, match=rf"no setting 'twist'.*by {said}, or .*with the version that"):
         fedfactor.load(tmp_path)

@@ -108,7 +108,8 @@ def _with_names_of_now(record: dict[str, Any]) -> dict[str, Any]:
         return record  # whoever needs the method says so
     settings = settings_of_class(getattr(algorithms, name))
     old, former = former_names(settings), {each.name: each.declared.former_values for each in settings}
-    found: dict[str, Any] = {}
+    # What came during 0.1 with a default that is not what was done before.
+    found: dict[str, Any] = {"ridge": 0.0} if name == "PooledNMF" and record.get("format", 1) == 1 else {}
     for key, value in record["settings"].items():
         now: str = old[key] if key in old else key
         found[now] = former.get(now, {}).get(value, value) if isinstance(value, str) else value

@@ -74,7 +74,7 @@ def _factors(out: Path, V: np.ndarray) -> dict[str, LocalFactors]:
 
 
 def _round(said: dict[str, Any]) -> RoundRecord:
-    lists = {name: tuple(said[name]) for name in ("participants", "rejected")}
+    lists = {"participants": tuple(said["participants"]), "rejected": tuple(said.get("rejected", ()))}
     return RoundRecord(**{"seconds": math.nan, "metrics": {}, **said, **lists})
 
 
@@ -104,8 +104,8 @@ def method_of(record: dict[str, Any], out: Path, rank: int) -> Algorithm:
 def other_version(out: Path, why: Exception | str, record: dict[str, Any]) -> DataError:
     """Say that what a record tells cannot be taken, which version wrote it, and the way out."""
     made = record.get("environment")
-    by = made.get("fedfactor") if isinstance(made, dict) else None
-    version = f"fedfactor {str(by)[:20]}" if by else "another version"
+    by = made.get("fedfactor", "none") if isinstance(made, dict) else "none"  # as from a source tree on the path
+    version = "another version" if by == "none" else f"fedfactor {str(by)[:20]}"
     return DataError(
         f"{shared_folder(out) / 'run.json'}: {why} It was written by {version}, or is damaged. Read it with the "
         "version that wrote it, or run fedfactor fit again."
