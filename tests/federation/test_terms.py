@@ -182,7 +182,7 @@ def test_a_party_is_told_what_leaves_it(content):
     content["algorithm"]["name"] = "FNMF"
     content["preprocess"]["steps"] = ["scale"]
     said = setup.words(Terms.of(content))
-    assert "a client's factor as it is, and its weight" in said
+    assert "its factor as it is, and its weight" in said
     assert "the sums of your columns" in said
     assert "UᵀX" not in said
     content["features"] |= {"names": [], "sha256": ""}
