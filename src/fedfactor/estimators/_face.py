@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator
 
 from fedfactor.algorithms.starts import best_of, starts_of
 from fedfactor.core.docstrings import complete_methods, entries_of_bases, join_sections, split_sections, with_formula
-from fedfactor.core.errors import DataError
 from fedfactor.core.federation import Federation
 from fedfactor.core.protocol import Algorithm
 from fedfactor.core.run import Run
@@ -25,16 +24,17 @@ from fedfactor.core.settings import (
     setting,
     settings_of_class,
 )
+from fedfactor.core.versioned_pickle import VersionedPickle
 from fedfactor.engines.remote.message_bytes import WIRE
 from fedfactor.privacy.dp import refuse_repeats
 
 T = TypeVar("T", bound=type)
-_PICKLED_BY = "_pickled_by_fedfactor"
 
 
-class Face(BaseEstimator):
+class Face(VersionedPickle, BaseEstimator):
     """An estimator whose ``__init__`` was made from declared settings."""
 
+    _pickled_by = WIRE
     _method: ClassVar[type[Algorithm]]
     _declared: ClassVar[tuple[Setting, ...]] = ()
     _own: ClassVar[tuple[Setting, ...]] = ()
@@ -62,20 +62,6 @@ class Face(BaseEstimator):
         self
         """
         return super().set_params(**renamed(type(self).__name__, params, list(self._declared), values=False))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), _PICKLED_BY: WIRE}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        found = dict(state)
-        by = found.pop(_PICKLED_BY, "0.1")
-        if by != WIRE:
-            raise DataError(
-                f"This pickle of {type(self).__name__} was made by fedfactor {by}, and this is {WIRE}: what lies in it "
-                "is not what this version would find there. Unpickle it with the version that made it, and keep it "
-                "with fedfactor.save, whose folders later versions read."
-            )
-        super().__setstate__(found)
 
     def _algorithm(self) -> Algorithm:
         """Make the algorithm; refuse settings, of it and of this estimator, that their declarations do not allow."""
