@@ -14,6 +14,7 @@ import fedfactor
 from fedfactor.cli import app
 from fedfactor.cli.live import party_pages, server_pages
 from fedfactor.cli.report import write_report
+from fedfactor.core.errors import DataError
 from fedfactor.data.results import owner_from_file, read_components, write_factors
 from fedfactor.engines.remote.client import RemoteClient
 from fedfactor.engines.remote.message_bytes import Head
@@ -77,7 +78,7 @@ def test_no_name_runs_in_a_browser(tmp_path):
     pages = []
     names = MARKUP[:12]
     X = np.random.default_rng(0).gamma(0.5, 1.0, (60, 3)) @ np.random.default_rng(1).gamma(0.6, 1.0, (3, 12))
-    run = {"algorithm": "PooledNMF", "settings": {MARKUP[1]: MARKUP[2]}, "seed": 0, "rounds": 1, "status": MARKUP[3],
+    run = {"algorithm": "PooledNMF", "settings": {}, "seed": 0, "rounds": 1, "status": MARKUP[3],
            "bytes_up": 1, "bytes_down": 1, "relative_error": 0.5, "seconds": 1.0,
            "preprocess": {"steps": [MARKUP[4]], "weights": None}, "asked": {"missing_values": MARKUP[5]},
            "privacy": {"mode": MARKUP[6], "epsilon": "inf", "sees": {"server": MARKUP[7]}},
@@ -87,6 +88,10 @@ def test_no_name_runs_in_a_browser(tmp_path):
         row_ids={MARKUP[8]: [MARKUP[0]] * 60},
     )  # fmt: skip
     pages.append(write_report(out))
+    strange = {**run, "settings": {MARKUP[1]: MARKUP[2]}}
+    other = write_factors(tmp_path / "other", np.abs(X[:3]), features=names, run=strange)
+    with pytest.raises(DataError, match="has no setting"):  # and no page is written
+        write_report(other)
     changes = real.terms("PooledNMF", 2)
     about = {"name": MARKUP[0], "purpose": MARKUP[1], "contact": MARKUP[9]}
     trial = Trial(tmp_path / "all", tables(tmp_path, names), {**changes, "federation": about})
