@@ -71,6 +71,25 @@ def dot_tile(typingctx, like, X, ldx, row, last, whole, ends, V, out, ldo, start
     return types.none(like, *[types.int64] * 14), codegen
 
 
+def products(code: Code, rows, X, ldx, U, ldu, columns: int, soon=None) -> list:
+    """Return the sums over `rows` of TILE numbers of U, `ldu` apart, times so many registers of a row of X.
+
+    Meanwhile a line of memory for each row, from `soon` on, is fetched into the cache.
+    """
+    builder, sums = code.builder, code.cells(TILE * columns)
+    with cgutils.for_range(builder, rows) as loop:
+        start = builder.mul(loop.index, ldx)
+        if soon is not None:
+            code.fetch(soon, builder.mul(loop.index, code.number(code.width)))
+        x = [code.load(X, builder.add(start, code.number(c * code.width))) for c in range(columns)]
+        for q in range(TILE):
+            u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
+            for c in range(columns):
+                cell = sums[q * columns + c]
+                builder.store(code.fma(u, x[c], code.get(cell)), cell)
+    return sums
+
+
 def _outer(columns: int):
     """Return the code of a tile of TILE components and so many registers of columns."""
 
@@ -78,17 +97,7 @@ def _outer(columns: int):
         _, _, X, ldx, rows, U, ldu, A, lda, soon = args
         code, target = (Code(builder, kind.dtype) for kind in signature.args[:2])
         wide = ir.VectorType(target.scalar, code.width)
-        sums = code.cells(TILE * columns)
-        with cgutils.for_range(builder, rows) as loop:
-            start = builder.mul(loop.index, ldx)
-            if columns > 1:
-                code.fetch(soon, builder.mul(loop.index, code.number(code.width)))
-            x = [code.load(X, builder.add(start, code.number(c * code.width))) for c in range(columns)]
-            for q in range(TILE):
-                u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
-                for c in range(columns):
-                    cell = sums[q * columns + c]
-                    builder.store(code.fma(u, x[c], code.get(cell)), cell)
+        sums = products(code, rows, X, ldx, U, ldu, columns, soon if columns > 1 else None)
         for q in range(TILE):
             for c in range(columns):
                 offset = builder.add(builder.mul(code.number(q), lda), code.number(c * code.width))

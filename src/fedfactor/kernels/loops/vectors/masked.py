@@ -9,6 +9,7 @@ import llvmlite.ir as ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from fedfactor.kernels.loops.vectors.dense import products
 from fedfactor.kernels.loops.vectors.registers import GROUP, TILE, Code, rows_of_tile, switch, width
 
 LANES = 64
@@ -29,15 +30,7 @@ def _fitted(columns: int):
     def codegen(context, builder, signature, args):
         _, V, ldv, k, U, ldu, seen, lds, out, ldo, X, ldx, squares = args
         code = Code(builder, signature.args[0].dtype)
-        sums = code.cells(TILE * columns)
-        with cgutils.for_range(builder, k) as loop:
-            start = builder.mul(loop.index, ldv)
-            v = [code.load(V, builder.add(start, code.number(c * code.width))) for c in range(columns)]
-            for q in range(TILE):
-                u = code.splat(U, builder.add(loop.index, builder.mul(code.number(q), ldu)))
-                for c in range(columns):
-                    cell = sums[q * columns + c]
-                    builder.store(code.fma(u, v[c], code.get(cell)), cell)
+        sums = products(code, k, V, ldv, U, ldu, columns)
         totals = [code.load(squares, code.number(q * code.width)) for q in range(TILE)]
         for q in range(TILE):
             for c in range(columns):
