@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.algorithms import FedDMF, PooledNMF
+from fedfactor.algorithms import FELB, FedDMF, PooledBMF, PooledNMF
 from fedfactor.audit import audit, epsilon_lower_bound, item_vector_membership, plant_canaries, score_canaries
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.items import ItemShard
@@ -38,6 +38,17 @@ def test_rows_of_small_clients_in_the_clear_are_all_recovered(tmp_path):
     page = (tmp_path / "audit.html").read_text()
     assert "REFUTED" in page
     assert "It never means" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [FELB(2), PooledBMF(2, solver="proximal")])
+def test_boolean_methods_are_examined(method):
+    rng = np.random.default_rng(0)
+    data = {name: (rng.random((40, 6)) < 0.4) * 1.0 for name in "abc"}
+    privacy = fedfactor.dp(epsilon=5, delta=1e-3, unit="client", clip=1.0)
+    report = audit(method, data, privacy=privacy, rounds=2, canaries=40)
+    finding = found(report, "one client planted in many runs")
+    assert finding.verdict == "consistent", finding.note
 
 
 @pytest.mark.slow

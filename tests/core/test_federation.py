@@ -323,6 +323,7 @@ class TestAgreement:
             ({"n_features": 4}, "'b' has 4 columns but 'a' has 3"),
             ({"library": "torch"}, "'b' brings torch data but 'a' brings numpy"),
             ({"features": ("x", "y", "z")}, "'b' names its features but owner 'a' does not"),
+            ({"features": ("x", "y"), "n_features": 2}, "'b' names its features but owner 'a' does not"),
         ],
     )
     def test_what_does_not_fit_together(self, other, says):

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 
+import fedfactor
 from fedfactor.core.tree import (
     Array,
     children,
@@ -14,6 +18,7 @@ from fedfactor.core.tree import (
     nbytes,
     public,
     record,
+    registered_identifiers,
     telemetry,
     to_numpy,
     tree_map,
@@ -48,6 +53,30 @@ def test_a_record_is_frozen_and_can_be_found_by_its_tag():
     assert not hasattr(pair(), "__dict__")
     with pytest.raises(AttributeError):
         pair().left = 1
+
+
+@record("test_tree.Named")
+class Named:
+    value: Array
+
+
+def test_an_identifier_does_not_depend_on_the_module():
+    assert type_tag(Named) == "test_tree.Named"
+    assert known_type("test_tree.Named") is Named
+
+
+def test_no_record_of_the_package_is_identified_by_its_module():
+    """Files must be readable after a class has moved."""
+    for module in pkgutil.walk_packages(fedfactor.__path__, "fedfactor."):
+        if ".triton" not in module.name and "__main__" not in module.name:
+            importlib.import_module(module.name)
+    by_module = [tag for tag in registered_identifiers() if tag.startswith("fedfactor.")]
+    assert by_module == []
+
+
+def test_former_identifiers_lead_to_present_types():
+    assert known_type("fedfactor.algorithms.pooled_nmf.algorithm:Factor") is known_type("pooled_nmf.Factor")
+    assert known_type("pooled_nmf.Factor") is not None
 
 
 def test_visibility():

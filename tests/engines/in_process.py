@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, settings_of
+from fedfactor.core.protocol import Algorithm, algorithm_tag, settings_of
 from fedfactor.core.run import Run
-from fedfactor.core.tree import type_tag
 from fedfactor.core.wire import from_bytes
 from fedfactor.engines.local.worker import algorithm_of
 from fedfactor.engines.remote.client import RemoteClient
@@ -94,7 +93,7 @@ class Office:
         if more.get("protect"):
             more["registry"] = {name: Identity(secret).public.hex() for name, secret in keys.items()}
         about = {"seed": 5, "rounds": rounds, **more}
-        self.agreement = AnyAgreement("", TERMS, type_tag(type(algorithm)), settings_of(algorithm), meta, **about)
+        self.agreement = AnyAgreement("", TERMS, algorithm_tag(type(algorithm)), settings_of(algorithm), meta, **about)
         for name in owners:
             mine = replace(self.agreement, name=name)
             if not (folder / name / "agreement.json").exists():

@@ -17,14 +17,14 @@ from fedfactor.kernels.products import as_like
 from fedfactor.kernels.sketch.sketches import Kind, Sketch
 
 
-@record
+@record("async_nmf.Common")
 class Common:
     """Down: the V that the server has now."""
 
     V: Array
 
 
-@record
+@record("async_nmf.Change")
 class Change:
     """Up, to a server that keeps a history: how its V changed since it last sent one."""
 
@@ -36,7 +36,7 @@ class Change:
     total: Array | None = telemetry(default=None)
 
 
-@record
+@record("async_nmf.Own")
 class Own:
     """Up, to a server that forgets: its V."""
 
@@ -48,7 +48,7 @@ class Own:
     total: Array | None = telemetry(default=None)
 
 
-@record
+@record("async_nmf.Local")
 class Local:
     """Stays home: private U, the V sent last, steps so far, ‖X‖², and the weight of this party."""
 
@@ -59,7 +59,7 @@ class Local:
     weight: Array
 
 
-@record
+@record("async_nmf.Server")
 class Server:
     """V, arrivals so far, parties, and the error that the last sender saw."""
 

@@ -19,14 +19,14 @@ from fedfactor.kernels.ratings.item_weights import balanced_rows, units
 from fedfactor.kernels.ratings.model import item_counts, observed, user_counts
 
 
-@record
+@record("baselines.Ask")
 class Ask:
     """Down: the first question."""
 
     nothing: Array
 
 
-@record
+@record("baselines.Touched")
 class Touched:
     """Up: users of each item, and users."""
 
@@ -36,14 +36,14 @@ class Touched:
     rows: Array | None = None
 
 
-@record
+@record("baselines.Shares")
 class Shares:
     """Down: the share of users who touched each item."""
 
     share: Array
 
 
-@record
+@record("baselines.Levels")
 class Levels:
     """Down: the mean rating, and what each item lies above it."""
 
@@ -51,7 +51,7 @@ class Levels:
     item: Array
 
 
-@record
+@record("baselines.Sums")
 class Sums:
     """Up: ratings of each item, and what they add up to, less mean and users' levels where these are known."""
 
@@ -61,21 +61,21 @@ class Sums:
     off: Array
 
 
-@record
+@record("baselines.Local")
 class Local:
     """Stays home: nothing but the number of users."""
 
     n_rows: Array
 
 
-@record
+@record("baselines.PopularityServer")
 class PopularityServer:
     """The server's memory."""
 
     done: Array
 
 
-@record
+@record("baselines.BiasServer")
 class BiasServer:
     """The server's memory."""
 

@@ -20,14 +20,14 @@ from fedfactor.kernels.boolean.solvers import Solver, factor
 from fedfactor.kernels.products import as_like
 
 
-@record
+@record("boolean_votes.Voted")
 class Voted:
     """Down: the elected V, eight cells to a byte; all zero before the vote."""
 
     V: Array
 
 
-@record
+@record("boolean_votes.Ballots")
 class Ballots:
     """Up, when positions are voted on as they are: ones and zeros to be counted, and how many vote."""
 
@@ -38,7 +38,7 @@ class Ballots:
     late: Array | None = telemetry(default=None)
 
 
-@record
+@record("boolean_votes.Signed")
 class Signed:
     """Up, when components are aligned first: a V that the server must see on its own, eight cells to a byte."""
 
@@ -49,7 +49,7 @@ class Signed:
     late: Array | None = telemetry(default=None)
 
 
-@record
+@record("boolean_votes.Local")
 class Local:
     """Stays home: the client's own factors, whether they were found yet, and whether its solver ran out of time."""
 
@@ -59,7 +59,7 @@ class Local:
     late: Array
 
 
-@record
+@record("boolean_votes.Server")
 class Server:
     """The elected V, how many voted and how many of them ran out of time."""
 

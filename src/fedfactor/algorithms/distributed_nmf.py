@@ -18,14 +18,14 @@ from fedfactor.kernels.nmf.steps import multiplicative_step, solve_rows, squared
 from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_norm, sums, total
 
 
-@record
+@record("distributed_nmf.Factor")
 class Factor:
     """Down: V."""
 
     V: Array
 
 
-@record
+@record("distributed_nmf.Sums")
 class Sums:
     """Up: ``UᵀU``, ``UᵀX`` and ``‖X‖²`` of the node's rows."""
 
@@ -36,7 +36,7 @@ class Sums:
     total: Array
 
 
-@record
+@record("distributed_nmf.Local")
 class Local:
     """Stays at the node."""
 
@@ -44,7 +44,7 @@ class Local:
     total: Array
 
 
-@record
+@record("distributed_nmf.Server")
 class Server:
     """V and its error, and how often it has hardly moved."""
 

@@ -32,14 +32,14 @@ from fedfactor.kernels.sketch.sketches import (
 )
 
 
-@record
+@record("dsanls.Start")
 class Start:
     """Down, first: send the sketch of your columns of V."""
 
     nodes: Array = public()
 
 
-@record
+@record("dsanls.SketchOfV")
 class SketchOfV:
     """Up: the share of one node's columns in ``V S``, and an unbiased estimate of its squared error so far."""
 
@@ -50,7 +50,7 @@ class SketchOfV:
     total: Array | None = telemetry(default=None)
 
 
-@record
+@record("dsanls.SketchOfU")
 class SketchOfU:
     """Up: the share of one node's rows in ``Uᵀ S'``, and an unbiased estimate of its squared error so far."""
 
@@ -61,7 +61,7 @@ class SketchOfU:
     total: Array | None = telemetry(default=None)
 
 
-@record
+@record("dsanls.Columns")
 class Columns:
     """Up, last: the node's columns of V among zeros, so that the sum is V."""
 
@@ -70,7 +70,7 @@ class Columns:
     V: Array
 
 
-@record
+@record("dsanls.ForU")
 class ForU:
     """Down: ``V S`` of all nodes, the round in which S was drawn, and the iterations so far."""
 
@@ -79,7 +79,7 @@ class ForU:
     t: Array = public()
 
 
-@record
+@record("dsanls.ForV")
 class ForV:
     """Down: ``Uᵀ S'`` of all nodes, the round in which S' was drawn, the iterations so far, and whether to end."""
 
@@ -89,14 +89,14 @@ class ForV:
     ends: Array = public()
 
 
-@record
+@record("dsanls.Whole")
 class Whole:
     """Down, last: V."""
 
     V: Array
 
 
-@record
+@record("dsanls.Local")
 class Local:
     """Stays at the node: its rows of U, its columns of V, the error that the last sketch saw, whether it has warned."""
 
@@ -108,7 +108,7 @@ class Local:
     warned: Array
 
 
-@record
+@record("dsanls.Server")
 class Server:
     """What was sent last, in case a round must be repeated, and the error as the sketches saw it."""
 

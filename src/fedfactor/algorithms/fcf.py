@@ -24,14 +24,14 @@ BETAS = (0.9, 0.999)
 """How much of the mean gradient, and of its mean square, is kept from round to round (Adam)."""
 
 
-@record
+@record("fcf.Begin")
 class Begin:
     """Down: say how high you rate."""
 
     n_components: Array
 
 
-@record
+@record("fcf.Items")
 class Items:
     """Down: mean rating (0 for implicit feedback) and item factors."""
 
@@ -39,7 +39,7 @@ class Items:
     V: Array
 
 
-@record
+@record("fcf.Level")
 class Level:
     """Up, once: ratings summed and counted."""
 
@@ -49,7 +49,7 @@ class Level:
     n: Array
 
 
-@record
+@record("fcf.Gradient")
 class Gradient:
     """Up: half the negative gradient of the item factors, and the squared error of stored cells."""
 
@@ -59,14 +59,14 @@ class Gradient:
     sse: Array | None = telemetry(default=None)
 
 
-@record
+@record("fcf.Local")
 class Local:
     """Stays home: nothing but the number of users; U follows from V."""
 
     n_rows: Array
 
 
-@record
+@record("fcf.Server")
 class Server:
     """The server's memory: item factors, and the two moments of their gradient."""
 

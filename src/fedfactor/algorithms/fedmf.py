@@ -21,14 +21,14 @@ from fedfactor.kernels.ratings.implicit import stored_residuals
 from fedfactor.kernels.ratings.model import item_counts, observed, user_counts
 
 
-@record
+@record("fedmf.Begin")
 class Begin:
     """Down: count your ratings."""
 
     n_components: Array
 
 
-@record
+@record("fedmf.Items")
 class Items:
     """Down: mean rating, item biases and item factors."""
 
@@ -37,7 +37,7 @@ class Items:
     V: Array
 
 
-@record
+@record("fedmf.Counts")
 class Counts:
     """Up, once: ratings summed, and counted for each item."""
 
@@ -47,7 +47,7 @@ class Counts:
     counts: Array
 
 
-@record
+@record("fedmf.Gradient")
 class Gradient:
     """Up: what moves item factors and item biases, summed over users, and the squared error."""
 
@@ -58,7 +58,7 @@ class Gradient:
     sse: Array | None = telemetry(default=None)
 
 
-@record
+@record("fedmf.Local")
 class Local:
     """Stays home: user factors and user biases."""
 
@@ -66,7 +66,7 @@ class Local:
     user: Array
 
 
-@record
+@record("fedmf.Server")
 class Server:
     """The server's memory: the items' side of the model, its last moves, and the numbers of ratings."""
 

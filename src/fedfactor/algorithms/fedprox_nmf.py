@@ -21,14 +21,14 @@ PATIENCE = 3
 """Rounds in a row in which V hardly moves before the run counts as converged."""
 
 
-@record
+@record("fedprox_nmf.Factor")
 class Factor:
     """Down: the averaged factor."""
 
     V: Array
 
 
-@record
+@record("fedprox_nmf.Weighted")
 class Weighted:
     """Up: its factor times its weight, the weight, and the error of the factor that it received."""
 
@@ -41,7 +41,7 @@ class Weighted:
     agreement: Array | None = telemetry(default=None)
 
 
-@record
+@record("fedprox_nmf.Local")
 class Local:
     """Stays home: U, the first V, ``‖X‖²``, and whether the client has worked at all."""
 
@@ -50,7 +50,7 @@ class Local:
     total: Array
 
 
-@record
+@record("fedprox_nmf.Server")
 class Server:
     """The average, how long it has stood still, and figures of the round."""
 

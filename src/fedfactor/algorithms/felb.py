@@ -42,14 +42,14 @@ PAPER: dict[str, Any] = {
 """Algorithm 1 of the paper to the letter."""
 
 
-@record
+@record("felb.Factor")
 class Factor:
     """Down: the shared factor, in [0, 1]."""
 
     V: Array
 
 
-@record
+@record("felb.Weighted")
 class Weighted:
     """Up: its relaxed factor times its weight, the weight, and its relaxed squared error."""
 
@@ -61,7 +61,7 @@ class Weighted:
     total: Array | None = telemetry(default=None)
 
 
-@record
+@record("felb.Local")
 class Local:
     """Stays home: U now and one step ago, ``‖X‖²``, and the V that the client drew for itself until it is used.
 
@@ -74,7 +74,7 @@ class Local:
     V: Array | None
 
 
-@record
+@record("felb.Server")
 class Server:
     """The last V sent, how far it moved, how far it is from Boolean, and the clients' error.
 

@@ -24,14 +24,14 @@ CHUNK = 4096
 """Columns of the first V that are drawn together, so that it is the same on every grid and no node draws all of it."""
 
 
-@record
+@record("grid_nmf.Start")
 class Start:
     """Down, first: send the products of your block with V as you drew it."""
 
     nodes: Array = public()
 
 
-@record
+@record("grid_nmf.RowSums")
 class RowSums:
     """Up: ``X Vᵀ`` and ``V Vᵀ`` of one block, and the squared error and norm of its columns so far."""
 
@@ -43,7 +43,7 @@ class RowSums:
     total: Array
 
 
-@record
+@record("grid_nmf.ColumnSums")
 class ColumnSums:
     """Up: ``Uᵀ X`` and ``Uᵀ U`` of one block, and its squared norm."""
 
@@ -54,7 +54,7 @@ class ColumnSums:
     total: Array
 
 
-@record
+@record("grid_nmf.ForU")
 class ForU:
     """Down: the sums over a row of the grid, and how many sums came before."""
 
@@ -63,7 +63,7 @@ class ForU:
     t: Array = public()
 
 
-@record
+@record("grid_nmf.ForV")
 class ForV:
     """Down: the sums over a column of the grid, and how many sums came before."""
 
@@ -73,7 +73,7 @@ class ForV:
     t: Array = public()
 
 
-@record
+@record("grid_nmf.Local")
 class Local:
     """Stays at the node: U of its rows, V of its columns, its norm, the error of its columns, and the sums it used."""
 
@@ -85,7 +85,7 @@ class Local:
     t: Array
 
 
-@record
+@record("grid_nmf.Server")
 class Server:
     """The error of the whole matrix, how often it hardly moved, and the number of sums."""
 

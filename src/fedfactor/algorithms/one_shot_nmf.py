@@ -18,14 +18,14 @@ from fedfactor.kernels.nmf.alternate import Solver, alternate
 from fedfactor.kernels.products import as_like, squared_norm, total
 
 
-@record
+@record("one_shot_nmf.Factor")
 class Factor:
     """Down: the first V, and after one round the combined one."""
 
     V: Array
 
 
-@record
+@record("one_shot_nmf.Own")
 class Own:
     """Up, for a barycenter: its factor and its weight."""
 
@@ -35,7 +35,7 @@ class Own:
     weight: Array
 
 
-@record
+@record("one_shot_nmf.Weighted")
 class Weighted:
     """Up, for a plain average: its factor times its weight, and the weight."""
 
@@ -45,7 +45,7 @@ class Weighted:
     weight: Array = public()
 
 
-@record
+@record("one_shot_nmf.Local")
 class Local:
     """Stays home."""
 
@@ -54,7 +54,7 @@ class Local:
     total: Array
 
 
-@record
+@record("one_shot_nmf.Server")
 class Server:
     """The combined factor, and whether it has been combined yet."""
 

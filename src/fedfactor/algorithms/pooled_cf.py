@@ -37,7 +37,7 @@ PAUSE = 2
 """Exchanges after such a change before the next: the items must have answered first."""
 
 
-@record
+@record("pooled_cf.Begin")
 class Begin:
     """Down: count your ratings; which share of them to keep aside, and the key that chooses them."""
 
@@ -45,7 +45,7 @@ class Begin:
     key: Array
 
 
-@record
+@record("pooled_cf.Items")
 class Items:
     """Down: the items' side of the model, with factors for some columns only; what to keep aside, as before."""
 
@@ -59,7 +59,7 @@ class Items:
     key: Array
 
 
-@record
+@record("pooled_cf.Levels")
 class Levels:
     """Up, once: ratings and their squares summed; ratings counted and summed for each item."""
 
@@ -71,7 +71,7 @@ class Levels:
     levels: Array
 
 
-@record
+@record("pooled_cf.Sums")
 class Sums:
     """Up: what the items depend on.
 
@@ -88,14 +88,14 @@ class Sums:
     aside_n: Array | None = telemetry(default=None)
 
 
-@record
+@record("pooled_cf.Local")
 class Local:
     """Stays home: nothing but the number of users; their side of the model follows from the items'."""
 
     n_rows: Array
 
 
-@record
+@record("pooled_cf.Server")
 class Server:
     """The server's memory."""
 

@@ -32,14 +32,14 @@ PATIENCE = 3
 """Iterations in a row that must bring less than ``tol`` before the run counts as converged."""
 
 
-@record
+@record("pooled_cnmf.Begin")
 class Begin:
     """Down: count your ratings."""
 
     n_components: Array
 
 
-@record
+@record("pooled_cnmf.AskErrors")
 class AskErrors:
     """Down: move your user biases, then say how far each item is off."""
 
@@ -48,7 +48,7 @@ class AskErrors:
     V: Array
 
 
-@record
+@record("pooled_cnmf.AskSums")
 class AskSums:
     """Down: move U, then say what V depends on."""
 
@@ -57,7 +57,7 @@ class AskSums:
     V: Array
 
 
-@record
+@record("pooled_cnmf.Counts")
 class Counts:
     """Up, once: ratings summed, and counted for each item."""
 
@@ -67,7 +67,7 @@ class Counts:
     counts: Array
 
 
-@record
+@record("pooled_cnmf.Errors")
 class Errors:
     """Up: what the ratings of each item are off by, summed."""
 
@@ -76,7 +76,7 @@ class Errors:
     errors: Array
 
 
-@record
+@record("pooled_cnmf.Sums")
 class Sums:
     """Up: numerator and denominator of V; for implicit feedback also ``UᵀU``; the squared error."""
 
@@ -88,7 +88,7 @@ class Sums:
     sse: Array | None = telemetry(default=None)
 
 
-@record
+@record("pooled_cnmf.Local")
 class Local:
     """Stays home: U and user biases."""
 
@@ -96,7 +96,7 @@ class Local:
     user: Array
 
 
-@record
+@record("pooled_cnmf.Server")
 class Server:
     """The server's memory."""
 

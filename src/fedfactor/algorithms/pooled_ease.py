@@ -38,28 +38,28 @@ TENTH = 0.1
 """Share of the whole upload that ``low_rank="auto"`` sends."""
 
 
-@record
+@record("pooled_ease.Count")
 class Count:
     """Down: count the users of each item."""
 
     nothing: Array
 
 
-@record
+@record("pooled_ease.AskGram")
 class AskGram:
     """Down: which columns to take into the Gram matrix."""
 
     columns: Array
 
 
-@record
+@record("pooled_ease.AskDiagonal")
 class AskDiagonal:
     """Down: columns whose weight is wanted, the diagonal of the Gram matrix."""
 
     columns: Array
 
 
-@record
+@record("pooled_ease.AskPairs")
 class AskPairs:
     """Down: some columns, the order of their weight, and with how many of the first each is to be paired."""
 
@@ -68,7 +68,7 @@ class AskPairs:
     depth: Array
 
 
-@record
+@record("pooled_ease.Counts")
 class Counts:
     """Up: users who touched each item, and users."""
 
@@ -78,7 +78,7 @@ class Counts:
     rows: Array
 
 
-@record
+@record("pooled_ease.Diagonal")
 class Diagonal:
     """Up: the diagonal of ``XᵀX``."""
 
@@ -87,7 +87,7 @@ class Diagonal:
     diagonal: Array
 
 
-@record
+@record("pooled_ease.Gram")
 class Gram:
     """Up: half of ``XᵀX`` and, where pairs of few users are to be found, half of how many users share two items."""
 
@@ -97,7 +97,7 @@ class Gram:
     pairs: Array | None = None
 
 
-@record
+@record("pooled_ease.Pairs")
 class Pairs:
     """Up: some entries of ``XᵀX``."""
 
@@ -106,7 +106,7 @@ class Pairs:
     entries: Array
 
 
-@record
+@record("pooled_ease.Weights")
 class Weights:
     """Down: the columns with weights, and the weights, whole or as a product ``F B``, with the pairs behind them."""
 
@@ -117,14 +117,14 @@ class Weights:
     depth: Array | None = None
 
 
-@record
+@record("pooled_ease.Local")
 class Local:
     """Stays home: nothing but the number of users."""
 
     n_rows: Array
 
 
-@record
+@record("pooled_ease.Server")
 class Server:
     """The server's memory."""
 
@@ -139,7 +139,7 @@ class Server:
     done: Array
 
 
-@record
+@record("pooled_ease.ItemFactors")
 class ItemFactors(LocalFactors):
     """Rows U and weights V; of the low-rank form also F (m × d), with which new rows become rows of U."""
 

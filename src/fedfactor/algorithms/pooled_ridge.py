@@ -21,21 +21,21 @@ from fedfactor.kernels.ratings.least_squares import half_size
 from fedfactor.kernels.ratings.model import observed
 
 
-@record
+@record("pooled_ridge.Hello")
 class Hello:
     """Down: which items do you share?"""
 
     nothing: Array
 
 
-@record
+@record("pooled_ridge.Common")
 class Common:
     """Down: the columns that all owners share."""
 
     columns: Array
 
 
-@record
+@record("pooled_ridge.Directions")
 class Directions:
     """Down: directions of the common items, a row for each."""
 
@@ -43,7 +43,7 @@ class Directions:
     E: Array
 
 
-@record
+@record("pooled_ridge.Catalogue")
 class Catalogue:
     """Down: the same, and what was published: coefficients of items, and which items have them."""
 
@@ -53,7 +53,7 @@ class Catalogue:
     known: Array
 
 
-@record
+@record("pooled_ridge.Holdings")
 class Holdings:
     """Up: one for each item that the owner shares."""
 
@@ -62,7 +62,7 @@ class Holdings:
     holders: Array
 
 
-@record
+@record("pooled_ridge.Gram")
 class Gram:
     """Up: half of the Gram matrix of the common items."""
 
@@ -71,7 +71,7 @@ class Gram:
     half: Array
 
 
-@record
+@record("pooled_ridge.Published")
 class Published:
     """Up: ridge coefficients of the items that the owner shares, times its number of users, and that number."""
 
@@ -81,14 +81,14 @@ class Published:
     users: Array
 
 
-@record
+@record("pooled_ridge.Local")
 class Local:
     """Stays home: nothing but the number of users."""
 
     n_rows: Array
 
 
-@record
+@record("pooled_ridge.Server")
 class Server:
     """The server's memory."""
 
@@ -98,7 +98,7 @@ class Server:
     done: Array
 
 
-@record
+@record("pooled_ridge.RidgeFactors")
 class RidgeFactors(LocalFactors):
     """Users along the directions (U), coefficients of items (V), which items have them, and the directions (m × d)."""
 

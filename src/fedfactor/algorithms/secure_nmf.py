@@ -34,14 +34,14 @@ from fedfactor.kernels.sketch.sketches import (
 )
 
 
-@record
+@record("secure_nmf.Common")
 class Common:
     """Down: the mean V of all parties."""
 
     V: Array
 
 
-@record
+@record("secure_nmf.Own")
 class Own:
     """Up: its V, one for the count, and the error of the V that it received."""
 
@@ -53,7 +53,7 @@ class Own:
     total: Array | None = telemetry(default=None)
 
 
-@record
+@record("secure_nmf.Stepped")
 class Stepped:
     """Down: the mean V of all parties, and how many inner steps they have taken."""
 
@@ -61,7 +61,7 @@ class Stepped:
     step: Array = public()
 
 
-@record
+@record("secure_nmf.OwnSketch")
 class OwnSketch:
     """Up: its V seen through the sketch that all share, and one for the count."""
 
@@ -71,7 +71,7 @@ class OwnSketch:
     n: Array = public()
 
 
-@record
+@record("secure_nmf.CommonSketch")
 class CommonSketch:
     """Down: the mean of the sketched V, the inner steps so far, and the round in which the sketch was drawn."""
 
@@ -80,7 +80,7 @@ class CommonSketch:
     drawn: Array = public()
 
 
-@record
+@record("secure_nmf.Between")
 class Between:
     """Stays home: private U, the party's own V, the last common one, and ‖X‖²."""
 
@@ -90,7 +90,7 @@ class Between:
     total: Array
 
 
-@record
+@record("secure_nmf.Server")
 class Server:
     """The last mean, how many inner steps the parties have taken, and the error of that mean."""
 

@@ -26,7 +26,7 @@ SPREAD = {"scaled": 1.0, "unit": 1.0, "small": 0.01}
 """Upper end of the uniform draw of V; U takes the mean of the data with "scaled", and the same end otherwise."""
 
 
-@record
+@record("secure_nmf.Local")
 class Local:
     """Stays home: private U, the party's own V between two exchanges, steps so far, ‖X‖²."""
 

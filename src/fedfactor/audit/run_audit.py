@@ -222,7 +222,7 @@ def _noise(algorithm: Algorithm, asked: DP, rounds: int, canaries: int, seed: in
     attack = f"one {asked.unit} planted in many runs"
     claim = f"ε ≤ {asked.epsilon:g} for one {asked.unit}"
     small = replace(algorithm, n_components=2) if hasattr(algorithm, "n_components") else algorithm  # type: ignore[type-var]
-    size = 1.0 if algorithm.domain == "boolean" else 1e3
+    size = 1.0 if algorithm.domain == "binary" else 1e3
     settings = replace(asked, ledger=None, noise="distributed", colluding=0)
     runs = max(20, int(canaries * RUNS_PER_CANARY))
     try:

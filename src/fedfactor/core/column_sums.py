@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 """Cells that are counted in one go."""
 
 
-@record
+@record("core.ColumnSums")
 class ColumnSums:
     """Up, and down again as the sum of all owners.
 

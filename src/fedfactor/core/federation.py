@@ -292,8 +292,7 @@ def agree(found: Sequence[Facts]) -> Meta:
     for each in found:
         if each.n_rows == 0 and each.place is None:
             raise DataError(f"Owner {each.name!r} has no rows. Leave it out, or give it at least one row.")
-        if each.features is not None and first.features is not None:
-            check_features(each.name, each.features, first.name, first.features)
+        check_features(each.name, each.features, first.name, first.features)
         if each.n_features != first.n_features:
             raise DataError(
                 f"Owner {each.name!r} has {each.n_features} columns but {first.name!r} has {first.n_features}. All "
@@ -304,7 +303,6 @@ def agree(found: Sequence[Facts]) -> Meta:
                 f"Owner {each.name!r} brings {each.library} data but {first.name!r} brings {first.library}: their "
                 "sums cannot be added. Convert one of them."
             )
-        check_features(each.name, each.features, first.name, first.features)
     check_tiling([each.bounds for each in found], first.n_features, [each.place for each in found])
     dtype = "float32" if all(each.dtype == "float32" or each.dtype in HALVES for each in found) else "float64"
     names, masked = tuple(each.name for each in found), any(each.masked for each in found)

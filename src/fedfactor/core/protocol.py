@@ -126,7 +126,24 @@ def _plain(value: Any) -> Any:
     return whole
 
 
-@record
+def algorithm_tag(kind: type) -> str:
+    """Return the identifier of an algorithm in files and between processes: where it is imported from.
+
+    Algorithms of this package are named by their public module, whichever file defines them.
+
+    Examples
+    --------
+    >>> from fedfactor.algorithms import PooledNMF
+    >>> algorithm_tag(PooledNMF)
+    'fedfactor.algorithms:PooledNMF'
+    """
+    module = kind.__module__
+    if module.startswith("fedfactor.") and not module.startswith("fedfactor.testing."):
+        module = "fedfactor.algorithms"
+    return f"{module}:{kind.__qualname__}"
+
+
+@record("core.LocalFactors")
 class LocalFactors:
     """What an owner keeps at the end: its private rows of U, and the shared V.
 
@@ -148,7 +165,7 @@ class LocalFactors:
         return self.rows is None or line is None or (line.size > 0 and int(line[0]) == 0)
 
 
-@record
+@record("core.Score")
 class Score:
     """An error that adds up over owners: summed squares of the residual, cells counted, summed squares of the data."""
 

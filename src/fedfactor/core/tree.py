@@ -12,42 +12,67 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from operator import add
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform, overload
 
 import numpy as np
+
+from fedfactor.core.former_identifiers import current_identifier
 
 Array = Any
 Tree = Any
 T = TypeVar("T")
 
 _TYPES: dict[str, type] = {}
+_IDENTIFIERS: dict[type, str] = {}
 
 
+@overload
+def record(kind: type[T], /) -> type[T]: ...
+@overload
+def record(kind: str, /) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True)
-def record(cls: type[T]) -> type[T]:
-    """Make a class a frozen, slotted dataclass that bytes can name.
+def record(kind: type[T] | str, /) -> type[T] | Callable[[type[T]], type[T]]:
+    """Make a class a frozen, slotted dataclass that messages and checkpoints can identify.
+
+    Parameters
+    ----------
+    kind : type or str
+        The class; or the identifier that bytes use for it, such as ``"pooled_nmf.Factor"``, which stays the same when
+        the class moves to another module. Without one, bytes use the class's module and qualified name.
 
     Examples
     --------
-    >>> @record
+    >>> @record("docs.Point")
     ... class Point:
     ...     x: np.ndarray
-    >>> nbytes(Point(x=np.zeros(3)))
-    24
+    >>> nbytes(Point(x=np.zeros(3))), type_tag(Point)
+    (24, 'docs.Point')
     """
+    if isinstance(kind, str):
+        return functools.partial(_register, identifier=kind)
+    return _register(kind, f"{kind.__module__}:{kind.__qualname__}")
+
+
+def _register(cls: type[T], identifier: str) -> type[T]:
     made = dataclass(frozen=True, slots=True)(cls)
-    _TYPES[type_tag(made)] = made
+    _TYPES[identifier] = made
+    _IDENTIFIERS[made] = identifier
     return made
 
 
 def type_tag(cls: type) -> str:
-    """Name a record type in bytes: its module and its qualified name."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+    """Return the identifier of a record type in bytes."""
+    return _IDENTIFIERS.get(cls) or f"{cls.__module__}:{cls.__qualname__}"
 
 
 def known_type(tag: str) -> type | None:
-    """Find a record type by tag, among those already defined: bytes never cause an import."""
-    return _TYPES.get(tag)
+    """Return the record type of an identifier, among those already defined: bytes never cause an import."""
+    return _TYPES.get(current_identifier(tag))
+
+
+def registered_identifiers() -> tuple[str, ...]:
+    """Return the identifiers of all record types that are defined now."""
+    return tuple(_TYPES)
 
 
 def public(**kwargs: Any) -> Any:

@@ -17,10 +17,11 @@ import numpy as np
 from fedfactor.core.errors import CheckpointError, ProtocolError
 from fedfactor.core.federation import HALVES, Federation, Shard
 from fedfactor.core.files import write_atomic
-from fedfactor.core.protocol import Algorithm, Meta, Scatter, settings_of
+from fedfactor.core.former_identifiers import current_algorithm
+from fedfactor.core.protocol import Algorithm, Meta, Scatter, algorithm_tag, settings_of
 from fedfactor.core.row_checks import is_sparse
 from fedfactor.core.run import RoundRecord
-from fedfactor.core.tree import Tree, leaves, to_numpy, type_tag
+from fedfactor.core.tree import Tree, leaves, to_numpy
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
 
 
@@ -70,7 +71,10 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.file} is not a usable checkpoint ({error}). Delete it to start anew."
             ) from None
-        differing = _difference(snapshot.fingerprint, fingerprint)
+        kept = {**snapshot.fingerprint}
+        if "algorithm" in kept:
+            kept["algorithm"] = current_algorithm(kept["algorithm"])
+        differing = _difference(kept, fingerprint)
         if differing:
             key, before, now = differing
             raise CheckpointError(
@@ -201,7 +205,7 @@ def fingerprint(algorithm: Algorithm, federation: Federation, meta: Meta, seed: 
     """Name all that a resumed run must share with the run that was interrupted."""
     digests = {name: _digest(federation.shard(name)) for name in meta.clients}
     about = {
-        "algorithm": type_tag(type(algorithm)),
+        "algorithm": algorithm_tag(type(algorithm)),
         "settings": settings_of(algorithm),
         "seed": seed,
         "dtype": meta.dtype,

@@ -28,14 +28,14 @@ Ask = Callable[[Mapping[str, Tree]], Mapping[str, Any]]
 """Puts one question to each client named, and returns the answers that came."""
 
 
-@record
+@record("secure_aggregation.Begin")
 class Begin:
     """Down: begins a sum; 1 when it is the one before round 0."""
 
     nothing: Array = public()
 
 
-@record
+@record("secure_aggregation.Keys")
 class Keys:
     """Up: fresh public keys, signed. Down: those of everybody, in name order; zeros where a client sent none."""
 
@@ -44,35 +44,35 @@ class Keys:
     signature: Array
 
 
-@record
+@record("secure_aggregation.Sealed")
 class Sealed:
     """Up: shares of one's secrets, sealed for each peer. Down: those that the peers sealed for the receiver."""
 
     parts: Array
 
 
-@record
+@record("secure_aggregation.Masked")
 class Masked:
     """Up: the parcel in integers, under masks that cancel in the sum."""
 
     words: Array
 
 
-@record
+@record("secure_aggregation.Agree")
 class Agree:
     """Down: who is in the sum, to be signed: one where a client's part has come."""
 
     survivors: Array
 
 
-@record
+@record("secure_aggregation.Signatures")
 class Signatures:
     """Up: one's signature of who is in the sum. Down: those of everybody."""
 
     signature: Array
 
 
-@record
+@record("secure_aggregation.Opened")
 class Opened:
     """Up: one share for each peer: of its seed when it is in the sum, else of its mask key. Never both."""
 

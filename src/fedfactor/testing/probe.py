@@ -17,14 +17,14 @@ IMPOSSIBLE = 1e30
 """What no sum over rows reaches."""
 
 
-@record
+@record("probe.Ask")
 class Ask:
     """Down, to all alike: send your column sums."""
 
     V: Array
 
 
-@record
+@record("probe.Own")
 class Own:
     """Down, to each client its own: send your V."""
 
@@ -32,7 +32,7 @@ class Own:
     weight: Array
 
 
-@record
+@record("probe.Total")
 class Total:
     """Up: column sums, to be added."""
 
@@ -42,7 +42,7 @@ class Total:
     loss: Array | None = telemetry(default=None)
 
 
-@record
+@record("probe.Each")
 class Each:
     """Up: a V that the server must see on its own."""
 
@@ -52,7 +52,7 @@ class Each:
     seen: Array
 
 
-@record
+@record("probe.Moments")
 class Moments:
     """A record inside a record."""
 
@@ -60,7 +60,7 @@ class Moments:
     nothing: Array | None
 
 
-@record
+@record("probe.Memory")
 class Memory:
     """What a client keeps: a nested record, a dict, a number."""
 
@@ -69,7 +69,7 @@ class Memory:
     steps: Array
 
 
-@record
+@record("probe.Server")
 class Server:
     """What the server keeps, one V for each client among it."""
 

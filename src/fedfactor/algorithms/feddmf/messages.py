@@ -8,14 +8,14 @@ from fedfactor.core.protocol import LocalFactors, Uplink
 from fedfactor.core.tree import Array, public, record, telemetry
 
 
-@record
+@record("feddmf.Hello")
 class Hello:
     """Down: say which items you hold and are ready to share."""
 
     n_components: Array
 
 
-@record
+@record("feddmf.Holdings")
 class Holdings:
     """Up: a one for each item of the catalogue that it holds and shares."""
 
@@ -24,7 +24,7 @@ class Holdings:
     count: Array
 
 
-@record
+@record("feddmf.Anchor")
 class Anchor:
     """Down: the items that two clients or more share, and the sum and number of their vectors in a past round.
 
@@ -40,7 +40,7 @@ class Anchor:
     net: dict[str, Array] | None = None
 
 
-@record
+@record("feddmf.Vectors")
 class Vectors:
     """Up: vectors of the items in the anchor (zeros for those not held), and a one for each that is held.
 
@@ -57,14 +57,14 @@ class Vectors:
     n: Array | None = telemetry(default=None)
 
 
-@record
+@record("feddmf.Publish")
 class Publish:
     """Down: training is over, send the vectors of all that you share; ``keep`` as in the anchor."""
 
     keep: Array
 
 
-@record
+@record("feddmf.Published")
 class Published:
     """Up: vectors of all items that it shares (zeros elsewhere), and a one for each."""
 
@@ -74,7 +74,7 @@ class Published:
     count: Array
 
 
-@record
+@record("feddmf.Catalogue")
 class Catalogue:
     """Down: sum and number of the published vectors of each item."""
 
@@ -82,7 +82,7 @@ class Catalogue:
     count: Array
 
 
-@record
+@record("feddmf.Done")
 class Done:
     """Up: that it has finished at home."""
 
@@ -91,7 +91,7 @@ class Done:
     n: Array = public()
 
 
-@record
+@record("feddmf.Local")
 class Local:
     """Stays home: all weights and the optimiser's moments, what was best, and the cells kept for validation.
 
@@ -111,7 +111,7 @@ class Local:
     mean: dict[str, Array] | None = None
 
 
-@record
+@record("feddmf.Server")
 class Server:
     """What the server knows: counts of holdings, the last sums, how often it has asked, and how validation went."""
 
@@ -127,7 +127,7 @@ class Server:
     over: Array | None = None
 
 
-@record
+@record("feddmf.DeepFactors")
 class DeepFactors(LocalFactors):
     """User vectors U, item vectors V (d × m), which of the items have one, and the network that joins them."""
 

@@ -8,14 +8,14 @@ from fedfactor.core.protocol import Uplink
 from fedfactor.core.tree import Array, record
 
 
-@record
+@record("fedsplit.Begin")
 class Begin:
     """Down: say how high you rate."""
 
     n_components: Array
 
 
-@record
+@record("fedsplit.Level")
 class Level:
     """Down: the mean rating; pooled item biases, and a first joint V, where the configuration has them."""
 
@@ -24,7 +24,7 @@ class Level:
     V: Array | None = None
 
 
-@record
+@record("fedsplit.Global")
 class Global:
     """Down, to each client its own: joint item factors and biases, and M, which turns its own factors into them.
 
@@ -37,7 +37,7 @@ class Global:
     M: Array
 
 
-@record
+@record("fedsplit.Basis")
 class Basis:
     """Down, when the joint step runs on sums: item biases, and the joint item factors so far."""
 
@@ -46,7 +46,7 @@ class Basis:
     V: Array
 
 
-@record
+@record("fedsplit.Stats")
 class Stats:
     """Up: ratings summed and counted (or a mean and a one); with them, for each item, residuals and counts."""
 
@@ -58,7 +58,7 @@ class Stats:
     counts: Array | None = None
 
 
-@record
+@record("fedsplit.Means")
 class Means:
     """Up, as printed: the owner's mean rating."""
 
@@ -67,7 +67,7 @@ class Means:
     mean: Array
 
 
-@record
+@record("fedsplit.BiasSums")
 class BiasSums:
     """Up: own item biases times weight, and the weights."""
 
@@ -77,7 +77,7 @@ class BiasSums:
     weight: Array
 
 
-@record
+@record("fedsplit.Factors")
 class Factors:
     """Up: own item factors; as printed also item biases; when masks are allowed, which items were rated."""
 
@@ -88,7 +88,7 @@ class Factors:
     seen: Array | None = None
 
 
-@record
+@record("fedsplit.JointSums")
 class JointSums:
     """Up: all that the best joint V depends on, in place of the item factors themselves."""
 
@@ -99,7 +99,7 @@ class JointSums:
     D: Array | None = None
 
 
-@record
+@record("fedsplit.Local")
 class Local:
     """Stays home: the owner's own model (its start, until it was fitted), what it sends of it, and its share of M."""
 
@@ -115,7 +115,7 @@ class Local:
     chosen: Array
 
 
-@record
+@record("fedsplit.Server")
 class Server:
     """The server's memory; ``names`` are the clients, joined and as bytes."""
 

@@ -11,7 +11,7 @@ from fedfactor.core.tree import Array, public, record, telemetry
 from fedfactor.kernels.products import as_like
 
 
-@record
+@record("fnmf.Middle")
 class Middle:
     """Down: the middle of the clients' factors, and how many of how many clients stand behind each component."""
 
@@ -22,7 +22,7 @@ class Middle:
     round: Array = public()
 
 
-@record
+@record("fnmf.Own")
 class Own:
     """Up, for a barycenter at the server: its factor as it is, and its weight."""
 
@@ -35,7 +35,7 @@ class Own:
     agreement: Array | None = telemetry(default=None)
 
 
-@record
+@record("fnmf.Aligned")
 class Aligned:
     """Up, aligned by the client: its factor in the order of the last middle, times its weight, and each row's mass."""
 
@@ -49,7 +49,7 @@ class Aligned:
     agreement: Array | None = telemetry(default=None)
 
 
-@record
+@record("fnmf.Local")
 class Local:
     """Stays home: both factors, ``‖X‖²``, which components are the client's own, and what it sent when (-1: never)."""
 
@@ -62,7 +62,7 @@ class Local:
     sent_round: Array
 
 
-@record
+@record("fnmf.Server")
 class Server:
     """The middle, its support, how long it has stood still, and figures of the round."""
 

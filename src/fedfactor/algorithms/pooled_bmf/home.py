@@ -27,7 +27,7 @@ SALT = 0x5EED
 """Where the choice of rows starts from; everybody knows it, and it chooses by the cells of a row alone."""
 
 
-@record
+@record("pooled_bmf.Home")
 class Home:
     """Stays home: what is covered by the choices of each start so far; then U for each V, packed, by tag."""
 

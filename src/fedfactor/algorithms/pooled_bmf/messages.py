@@ -8,14 +8,14 @@ from fedfactor.core.protocol import Uplink
 from fedfactor.core.tree import Array, record, telemetry
 
 
-@record
+@record("pooled_bmf.Factor")
 class Factor:
     """Down: the shared factor, in [0, 1]."""
 
     V: Array
 
 
-@record
+@record("pooled_bmf.Sums")
 class Sums:
     """Up, proximal: all that the step on V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` to tell the loss."""
 
@@ -26,7 +26,7 @@ class Sums:
     total: Array | None = telemetry(default=None)
 
 
-@record
+@record("pooled_bmf.RowGradients")
 class RowGradients:
     """Up, proximal, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
 
@@ -35,14 +35,14 @@ class RowGradients:
     D: Array
 
 
-@record
+@record("pooled_bmf.AskTotals")
 class AskTotals:
     """Down: the search begins."""
 
     n_components: Array
 
 
-@record
+@record("pooled_bmf.Totals")
 class Totals:
     """Up: ones and observed cells of each column, and rows."""
 
@@ -53,7 +53,7 @@ class Totals:
     rows: Array
 
 
-@record
+@record("pooled_bmf.AskTogether")
 class AskTogether:
     """Down: sets of columns, and the share of rows that the search looks at."""
 
@@ -61,7 +61,7 @@ class AskTogether:
     share: Array
 
 
-@record
+@record("pooled_bmf.Together")
 class Together:
     """Up: for each set, the rows that have all its columns, and how many of those have each column."""
 
@@ -71,7 +71,7 @@ class Together:
     count: Array
 
 
-@record
+@record("pooled_bmf.AskGains")
 class AskGains:
     """Down: candidates for each threshold, packed, and the choices of each start so far."""
 
@@ -80,7 +80,7 @@ class AskGains:
     share: Array
 
 
-@record
+@record("pooled_bmf.Gains")
 class Gains:
     """Up: for each start and each of its candidates, the gains of the rows that would take it."""
 
@@ -89,7 +89,7 @@ class Gains:
     gains: Array
 
 
-@record
+@record("pooled_bmf.AskVotes")
 class AskVotes:
     """Down: several V side by side, packed, with the cost of a covered zero, tags, whose U to start from or to keep."""
 
@@ -102,7 +102,7 @@ class AskVotes:
     share: Array
 
 
-@record
+@record("pooled_bmf.Votes")
 class Votes:
     """Up: for each V what each cell would gain, rows that have two components, wrong cells, and ones.
 
@@ -118,7 +118,7 @@ class Votes:
     ones: Array
 
 
-@record
+@record("pooled_bmf.AskSwaps")
 class AskSwaps:
     """Down: one V and a pool of components that could take the place of one of its own."""
 
@@ -128,7 +128,7 @@ class AskSwaps:
     share: Array
 
 
-@record
+@record("pooled_bmf.Swaps")
 class Swaps:
     """Up: the gain of each exchange."""
 

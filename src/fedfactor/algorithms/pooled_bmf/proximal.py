@@ -21,7 +21,7 @@ from fedfactor.kernels.products import as_like, cross, gram, gram_rows, squared_
 from fedfactor.kernels.row_clipping import clipped_gradient, doubles, noisy_round
 
 
-@record
+@record("pooled_bmf.Local")
 class Local:
     """Stays home: U now and one step ago, and ``‖X‖²``."""
 
@@ -30,7 +30,7 @@ class Local:
     total: Array
 
 
-@record
+@record("pooled_bmf.Server")
 class Server:
     """V now and one step ago, the last sums of the whole federation, and how the last round went."""
 

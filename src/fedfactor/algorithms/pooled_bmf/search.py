@@ -90,7 +90,7 @@ class Sizes(NamedTuple):
         return max(self.starts + 1, self.trials)
 
 
-@record
+@record("pooled_bmf.Search")
 class Search:
     """What the server knows: sums of counts, the V that are being worked on, and the best V so far."""
 

@@ -60,7 +60,7 @@ PATIENCE = 3
 """Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
 
 
-@record
+@record("pooled_nmf.Factor")
 class Factor:
     """Down: the shared factor; rows of norm 1 unless penalties set their length, of sum 1 for a divergence.
 
@@ -73,7 +73,7 @@ class Factor:
     units: Array | None = None
 
 
-@record
+@record("pooled_nmf.RowGradients")
 class RowGradients:
     """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
 
@@ -82,7 +82,7 @@ class RowGradients:
     D: Array
 
 
-@record
+@record("pooled_nmf.RowSteps")
 class RowSteps:
     """Up, with Newton steps: the clipped gradients of V, and half of the weighted ``UᵀU``, each row's part bounded."""
 
@@ -92,7 +92,7 @@ class RowSteps:
     half: Array
 
 
-@record
+@record("pooled_nmf.Local")
 class Local:
     """Stays home: U, the owner's own components, what relative errors divide by, and what a row counts."""
 
@@ -103,7 +103,7 @@ class Local:
     Q: Array | None = None
 
 
-@record
+@record("pooled_nmf.Server")
 class Server:
     """The server's memory: the last V, its momentum, the last sums (those of a loss), and what the loss was."""
 

@@ -43,14 +43,14 @@ _WORK = 2e9
 """Multiplications that the server may spend on folding, on top of the least that is of use."""
 
 
-@record
+@record("pooled_nmf.Wide")
 class Wide:
     """Down, at a wide start: more components than are wanted."""
 
     V: Array
 
 
-@record
+@record("pooled_nmf.WideSums")
 class WideSums:
     """Up, at a wide start: ``UᵀU`` and ``UᵀX`` for more components than are wanted, and ``‖X‖²``."""
 
@@ -61,14 +61,14 @@ class WideSums:
     total: Array | None = telemetry(default=None)
 
 
-@record
+@record("pooled_nmf.Alone")
 class Alone:
     """Down, at a stacked start: where every owner begins to factor its own rows."""
 
     V: Array
 
 
-@record
+@record("pooled_nmf.Components")
 class Components:
     """Up, at a stacked start: ``UᵀU`` and ``UᵀX`` of an owner's own factorization."""
 

@@ -24,9 +24,18 @@ import numpy as np
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.federation import Federation, Shard
 from fedfactor.core.grid import BlockShard, GridShard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Score, download_for, settings_of
+from fedfactor.core.protocol import (
+    Algorithm,
+    LocalFactors,
+    Meta,
+    Round,
+    Score,
+    algorithm_tag,
+    download_for,
+    settings_of,
+)
 from fedfactor.core.row_checks import is_sparse
-from fedfactor.core.tree import Tree, type_tag
+from fedfactor.core.tree import Tree
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.local.frames import read_frame, write_frame
 from fedfactor.engines.round import Clients, Receiving
@@ -72,7 +81,7 @@ class ProcessPool(Clients):
         self._workers: list[subprocess.Popen[bytes]] = []
         self._home = {name: position % workers for position, name in enumerate(self._names)}
         about = {
-            "algorithm": type_tag(type(algorithm)),
+            "algorithm": algorithm_tag(type(algorithm)),
             "settings": settings_of(algorithm),
             "meta": asdict(meta),
             "threads": threads,

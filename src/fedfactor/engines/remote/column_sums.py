@@ -8,7 +8,7 @@ from fedfactor.core.tree import Array, public, record
 from fedfactor.core.wire import Leaf, Spec
 
 
-@record
+@record("column_survey.Ask")
 class Ask:
     """Down: asks for the column sums; says nothing."""
 

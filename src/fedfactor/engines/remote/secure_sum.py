@@ -43,7 +43,7 @@ TRIES = 5
 """How often one sum is begun before the round is given up."""
 
 
-@record
+@record("secure_sum.Ready")
 class Ready:
     """Up: the step is done, and the upload, of this kind and with leaves of these shapes, waits to be summed."""
 
@@ -60,7 +60,7 @@ class Ready:
 READY: dict[type, Spec] = {Ready: {"kind": Leaf("int64", ()), "shapes": Leaf("int64", (256,), exact=False)}}
 
 
-@record
+@record("secure_sum.Counts")
 class Counts:
     """What the sum before round 0 adds up: rows that fill each column, and whether any does."""
 

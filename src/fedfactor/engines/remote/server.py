@@ -17,9 +17,9 @@ import numpy as np
 
 from fedfactor.core.errors import CheckpointError, FedfactorError
 from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.core.protocol import Scatter, Score, download_for, settings_of
+from fedfactor.core.protocol import Scatter, Score, algorithm_tag, download_for, settings_of
 from fedfactor.core.run import RoundRecord
-from fedfactor.core.tree import Tree, tree_sum, type_tag
+from fedfactor.core.tree import Tree, tree_sum
 from fedfactor.core.wire import Leaf, Spec, from_bytes, to_bytes
 from fedfactor.engines.base import refuse_groups
 from fedfactor.engines.checkpoint import Checkpoint, environment
@@ -174,7 +174,7 @@ class Server:
         mark = {
             "run": self.run_id,
             "terms": self.agreement.terms,
-            "algorithm": type_tag(type(self.algorithm)),
+            "algorithm": algorithm_tag(type(self.algorithm)),
             "settings": settings_of(self.algorithm),
             "seed": self.agreement.seed,
             **environment(self.agreement.threads),

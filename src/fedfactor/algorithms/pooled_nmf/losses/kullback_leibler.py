@@ -22,7 +22,7 @@ MEAN_SHARE, FLAT_SHARE = 0.3, 0.01
 """Share of the mean component in those that a run begins with, and of a flat one in that."""
 
 
-@record
+@record("pooled_nmf.CountSums")
 class CountSums:
     """Up, for counts: ``Uᵀ(X / UV)``, the sums of U over observed cells, the divergence and that of flat rows."""
 

@@ -25,7 +25,7 @@ from fedfactor.kernels.nmf.missing_cells import Penalty, row_blocks
 from fedfactor.kernels.products import as_like, values
 
 
-@record
+@record("pooled_nmf.DivergenceSums")
 class DivergenceSums:
     """Up, for a divergence: U times both weights of the observed cells, the divergence and that of flat rows."""
 

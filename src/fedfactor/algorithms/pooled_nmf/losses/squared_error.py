@@ -28,7 +28,7 @@ from fedfactor.kernels.nmf.steps import account, solve_and_account, solve_rows, 
 from fedfactor.kernels.products import gram, squared_norm
 
 
-@record
+@record("pooled_nmf.Sums")
 class Sums:
     """Up: all that the best V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` so that the server can tell the loss.
 
@@ -46,7 +46,7 @@ class Sums:
     extra: Array | None = telemetry(default=None)
 
 
-@record
+@record("pooled_nmf.MaskedSums")
 class MaskedSums:
     """Up, when cells are missing: ``UᵀU``, ``Uᵀ(M ∗ X)``, ``Uᵀ(M ∗ UV)``, squared error and norm of observed cells."""
 
