@@ -1,7 +1,7 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check quick real federation prove bench mutants package docs lint types format clean
+.PHONY: help demo test check quick real federation claims reproduce bench mutants package docs lint types format clean
 
 PYTHON ?= python3
 ITEM ?=
@@ -49,8 +49,11 @@ real: $(FULL)
 federation: $(FULL) ## only the tests with a real SuperLink and SuperNodes on this machine: some four minutes
 	$(PYTEST) -m federation tests
 
-prove: $(FULL) ## every claim at full count, resumable; ITEM=name for one; writes evidence.json
-	$(RUN) -m prove $(ITEM)
+claims: $(FULL) ## every claim at full count, resumable; ITEM=name for one; writes evidence.json
+	$(RUN) -m claims $(ITEM)
+
+reproduce: $(FULL) ## the papers' experiments in small: tables and figures in reproduce-out/
+	$(RUN) -m papers run --quick
 
 bench: $(FULL) ## time the kernels, count bytes and rounds
 	$(RUN) -m benchmarks
@@ -83,7 +86,7 @@ format: $(FULL) ## write the stubs of the estimators and the page of claims, let
 clean: ## remove what make made: .venv, caches, built pages, demo-out (evidence.json stays)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/_build docs/gallery docs/api/generated \
 	  demo-out benchmarks/out
-	find src tests prove benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests claims papers benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(RUN):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -16,8 +16,8 @@ import sklearn
 from benchmarks import against, counts, growth, missing, neighbour, owners, rivals
 from benchmarks.datasets import OTHERS, SETS, load
 from benchmarks.measure import gemm_rate, read_bandwidth, seconds
-from fedfactor.kernels.compiled import kernel
-from fedfactor.threads import usable_cores
+from fedfactor.core.threads import usable_cores
+from fedfactor.linalg.compiled.compile import kernel
 
 HEAD = (
     "                 time to scikit-learn's error after 200 passes         worst end | sklearn tol 1e-4| ms a round\n"

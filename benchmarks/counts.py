@@ -24,8 +24,8 @@ import fedfactor
 from benchmarks.datasets import RANK
 from benchmarks.measure import seconds
 from fedfactor.algorithms import PooledNMF
-from fedfactor.data.fetch import available, load_dataset
-from fedfactor.kernels.nmf.counts import count_error
+from fedfactor.datasets.loading import available, load_dataset
+from fedfactor.nmf.pooled.losses.kullback_leibler_kernels import count_error
 
 SETS = {"20 newsgroups": "newsgroups", "reuters": "reuters", "mouse bladder": "mouse_bladder"}
 ROUNDS, STARTS, PASSES, AT_ONCE = 10, (0, 1, 2), 200, 10

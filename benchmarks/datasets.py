@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.data.fetch import available, load_dataset
+from fedfactor.datasets.loading import available, load_dataset
 
 RANK = 20
 

@@ -21,10 +21,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedfactor.federation import children
-from fedfactor.federation.server import APP
+from claims import _flower as real
+from fedfactor.federation import processes as children
+from fedfactor.federation.coordinator import APP
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
 
 SKIPPED = 2
 """Rounds at the start that do not count: processes start in them, and PooledNMF's first uploads are wider."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import fedfactor
 from fedfactor.algorithms import PooledBMF, PooledNMF
-from fedfactor.core.federation import Federation
-from fedfactor.core.rows_on_card import move
+from fedfactor.core.client_data import Federation
+from fedfactor.linalg.cuda.device_rows import move
 
 
 def read_seconds(X: Any) -> float:

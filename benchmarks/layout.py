@@ -1,4 +1,4 @@
-"""Time the ways of writing ``X Vᵀ`` and ``Uᵀ X``: the choices in ``fedfactor.kernels.products`` rest on this table.
+"""Time the ways of writing ``X Vᵀ`` and ``Uᵀ X``: the choices in ``fedfactor.linalg.products`` rest on this table.
 
 Run ``python benchmarks/layout.py`` (under a minute); ``--full`` adds the wide shape and more ranks.
 """

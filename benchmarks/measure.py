@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fedfactor.threads import for_blocks
+from fedfactor.core.threads import for_blocks
 
 
 def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -66,7 +66,7 @@ def sparse_products(X: Any, k: int, repeats: int = 7) -> dict[str, float]:
     works on blocks of rows, and for the second product on a copy of X by columns, which costs it nothing here; torch,
     where it is installed, brings Intel's library; ours are the loops of a round, without its sweeps.
     """
-    from fedfactor.kernels.nmf.one_pass import one_pass, sums_of_rows
+    from fedfactor.linalg.single_pass import one_pass, sums_of_rows
 
     rng = np.random.default_rng(0)
     V, U = (rng.random(shape, dtype=np.float32) for shape in ((k, X.shape[1]), (X.shape[0], k)))

@@ -20,7 +20,7 @@ import numpy as np
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
-from fedfactor.kernels.nmf.one_pass import one_pass
+from fedfactor.linalg.single_pass import one_pass
 
 _BLOCK = 1 << 28  # bytes written at a time
 _READ = 1 << 24  # bytes read at a time where the disk is measured

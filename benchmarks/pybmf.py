@@ -16,10 +16,10 @@ import time
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from fedfactor.experiments.felb.tiles import even_tiles
-from fedfactor.kernels.boolean.grecond import grecond
-from fedfactor.kernels.boolean.mebf import mebf
-from fedfactor.kernels.boolean.product import count
+from fedfactor.boolean.product import count
+from fedfactor.boolean.solvers.grecond import grecond
+from fedfactor.boolean.solvers.mebf import mebf
+from papers.felb.tiles import even_tiles
 
 
 def theirs(name: str, X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

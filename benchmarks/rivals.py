@@ -22,8 +22,8 @@ import fedfactor
 from benchmarks.against import run_mini_batch, run_ours
 from benchmarks.datasets import RANK
 from benchmarks.measure import explicit_error, seconds
-from fedfactor.data.fetch import available, load_dataset
-from fedfactor.metrics.ratings import rmse
+from fedfactor.datasets.loading import available, load_dataset
+from fedfactor.evaluation.metrics.ratings import rmse
 
 # Runs on its own, in another environment. `torchnmf.fit` looks at its loss every tenth pass, which is part of it.
 SCRIPT = """

@@ -21,7 +21,7 @@ import scipy.sparse
 import fedfactor
 from benchmarks.out_of_core import Memory
 from fedfactor.algorithms import PooledNMF
-from fedfactor.threads import limit_threads
+from fedfactor.core.threads import limit_threads
 
 OUT = Path(__file__).parent / "out" / "scale.json"
 

@@ -30,7 +30,7 @@ from mutants.in_place import NOT_HERE, InPlace
 from mutants.reach import OUT as REACH
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("core", "engines", "privacy", "kernels", "algorithms")
+ROOMS = ("core", "engines", "network", "privacy", "linalg", "nmf", "boolean", "recommend")
 LEAST = 0.9
 CAUGHT = ("caught", "never ended")
 MOST_TESTS, MOST_SECONDS = 400, 30.0

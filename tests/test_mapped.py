@@ -12,10 +12,10 @@ import pytest
 from scipy import sparse
 
 import fedfactor
-from fedfactor import mapped
 from fedfactor.algorithms import PooledNMF
-from fedfactor.data import scratch
-from fedfactor.kernels.nmf.one_pass import one_pass
+from fedfactor.core import memory_mapped as mapped
+from fedfactor.io import scratch_files as scratch
+from fedfactor.linalg.single_pass import one_pass
 
 
 @pytest.fixture

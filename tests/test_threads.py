@@ -13,7 +13,7 @@ import time
 import pytest
 from threadpoolctl import threadpool_info
 
-from fedfactor.threads import VARIABLES, _quota, for_blocks, in_order, limit_threads, thread_limit, usable_cores
+from fedfactor.core.threads import VARIABLES, _quota, for_blocks, in_order, limit_threads, thread_limit, usable_cores
 
 
 def blas_threads():
@@ -84,7 +84,7 @@ INSIDE = """
 import threading, numpy as np, fedfactor
 from threadpoolctl import threadpool_info
 from fedfactor.algorithms import PooledNMF
-from fedfactor.threads import limit_threads, thread_limit, for_blocks
+from fedfactor.core.threads import limit_threads, thread_limit, for_blocks
 
 def most():
     return max([lib["num_threads"] for lib in threadpool_info()] + [thread_limit()])

@@ -17,9 +17,9 @@
     data = "…"                          # on what; stand-ins are named
     seeds = "0 to 2"
     verdict = "reproduced"              # or: partly, refuted, cannot be tested here
-    command = "fedfactor reproduce felb --only noise"   # or "make prove ITEM=…"; empty where nothing can be run
+    command = "python -m papers run felb --only noise"   # or "make claims ITEM=…"; empty where nothing can be run
 
-``{experiment/key/key|format}`` is looked up in ``src/fedfactor/experiments/<experiment>/expected.json``, where a small
+``{experiment/key/key|format}`` is looked up in ``papers/<experiment>/expected.json``, where a small
 run keeps its results; ``.3f`` when no format is given. Figures are never typed where a result is stored.
 """
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
-RESULTS = PAPERS.parents[1] / "src" / "fedfactor" / "experiments"
+RESULTS = PAPERS.parents[1] / "papers"
 VERDICTS = ("reproduced", "partly", "refuted", "cannot be tested here")
 FIELDS = ("printed", "measured", "data", "seeds", "verdict", "command")
 PLACE = re.compile(r"\{([^{}|]+)(?:\|([^{}]+))?\}")
@@ -46,11 +46,11 @@ HEAD = """# The five papers, claim by claim
 Each line is one claim: what is printed, what this library measures, on which data, and whether it holds. *Partly* means
 that the direction holds and the size does not, or that it holds on some of the data. *Cannot be tested here* means that
 data, machines or details are missing, and the line says which. Measured figures come from the results stored with the
-experiments (`src/fedfactor/experiments/*/expected.json`), of runs at small sizes unless it says otherwise; where the
-line names `make prove ITEM=…`, from what that claim printed.
+experiments (`papers/*/expected.json`), of runs at small sizes unless it says otherwise; where the
+line names `make claims ITEM=…`, from what that claim printed.
 
-`fedfactor reproduce NAME` runs a paper's studies again, `--only fig3` those of a figure. `fedfactor reproduce --quick`
-runs a part of all of them with one seed: ten and a half minutes in one process on two cores that did other work as well
+`python -m papers run NAME` runs a paper's studies again, `--only fig3` those of a figure. `python -m papers run --quick` runs
+a part of all of them with one seed: ten and a half minutes in one process on two cores that did other work as well
 (FELB 164 s, DSANLS 149, FNMF 131, privacy 91, FedDMF 66, FedSPLIT 17; 461 s of processor time together).
 """
 

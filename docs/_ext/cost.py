@@ -1,6 +1,6 @@
 """Draws ``docs/howto/cost_of_noise.svg``, and writes the table under it in ``choose_epsilon.md``, from stored results.
 
-``python -m prove.privacy_cost docs/howto/cost_of_noise.json`` measures, ``python docs/_ext/cost.py`` draws; a
+``python -m claims.privacy_cost docs/howto/cost_of_noise.json`` measures, ``python docs/_ext/cost.py`` draws; a
 test compares the table.
 """
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fedfactor
-from fedfactor.algorithms.names import command_name
-from fedfactor.cli.settings import plain_words
-from fedfactor.core.settings import settings_of_class
+from fedfactor.algorithm_names import command_name
+from fedfactor.cli.parameter_parsing import plain_words
+from fedfactor.core.parameters import settings_of_class
 
 # Sizes that no setting has by chance, so that a shape in a message can be read back as letters.
 K, M, N = 7, 1009, 2003
@@ -100,7 +100,7 @@ def algorithms() -> Iterator[type]:
 
 def messages(cls: type) -> dict:
     """What an algorithm announces in its default configuration."""
-    from fedfactor.core.protocol import Meta
+    from fedfactor.core.algorithm import Meta
 
     fields = {field.name for field in dataclasses.fields(cls)}
     algorithm = cls(**({"n_components": K} if "n_components" in fields else {}))

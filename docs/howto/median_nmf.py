@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedfactor.core.protocol import Algorithm, LocalFactors, Score
-from fedfactor.core.tree import record
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Score
+from fedfactor.core.pytree import record
 from fedfactor.core.wire import Leaf
-from fedfactor.kernels import products
-from fedfactor.kernels.nmf import steps as nmf
+from fedfactor.linalg import nnls as nmf
+from fedfactor.linalg import products
 
 
 @record

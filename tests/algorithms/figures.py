@@ -15,8 +15,8 @@ import numpy as np
 
 import fedfactor
 from fedfactor import algorithms
-from fedfactor.core.protocol import Algorithm, Meta, Round, download_for
-from fedfactor.core.settings import settings_of_class
+from fedfactor.core.algorithm import Algorithm, Meta, Round, download_for
+from fedfactor.core.parameters import settings_of_class
 from fedfactor.testing.data import federation_for, small_data, variants
 from tests.contract.test_algorithms import CONFIGS
 

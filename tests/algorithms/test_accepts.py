@@ -11,11 +11,11 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor import Federation, algorithms
-from fedfactor.algorithms.fedsplit.messages import Means, Stats
-from fedfactor.algorithms.secure_steps import row_length
-from fedfactor.core.protocol import Meta, download_for
-from fedfactor.core.tree import leaves
+from fedfactor.core.algorithm import Meta, download_for
+from fedfactor.core.pytree import leaves
+from fedfactor.nmf.distributed.secure_steps import row_length
 from fedfactor.privacy import Listener
+from fedfactor.recommend.fedsplit.messages import Means, Stats
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import drive
 from tests.contract.test_algorithms import CONFIGS

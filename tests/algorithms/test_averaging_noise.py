@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fedfactor.algorithms import FedAvgNMF
-from fedfactor.core.federation import Federation
+from fedfactor.core.client_data import Federation
 from fedfactor.privacy.noise import Clip, Gaussian
-from fedfactor.privacy.plan import make_plan
+from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data
 from tests.engines.in_process import InProcessEngine
 

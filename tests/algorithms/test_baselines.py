@@ -8,8 +8,8 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import Biases, Popularity
-from fedfactor.algorithms.baselines import BiasServer, Shares
-from fedfactor.core.protocol import Meta
+from fedfactor.core.algorithm import Meta
+from fedfactor.recommend.baselines import BiasServer, Shares
 from tests.algorithms.test_fedsplit import federation, planted
 
 

@@ -19,10 +19,10 @@ from fedfactor.algorithms import (
     Popularity,
     SynSD,
 )
-from fedfactor.algorithms.pooled_ease import _falls
+from fedfactor.core.algorithm import Meta
 from fedfactor.core.errors import DataError, IncompatibleError
-from fedfactor.core.protocol import Meta
-from fedfactor.kernels.row_clipping import CURVE_WEIGHT, ROW_CAP, ROW_CLIP, summation_error
+from fedfactor.linalg.row_clipping import CURVE_WEIGHT, ROW_CAP, ROW_CLIP, summation_error
+from fedfactor.recommend.ease import _falls
 
 META = Meta(6, ("a", "b"), n_rows=50)
 CLIP = {"row_clip": 1.0, "row_count": 50.0}

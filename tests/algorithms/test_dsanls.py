@@ -12,8 +12,8 @@ import fedfactor
 from fedfactor.algorithms import DSANLS, PooledNMF
 from fedfactor.core.errors import DataError, ExposureWarning, SketchLeakError
 from fedfactor.core.grid import GridShard, grid_federation
-from fedfactor.kernels.sketch.exposure import Exposure, effective_support, recover
-from fedfactor.kernels.sketch.sketches import draw_sketch, sketch_stream
+from fedfactor.nmf.distributed.sketch_exposure import Exposure, effective_support, recover
+from fedfactor.nmf.distributed.sketches import draw_sketch, sketch_stream
 from fedfactor.testing.drive import drive
 
 FLOOR = 0.0286

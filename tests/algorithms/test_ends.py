@@ -25,9 +25,9 @@ from fedfactor.algorithms import (
     PooledEASE,
     PooledNMF,
 )
-from fedfactor.algorithms.dsanls import ForU, ForV, SketchOfU, SketchOfV
-from fedfactor.algorithms.pooled_bmf.search import DONE
-from fedfactor.core.protocol import Meta, Round
+from fedfactor.boolean.pooled.server_search import DONE
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.nmf.distributed.dsanls import ForU, ForV, SketchOfU, SketchOfV
 
 
 def still(flat):

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from fedfactor.algorithms import PooledNMF
-from fedfactor.algorithms.pooled_nmf.extrapolation import (
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.linalg.nnls import solve_rows
+from fedfactor.nmf.pooled.extrapolation import (
     Extrapolation,
     as_leaf,
     beside,
@@ -17,9 +19,7 @@ from fedfactor.algorithms.pooled_nmf.extrapolation import (
     margin,
     stand_in,
 )
-from fedfactor.algorithms.pooled_nmf.losses.squared_error import SquaredError, Sums
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.kernels.nmf.steps import solve_rows
+from fedfactor.nmf.pooled.losses.squared_error import SquaredError, Sums
 
 
 def test_it_speeds_up_while_the_loss_falls_and_slows_down_when_it_rises():

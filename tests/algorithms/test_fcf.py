@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedfactor.algorithms import FCF
-from fedfactor.algorithms.fcf import Gradient
-from fedfactor.core.protocol import Meta, Round
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.recommend.fcf import Gradient
 
 
 def test_steps_are_those_of_adam_with_both_means_corrected():

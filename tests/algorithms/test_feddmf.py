@@ -12,15 +12,15 @@ import pytest
 import fedfactor
 from fedfactor import LocalEngine
 from fedfactor.algorithms import FedDMF
-from fedfactor.algorithms.feddmf import messages as said
-from fedfactor.algorithms.feddmf.steps import common_part, server_step, set_aside
+from fedfactor.core.algorithm import Round
+from fedfactor.core.client_data import Federation, Shard
+from fedfactor.core.client_items import ItemShard, held_columns
 from fedfactor.core.errors import MissingExtraError
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.items import ItemShard, held_columns
-from fedfactor.core.protocol import Round
-from fedfactor.core.tree import leaves, tree_sum
+from fedfactor.core.pytree import leaves, tree_sum
 from fedfactor.core.wire import check_message
-from fedfactor.kernels.ratings import deep as dmf
+from fedfactor.recommend.feddmf import messages as said
+from fedfactor.recommend.feddmf import network as dmf
+from fedfactor.recommend.feddmf.steps import common_part, server_step, set_aside
 
 torch = pytest.importorskip("torch")
 
@@ -217,7 +217,7 @@ def test_more_clients_and_a_client_without_common_items():
 
 
 def test_an_orthogonal_map_undoes_a_rotation_of_the_others_space():
-    from fedfactor.algorithms.feddmf.steps import finish
+    from fedfactor.recommend.feddmf.steps import finish
 
     shards, _ = owners()
     algorithm = replace(SMALL, rotate=True)

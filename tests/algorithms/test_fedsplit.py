@@ -10,14 +10,14 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor import DataError, Federation, ProtocolError
-from fedfactor.algorithms.fedsplit.algorithm import FedSPLIT
-from fedfactor.algorithms.fedsplit.messages import Basis, Factors, JointSums, Level, Means, Stats
+from fedfactor.core.algorithm import Round
+from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Round
-from fedfactor.core.tree import leaves
-from fedfactor.kernels.ratings.stacked import joint_factors
+from fedfactor.core.pytree import leaves
 from fedfactor.privacy import SecureSum
+from fedfactor.recommend.fedsplit.algorithm import FedSPLIT
+from fedfactor.recommend.fedsplit.joint_nmf import joint_factors
+from fedfactor.recommend.fedsplit.messages import Basis, Factors, JointSums, Level, Means, Stats
 from fedfactor.testing.drive import drive
 
 N_OWNERS = 12

@@ -9,15 +9,15 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FALB, FELB
-from fedfactor.algorithms.felb import Factor, Wide
+from fedfactor.boolean.felb import Factor, Wide
+from fedfactor.boolean.proximal_maps import step_size
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.core.tree import tree_sum
-from fedfactor.experiments.felb.tiles import even_tiles
-from fedfactor.kernels.boolean.prox import step_size
+from fedfactor.core.pytree import tree_sum
 from fedfactor.metrics import boolean_metrics
 from fedfactor.privacy import Clip, Gaussian
+from papers.felb.tiles import even_tiles
 
 
 def loss_of(run, owners):
@@ -79,7 +79,7 @@ def test_server_averages_and_then_draws_to_zero_and_one():
     algorithm = FELB(1, kappa=0.1, lam=0.0, local_steps=1, start="random")
     meta = Meta(3, ("a", "b"))
     server, _ = algorithm.init_server(meta, Round(0, 0))
-    from fedfactor.algorithms.felb import Weighted
+    from fedfactor.boolean.felb import Weighted
 
     up = Weighted(np.array([[0.2, 1.0, 1.8]]), np.float64(2), np.float64(0), np.float64(1))
     _, down = algorithm.server_step(server, up, Round(0, 0, participants=("a", "b")))

@@ -8,10 +8,10 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import PooledCF, PooledEASE, PooledRidge, Popularity
-from fedfactor.algorithms.baselines import PopularityServer, Touched
-from fedfactor.algorithms.pooled_cf import Levels
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Meta, Round
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.core.client_data import Shard
+from fedfactor.recommend.baselines import PopularityServer, Touched
+from fedfactor.recommend.pooled_cf import Levels
 
 COUNTS = np.array([6, 5, 4, 3, 7, 6, 2, 5])
 LEAST = pytest.mark.parametrize("least", [3, 5, 6])

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fedfactor import algorithms
-from fedfactor.core.protocol import Round, download_for
+from fedfactor.core.algorithm import Round, download_for
 from fedfactor.testing.data import federation_for, small_data
 from tests.algorithms.figures import WRITTEN, cases, figures, settings
 

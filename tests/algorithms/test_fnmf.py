@@ -1,4 +1,4 @@
-"""What the paper claims of FNMF, small; full counts are in prove/."""
+"""What the paper claims of FNMF, small; full counts are in claims/."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 import fedfactor
 from fedfactor import LocalEngine
 from fedfactor.algorithms import FNMF, FedProxNMF, OneShotNMF
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.experiments.fnmf.blocks import deal_rows, dense_blocks, shared_and_private
+from fedfactor.core.algorithm import Meta, Round
 from fedfactor.metrics import cosine_similarity
+from papers.fnmf.blocks import deal_rows, dense_blocks, shared_and_private
 
 GRADIENT = {"local_solver": "gradient", "tol": 0.0}
 

@@ -11,12 +11,12 @@ from scipy import sparse
 import fedfactor
 from fedfactor import LocalEngine
 from fedfactor.algorithms import DSANLS, GridNMF, PooledNMF
-from fedfactor.algorithms.distributed_nmf import one_step
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError, IncompatibleError
-from fedfactor.core.federation import Federation
 from fedfactor.core.grid import block_federation
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.core.tree import leaves
+from fedfactor.core.pytree import leaves
+from fedfactor.nmf.distributed.distributed_nmf import one_step
 from fedfactor.privacy.noise import Clip
 from fedfactor.testing.drive import differences
 from fedfactor.testing.flaky import Flaky
@@ -165,7 +165,7 @@ def test_no_privacy_among_nodes_of_one_matrix(privacy):
 
 
 def test_parties_of_a_federation_are_refused():
-    from fedfactor.engines.base import refuse_groups
+    from fedfactor.engines.engine import refuse_groups
 
     with pytest.raises(IncompatibleError, match="parties hold whole rows"):
         refuse_groups(GridNMF(3), Meta(22, ("a", "b")))

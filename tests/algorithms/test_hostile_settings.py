@@ -10,8 +10,8 @@ import pytest
 
 import fedfactor
 from fedfactor import algorithms
-from fedfactor.algorithms.names import algorithm_class, algorithm_names
-from fedfactor.core.settings import check_settings, settings_of_class
+from fedfactor.algorithm_names import algorithm_class, algorithm_names
+from fedfactor.core.parameters import check_settings, settings_of_class
 
 VALUES = [
     None, math.nan, math.inf, -1, 10**400, 2**63, "", "3", True, np.float32(2), np.array(3), np.array([1.0, 2.0]),

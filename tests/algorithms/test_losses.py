@@ -14,17 +14,17 @@ from sklearn.decomposition import NMF
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
-from fedfactor.algorithms.pooled_nmf import start
-from fedfactor.algorithms.pooled_nmf.losses import LOSSES, find_loss
-from fedfactor.algorithms.pooled_nmf.losses.multiplicative import MultiplicativeLoss
-from fedfactor.algorithms.pooled_nmf.losses.squared_error import MissingCells
-from fedfactor.cli.settings import build
+from fedfactor.cli.parameter_parsing import build
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.tree import leaves, tree_sum
-from fedfactor.kernels.nmf import counts
-from fedfactor.kernels.nmf.divergences import divergence_rows, divergence_step, divergence_sums
-from fedfactor.kernels.nmf.missing_cells import Penalty
+from fedfactor.core.pytree import leaves, tree_sum
+from fedfactor.linalg.missing_values import Penalty
+from fedfactor.nmf.pooled import initialization as start
+from fedfactor.nmf.pooled.losses import LOSSES, find_loss
+from fedfactor.nmf.pooled.losses import kullback_leibler_kernels as counts
+from fedfactor.nmf.pooled.losses.divergence_kernels import divergence_rows, divergence_step, divergence_sums
+from fedfactor.nmf.pooled.losses.multiplicative import MultiplicativeLoss
+from fedfactor.nmf.pooled.losses.squared_error import MissingCells
 
 EVERY = [*(kind() for kind in LOSSES.values()), *(find_loss(beta) for beta in (-0.5, 1.5, 3.0))]
 
@@ -348,7 +348,7 @@ def test_roots_of_counts_are_taken_of_a_part_of_the_rows_at_a_time(make, monkeyp
 @pytest.mark.parametrize("loss", ["kullback-leibler", "itakura-saito"])
 def test_a_run_makes_no_copy_of_the_rows(loss, monkeypatch):
     monkeypatch.setattr(start, "_CELLS", 1 << 15)
-    monkeypatch.setattr("fedfactor.kernels.nmf.missing_cells._CELLS", 1 << 13)
+    monkeypatch.setattr("fedfactor.linalg.missing_values._CELLS", 1 << 13)
     rows = 1 + np.random.default_rng(0).poisson(1.0, (6000, 50)).astype(np.float32)
     method = PooledNMF(2, loss=loss, local_steps=1)
     fedfactor.run(method, {"north": rows[:50]}, rounds=4, seed=0)  # loops are compiled

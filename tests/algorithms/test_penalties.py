@@ -9,7 +9,9 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
-from fedfactor.algorithms.pooled_nmf.penalties import (
+from fedfactor.core.algorithm import Meta
+from fedfactor.linalg.missing_values import Penalty
+from fedfactor.nmf.pooled.regularization import (
     column_lengths,
     misfit_after,
     paid,
@@ -18,8 +20,6 @@ from fedfactor.algorithms.pooled_nmf.penalties import (
     price,
     weight_of,
 )
-from fedfactor.core.protocol import Meta
-from fedfactor.kernels.nmf.missing_cells import Penalty
 from fedfactor.testing.data import federation_for, small_data, variants
 
 rng = np.random.default_rng(0)

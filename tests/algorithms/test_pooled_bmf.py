@@ -7,14 +7,14 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FELB, BooleanVotes, PooledBMF
-from fedfactor.algorithms.pooled_bmf.messages import Factor, Votes
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.core.tree import leaves, tree_sum
-from fedfactor.experiments.felb.tiles import uneven_tiles
-from fedfactor.kernels.boolean.asso import asso
+from fedfactor.boolean.pooled.messages import Factor, Votes
+from fedfactor.boolean.solvers.asso import asso
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.core.client_data import Federation
+from fedfactor.core.pytree import leaves, tree_sum
 from fedfactor.metrics import boolean_metrics
 from fedfactor.privacy import Minimums, SecureSum
+from papers.felb.tiles import uneven_tiles
 
 
 def loss_of(run, owners):

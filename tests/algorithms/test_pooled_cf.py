@@ -12,9 +12,9 @@ from scipy import sparse
 import fedfactor
 from fedfactor import DataError, Federation
 from fedfactor.algorithms import PooledCF
-from fedfactor.algorithms.pooled_cf import Levels
-from fedfactor.core.protocol import LocalFactors, Meta, Round
-from fedfactor.kernels.ratings.least_squares import half_size
+from fedfactor.core.algorithm import LocalFactors, Meta, Round
+from fedfactor.recommend.alternating_least_squares import half_size
+from fedfactor.recommend.pooled_cf import Levels
 from tests.algorithms.test_fedsplit import errors, federation, planted
 
 

@@ -10,13 +10,13 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import FCF, FedMF, PooledCNMF
+from fedfactor.core.algorithm import Round
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.protocol import Round
-from fedfactor.data.ratings import split_ratings_by_time
-from fedfactor.data.user_table import UserTable
-from fedfactor.kernels.ratings.cnmf import cnmf
-from fedfactor.kernels.ratings.implicit import confidence, implicit_step
 from fedfactor.metrics import ranking_scores
+from fedfactor.recommend.implicit_feedback import confidence, implicit_step
+from fedfactor.recommend.local_cnmf import cnmf
+from fedfactor.recommend.ratings import split_ratings_by_time
+from fedfactor.recommend.user_table import UserTable
 from tests.algorithms.test_fedsplit import errors, federation, planted
 
 

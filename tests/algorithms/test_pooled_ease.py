@@ -6,7 +6,7 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import PooledEASE
-from fedfactor.kernels.ratings.item_weights import gram_pairs, item_weights, likely_pairs, pair_weights, which_pairs
+from fedfactor.recommend.item_weights import gram_pairs, item_weights, likely_pairs, pair_weights, which_pairs
 
 
 def clicks(n=300, m=200, seed=0, least=0.0):

@@ -13,12 +13,12 @@ from sklearn.decomposition import NMF
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
-from fedfactor.algorithms.pooled_nmf.start import Components, WideSums
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Meta
-from fedfactor.core.settings import check_settings
-from fedfactor.metrics.coherence import cosine_similarity, match_components
-from fedfactor.selection.holdout import hold_out_all
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.client_data import Federation, Shard
+from fedfactor.core.parameters import check_settings
+from fedfactor.evaluation.holdout import hold_out_all
+from fedfactor.evaluation.metrics.coherence import cosine_similarity, match_components
+from fedfactor.nmf.pooled.initialization import Components, WideSums
 from fedfactor.testing.drive import drive
 
 META = Meta(10, ("a", "b"), n_rows=40)
@@ -285,7 +285,7 @@ def test_a_run_keeps_the_share_that_its_ridge_came_from():
 
 
 def test_sparse_rows_that_are_written_to_between_two_runs_are_read_anew(monkeypatch):
-    monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", 0)  # as at a large owner, who keeps them by columns
+    monkeypatch.setattr("fedfactor.linalg.single_pass._LIGHT", 0)  # as at a large owner, who keeps them by columns
     X = scipy.sparse.random_array((40, 9), density=0.4, format="csr", rng=np.random.default_rng(0))
     fedfactor.run(PooledNMF(2), {"a": X}, rounds=2, seed=0)
     X.data[:] = X.data[::-1].copy()

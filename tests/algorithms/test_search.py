@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from fedfactor.algorithms import PooledBMF
-from fedfactor.algorithms.pooled_bmf import home, search
-from fedfactor.algorithms.pooled_bmf.messages import (
+from fedfactor.boolean import bit_matrix as bits
+from fedfactor.boolean import counting as kernel
+from fedfactor.boolean.pooled import client_counts as home
+from fedfactor.boolean.pooled import server_search as search
+from fedfactor.boolean.pooled.candidates import from_octets, to_octets
+from fedfactor.boolean.pooled.messages import (
     AskGains,
     AskSwaps,
     AskTogether,
@@ -21,11 +25,8 @@ from fedfactor.algorithms.pooled_bmf.messages import (
     Totals,
     Votes,
 )
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.kernels.boolean import bits
-from fedfactor.kernels.boolean import home as kernel
-from fedfactor.kernels.boolean.proposals import from_octets, to_octets
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.core.client_data import Shard
 
 
 def octets(*sets, m=60):

@@ -9,11 +9,11 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import AsynSD, AsynSSD, DistributedNMF, PooledNMF, SynSD, SynSSD
-from fedfactor.algorithms.secure_steps import first_common, first_local, row_length
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Meta, Round
 from fedfactor.engines.local.virtual_clock import VirtualEngine
+from fedfactor.nmf.distributed.secure_steps import first_common, first_local, row_length
 from tests.algorithms.test_dsanls import FLOOR, low_rank
 
 X = low_rank().T  # parties hold columns of M: rows of its transpose

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedfactor import algorithms, estimators
-from fedfactor.algorithms.pooled_nmf.going_on import Begin
-from fedfactor.algorithms.starts import RESTARTED, best_of, restart_seed, starts_of
+from fedfactor.engines.restarts import RESTARTED, best_of, restart_seed, starts_of
+from fedfactor.nmf.pooled.warm_start import Begin
 
 
 def test_the_methods_are_those_whose_estimators_offer_n_init():

@@ -7,7 +7,7 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
-from fedfactor.data.synthetic import planted_nmf
+from fedfactor.datasets.synthetic import planted_nmf
 
 
 @pytest.mark.parametrize("stop", range(8, 24, 3))

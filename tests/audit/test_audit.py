@@ -10,8 +10,8 @@ import pytest
 import fedfactor
 from fedfactor.algorithms import FELB, FedDMF, PooledBMF, PooledNMF
 from fedfactor.audit import audit, epsilon_lower_bound, item_vector_membership, plant_canaries, score_canaries
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.items import ItemShard
+from fedfactor.core.client_data import Federation, Shard
+from fedfactor.core.client_items import ItemShard
 from fedfactor.privacy import Minimums, SecureSum, calibrate
 
 pytest.importorskip("cryptography")

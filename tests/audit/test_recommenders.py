@@ -9,7 +9,7 @@ from scipy import sparse
 import fedfactor
 from fedfactor import Federation, algorithms
 from fedfactor.audit import audit
-from fedfactor.audit.pairs import pair_exposure
+from fedfactor.audit.item_pairs import pair_exposure
 from fedfactor.audit.ratings import rating_attack
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedfactor.privacy.PrivacyWarning")

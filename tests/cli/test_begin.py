@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedfactor.cli.main import app
-from fedfactor.data.results import read_components
+from fedfactor.io.result_folder import read_components
 from tests.command_line import CliRunner
 
 pytestmark = pytest.mark.slow

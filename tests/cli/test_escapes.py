@@ -7,16 +7,16 @@ import json
 import numpy as np
 import pytest
 
+from claims import _flower as real
 from fedfactor.cli import app
-from fedfactor.data.results import write_factors
-from fedfactor.engines.flower.supernode import CONNECTION
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.message_bytes import Head
-from fedfactor.engines.remote.server import Server
-from fedfactor.federation.member import Member
+from fedfactor.federation.party import Member
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
+from fedfactor.io.result_folder import write_factors
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.flower.supernode import CONNECTION
+from fedfactor.network.message_format import Head
+from fedfactor.network.server import Server
 from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 

@@ -11,7 +11,7 @@ from scipy import io, sparse
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.cli import app
-from fedfactor.data.results import read_components, read_private
+from fedfactor.io.result_folder import read_components, read_private
 from tests.command_line import CliRunner
 
 

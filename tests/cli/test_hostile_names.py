@@ -11,18 +11,18 @@ import pandas as pd
 import pytest
 
 import fedfactor
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.cli.live import party_pages, server_pages
 from fedfactor.cli.report import write_report
 from fedfactor.core.errors import DataError
-from fedfactor.data.results import owner_from_file, read_components, write_factors
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.message_bytes import Head
-from fedfactor.engines.remote.server import Server
-from fedfactor.federation.member import Member
-from fedfactor.federation.outcome import write_result
+from fedfactor.federation.party import Member
+from fedfactor.federation.results import write_result
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
+from fedfactor.io.result_folder import owner_from_file, read_components, write_factors
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.message_format import Head
+from fedfactor.network.server import Server
 from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 

@@ -19,19 +19,19 @@ import pytest
 
 pytest.importorskip("cryptography")
 
+from claims import _flower as real
 from fedfactor.cli.live import party_pages, serve_pages, server_pages
-from fedfactor.engines.flower.supernode import CONNECTION
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.server import Server
 from fedfactor.federation import terms_writer
+from fedfactor.federation.coordinator import PRESENCE, SERVING, Coordinator
 from fedfactor.federation.logs import JSON, LogFile, both
-from fedfactor.federation.member import Member
-from fedfactor.federation.outcome import server_status
-from fedfactor.federation.server import PRESENCE, SERVING, Coordinator
+from fedfactor.federation.party import Member
+from fedfactor.federation.progress import PartyWatch, ServerWatch
+from fedfactor.federation.results import server_status
 from fedfactor.federation.trial import Trial
-from fedfactor.federation.watch import PartyWatch, ServerWatch
-from prove import _flower as real
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.flower.supernode import CONNECTION
+from fedfactor.network.server import Server
 from tests.engines.in_process import InProcessTransport
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -62,7 +62,7 @@ def ran(tmp_path):
 
 
 def _refusal():
-    from fedfactor.engines.remote.message_bytes import Head
+    from fedfactor.network.message_format import Head
 
     return Head("refusal", "r", 9, "north", "f" * 64)
 

@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from fedfactor.algorithms.names import algorithm_class, algorithm_names
+from fedfactor.algorithm_names import algorithm_class, algorithm_names
 from fedfactor.cli.pictures import history_svg, owners_svg, png_uri
 from fedfactor.cli.run_summary import uploads
-from fedfactor.core.protocol import Meta
-from fedfactor.core.settings import settings_of_class
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.parameters import settings_of_class
 
 
 def test_png_holds_the_picture():

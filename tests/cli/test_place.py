@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedfactor.cli.place import Place
+from fedfactor.cli.run_folder import Place
 from fedfactor.core.errors import DataError
 
 

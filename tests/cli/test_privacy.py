@@ -189,7 +189,7 @@ def test_what_may_be_shared_of_a_private_run_does_not_tell_whether_a_row_took_pa
 def test_uploads_with_noise_are_told_as_they_were_sent():
     from fedfactor.algorithms import PooledNMF
     from fedfactor.cli.run_summary import uploads
-    from fedfactor.core.protocol import Meta
+    from fedfactor.core.algorithm import Meta
 
     meta = Meta(5, ("a", "b"))
     plain = uploads(PooledNMF(2, start="random"), meta)

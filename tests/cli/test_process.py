@@ -12,8 +12,8 @@ from scipy import io, sparse
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
-from fedfactor.cli.place import Place
-from fedfactor.data.results import read_components
+from fedfactor.cli.run_folder import Place
+from fedfactor.io.result_folder import read_components
 
 pytestmark = pytest.mark.integration
 

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from fedfactor.cli import app
-from fedfactor.core.column_sums import column_sums
-from fedfactor.core.tree import tree_sum
-from fedfactor.data.preprocess import Preprocess
-from fedfactor.data.results import read_components, read_private, read_row_ids
+from fedfactor.core.column_statistics import column_sums
+from fedfactor.core.pytree import tree_sum
+from fedfactor.io.preprocessing import Preprocess
+from fedfactor.io.result_folder import read_components, read_private, read_row_ids
 from tests.command_line import CliRunner
 
 

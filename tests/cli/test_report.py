@@ -12,7 +12,7 @@ import pytest
 
 from fedfactor.cli import app
 from fedfactor.cli.report import page
-from fedfactor.data.results import write_factors
+from fedfactor.io.result_folder import write_factors
 from tests.command_line import CliRunner
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

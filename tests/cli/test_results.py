@@ -7,7 +7,7 @@ import pytest
 
 from fedfactor.cli import app
 from fedfactor.cli.export import for_spreadsheets
-from fedfactor.data.results import read_components, read_private
+from fedfactor.io.result_folder import read_components, read_private
 from tests.command_line import CliRunner
 
 

@@ -8,12 +8,12 @@ import pytest
 import typer
 
 from fedfactor import algorithms
-from fedfactor.algorithms.names import algorithm_class, algorithm_names, command_name
+from fedfactor.algorithm_names import algorithm_class, algorithm_names, command_name
 from fedfactor.cli import app
 from fedfactor.cli.console import polite
-from fedfactor.cli.settings import build, data_files, missing, typed
+from fedfactor.cli.parameter_parsing import build, data_files, missing, typed
 from fedfactor.core.errors import DataError
-from fedfactor.core.settings import settings_of_class
+from fedfactor.core.parameters import settings_of_class
 from tests.command_line import CliRunner
 
 

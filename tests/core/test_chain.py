@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from fedfactor.core.chain import Chain, ChainError
-from fedfactor.core.witness import Witness
+from fedfactor.core.hash_chain import Chain, ChainError
+from fedfactor.core.rollback_detection import Witness
 
 
 def written(path, *lines, witness=None):

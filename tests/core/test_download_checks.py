@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedfactor.core.download_checks import NOT_NEGATIVE, SLACK, odd_columns, odd_numbers, odd_octets
-from fedfactor.core.protocol import Score
-from fedfactor.core.tree import Array, record
+from fedfactor.core.algorithm import Score
+from fedfactor.core.download_validation import NOT_NEGATIVE, SLACK, odd_columns, odd_numbers, odd_octets
+from fedfactor.core.pytree import Array, record
 
 
 @record

@@ -5,11 +5,11 @@ import pytest
 from scipy import sparse
 
 from fedfactor import Federation, Shard
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.client_data import Facts, agree
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Facts, agree
 from fedfactor.core.grid import grid_federation
-from fedfactor.core.protocol import Meta
-from fedfactor.core.row_checks import check_rank
+from fedfactor.core.input_validation import check_rank
 
 pd = pytest.importorskip("pandas")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfactor.core import files
-from fedfactor.core.files import private_folder, write_atomic
+from fedfactor.core import atomic_files as files
+from fedfactor.core.atomic_files import private_folder, write_atomic
 
 SIZE = 400_000
 WRITER = f"""

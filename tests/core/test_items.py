@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedfactor.core.client_data import Shard
+from fedfactor.core.client_items import ItemShard, held_columns, open_columns
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Shard
-from fedfactor.core.items import ItemShard, held_columns, open_columns
 
 X = np.ones((2, 3))
 

@@ -9,7 +9,7 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
-from fedfactor.core.protocol import (
+from fedfactor.core.algorithm import (
     Algorithm,
     LocalFactors,
     Meta,
@@ -19,7 +19,7 @@ from fedfactor.core.protocol import (
     download_for,
     settings_of,
 )
-from fedfactor.core.tree import record
+from fedfactor.core.pytree import record
 from fedfactor.testing.data import small_data
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.core import row_checks
+from fedfactor.core import input_validation as row_checks
 from fedfactor.core.errors import DataError
-from fedfactor.core.row_checks import (
+from fedfactor.core.input_validation import (
     as_matrix,
     as_real,
     check_features,

@@ -10,9 +10,9 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor.algorithms import DSANLS, FedAvgNMF, PooledNMF
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError, IncompatibleError, MissingExtraError
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.rows_on_card import Streamed, _fetched, check_device, home, move, placed, rounded
+from fedfactor.linalg.cuda.device_rows import Streamed, _fetched, check_device, home, move, placed, rounded
 
 torch = pytest.importorskip("torch")
 
@@ -64,7 +64,7 @@ def test_the_processor_is_where_rows_are_anyway(owners):
 
 
 def test_what_needs_the_processor_is_refused(owners, monkeypatch):
-    monkeypatch.setattr("fedfactor.core.rows_on_card.check_device", lambda *_: None)
+    monkeypatch.setattr("fedfactor.linalg.cuda.device_rows.check_device", lambda *_: None)
     monkeypatch.setattr("fedfactor.engines.run.check_device", lambda *_: None)
     with pytest.raises(IncompatibleError, match="DSANLS works on the processor only"):
         move(owners, DSANLS(4), "cuda")
@@ -174,8 +174,8 @@ def test_cards_are_numbered_from_zero(monkeypatch):
 
 def test_a_card_is_filled_to_seven_tenths_of_what_is_free(owners, monkeypatch):
     given = []
-    monkeypatch.setattr("fedfactor.core.rows_on_card.check_device", lambda *_: None)
-    monkeypatch.setattr("fedfactor.core.rows_on_card.placed", lambda *all_of_it: given.append(all_of_it))
+    monkeypatch.setattr("fedfactor.linalg.cuda.device_rows.check_device", lambda *_: None)
+    monkeypatch.setattr("fedfactor.linalg.cuda.device_rows.placed", lambda *all_of_it: given.append(all_of_it))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda target: (1000, 3000))
     move(owners, PooledNMF(4), "cuda")
     move(owners, PooledNMF(4), "cuda:1", "bfloat16")
@@ -232,7 +232,7 @@ def test_blocks_cover_all_rows_once(X):
 
 
 def test_moved_rows_are_those_of_the_owner(X, monkeypatch):
-    monkeypatch.setattr("fedfactor.core.rows_on_card._BLOCK", 8 * 40 * 7)
+    monkeypatch.setattr("fedfactor.linalg.cuda.device_rows._BLOCK", 8 * 40 * 7)
     held = np.zeros(X.shape, bool)
     held[0, 0] = True
     shard = Shard(X, ~held, holdout=held)
@@ -249,7 +249,7 @@ def test_moved_rows_are_those_of_the_owner(X, monkeypatch):
 
 
 def test_what_rounding_lost_is_added_up_over_blocks(X, monkeypatch):
-    monkeypatch.setattr("fedfactor.core.rows_on_card._BLOCK", 8 * 40 * 7)
+    monkeypatch.setattr("fedfactor.linalg.cuda.device_rows._BLOCK", 8 * 40 * 7)
     moved = on_cpu(Federation({"a": X}), "bfloat16").shard("a")
     assert moved.X.dtype == torch.bfloat16
     known = float(((moved.X.double().numpy() - X.astype("f8")) ** 2).sum())

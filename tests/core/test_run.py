@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedfactor.algorithms import PooledNMF
-from fedfactor.core.protocol import LocalFactors, Score
+from fedfactor.core.algorithm import LocalFactors, Score
 from fedfactor.core.run import NotPublished, OwnersOnly, RoundRecord, Run
 
 

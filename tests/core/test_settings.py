@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fedfactor.core.docstrings import join_sections, split_sections
-from fedfactor.core.settings import (
+from fedfactor.core.parameters import (
     Declared,
     Setting,
     check_settings,

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as arrays
 
 import fedfactor
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.tree import Array, leaves, record, telemetry, type_tag
+from fedfactor.core.pytree import Array, leaves, record, telemetry, type_tag
 from fedfactor.core.wire import HEADER_LIMIT, Leaf, check_message, checksum, from_bytes, read_header, receive, to_bytes
 from fedfactor.testing.drive import differences
 
@@ -225,7 +225,7 @@ LARGE = """
 import resource, sys
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.wire import Leaf, receive
-from fedfactor.core.protocol import Score
+from fedfactor.core.algorithm import Score
 data = sys.stdin.buffer.read()
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
@@ -239,7 +239,7 @@ except ProtocolError:
 @pytest.mark.integration
 @pytest.mark.parametrize("shape", [[2**62], [2**31, 2**20], [2**31, 1], [-1, 5], [2**63, 0]])
 def test_absurd_sizes_cost_no_memory_even_when_announced(shape):
-    tag = "fedfactor.core.protocol:Score"
+    tag = "fedfactor.core.algorithm:Score"
     head = {"__metadata__": {"outline": json.dumps([tag, {"sse": 1}])}, "sse": tensor(shape, 0, 8)}
     done = subprocess.run(
         [sys.executable, "-c", LARGE],

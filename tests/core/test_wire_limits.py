@@ -7,7 +7,7 @@ import pytest
 
 from fedfactor.core import wire
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.tree import Array, record
+from fedfactor.core.pytree import Array, record
 from fedfactor.core.wire import Leaf, receive, to_bytes
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fedfactor.core.witness import SKETCH, Witness, WitnessError
+from fedfactor.core.rollback_detection import SKETCH, Witness, WitnessError
 
 
 def digests(*numbers):

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from fedfactor.core.errors import DataError
 from fedfactor.data import open_blocks, read
-from fedfactor.data.content import Reading
+from fedfactor.io.file_content import Reading
 
 X = sparse.random_array((23, 7), density=0.4, format="csr", rng=np.random.default_rng(0))
 NAMES = [f"g{j}" for j in range(7)]

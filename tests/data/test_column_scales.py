@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedfactor.core.column_sums import column_sums
-from fedfactor.data.column_scales import different_units
+from fedfactor.core.column_statistics import column_sums
+from fedfactor.io.column_scaling import different_units
 
 
 def said(here, there):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fedfactor.core.errors import DataError
-from fedfactor.data import originals
-from fedfactor.data.fetch import available, load_dataset
-from fedfactor.data.originals import Original, download_files, read_ratings
+from fedfactor.datasets import public_sources as originals
+from fedfactor.datasets.loading import available, load_dataset
+from fedfactor.datasets.public_sources import Original, download_files, read_ratings
 
 SHAPES = {
     "fashion_mnist": (20000, 784),

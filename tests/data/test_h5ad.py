@@ -10,7 +10,7 @@ import fedfactor
 from fedfactor import DataError
 from fedfactor.cli import app
 from fedfactor.data import read
-from fedfactor.data.results import read_components
+from fedfactor.io.result_folder import read_components
 from tests.command_line import CliRunner
 
 anndata = pytest.importorskip("anndata")

@@ -8,11 +8,11 @@ import resource
 import numpy as np
 import pytest
 
+from claims.readers_survive import SOUND, survive
 from fedfactor import DataError
-from fedfactor.core.files import read_json
+from fedfactor.core.atomic_files import read_json
 from fedfactor.data import read
 from fedfactor.federation.terms import Terms, TermsError
-from prove.readers_survive import SOUND, survive
 
 HEAD = b"%%MatrixMarket matrix coordinate real general\n"
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedfactor.core.client_items import ItemShard, held_columns, open_columns
 from fedfactor.core.errors import DataError
-from fedfactor.core.items import ItemShard, held_columns, open_columns
 from fedfactor.data import ItemTable, interactions_of
 
 NORTH = ItemTable([[1, 0, 2], [0, 1, 0]], users=["ann", "bob"], items=["tea", "jam", "ink"], withheld=["ink"])

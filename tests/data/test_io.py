@@ -18,7 +18,7 @@ from scipy import io as scipy_io
 from scipy import sparse
 
 from fedfactor.core.errors import DataError, MissingExtraError
-from fedfactor.data.io import load_shard, load_table, open_files, owner_name, owner_names
+from fedfactor.io.read import load_shard, load_table, open_files, owner_name, owner_names
 
 X = np.array([[1.5, 0.0, 3.0], [0.0, 2.0, 0.0]])
 
@@ -129,7 +129,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tmp_path / "w.parquet", row_group_size=300
     )
     np.testing.assert_array_equal(load_table(tmp_path / "w.parquet").X, wide)
-    monkeypatch.setattr("fedfactor.data.formats.arrow._CELLS", 1000)
+    monkeypatch.setattr("fedfactor.io.formats.arrow._CELLS", 1000)
     np.testing.assert_array_equal(load_table(tmp_path / "w.parquet").X, wide)
     with pytest.raises(DataError, match="over the limit of 100"):
         load_table(tmp_path / "w.parquet", max_bytes=100)

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
-from fedfactor.data.partition import by_class, by_label_skew, row_positions, split_evenly, split_rows
+from fedfactor.io.partition import by_class, by_label_skew, row_positions, split_evenly, split_rows
 
 LABELS = np.array(["b", "b", "a", "c", "a", "c", "c"])
 

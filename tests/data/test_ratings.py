@@ -9,7 +9,7 @@ from scipy import sparse
 
 from fedfactor import DataError
 from fedfactor.data import deal_groups, filter_ratings, ratings_of, split_ratings, split_ratings_by_time
-from fedfactor.data.originals import read_ratings, read_times
+from fedfactor.datasets.public_sources import read_ratings, read_times
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedfactor.core.errors import DataError
-from fedfactor.data.results import owner_from_file, owner_to_file, read_components, read_private, write_factors
+from fedfactor.io.result_folder import owner_from_file, owner_to_file, read_components, read_private, write_factors
 
 OWNERS = ["north", "St. Mary/Köln", "..", ".hidden", "a b%2F", "NUL\0byte", "医院", "-", "\udcff"]
 

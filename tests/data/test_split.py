@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 from fedfactor.core.errors import DataError
-from fedfactor.data.split import open_grid, split_file
+from fedfactor.io.split_files import open_grid, split_file
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -29,7 +29,7 @@ def source(request, tmp_path):
 
 
 def test_rows_come_back(source, tmp_path, monkeypatch):
-    from fedfactor.data import split
+    from fedfactor.io import split_files as split
 
     monkeypatch.setattr(split, "CHUNK", 7)  # many pieces
     path, X = source
@@ -41,7 +41,7 @@ def test_rows_come_back(source, tmp_path, monkeypatch):
 
 
 def test_grids_come_back(source, tmp_path, monkeypatch):
-    from fedfactor.data import split
+    from fedfactor.io import split_files as split
 
     monkeypatch.setattr(split, "CHUNK", 7)
     path, X = source
@@ -91,7 +91,7 @@ def test_splitting_takes_little_memory(tmp_path):
     big[::1000] = 1.0
     big.flush()
     code = (
-        "import sys, resource, json\nfrom fedfactor.data.split import split_file\n"
+        "import sys, resource, json\nfrom fedfactor.io.split_files import split_file\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (before * 1024 + 250_000_000,) * 2)\n"
         "files = split_file(sys.argv[1], sys.argv[2], 4)\nprint(json.dumps([f.name for f in files]))"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedfactor.core.errors import DataError
-from fedfactor.data.synthetic import planted_boolean, planted_nmf
+from fedfactor.datasets.synthetic import planted_boolean, planted_nmf
 
 
 def test_nmf_without_noise_is_the_product() -> None:

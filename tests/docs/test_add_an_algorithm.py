@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfactor.core.federation import Federation
+from fedfactor.core.client_data import Federation
 from fedfactor.engines.local.engine import LocalEngine
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "median_nmf.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfactor.experiments.catalogue import PAPERS, find_study
+from papers.catalogue import PAPERS, find_study
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the papers number. DSANLS is known without its figure numbers: its studies go by name.
@@ -48,10 +48,10 @@ def test_no_figure_and_no_table_lacks_a_line(papers):
 
 def test_commands_name_what_exists(papers):
     for command in (claim["command"] for paper in papers for claim in paper["claim"] if claim["command"]):
-        if proved := re.fullmatch(r"make prove ITEM=(\w+)", command):
-            assert (ROOT / "prove" / f"{proved[1]}.py").exists(), command
+        if proved := re.fullmatch(r"make claims ITEM=(\w+)", command):
+            assert (ROOT / "claims" / f"{proved[1]}.py").exists(), command
         else:
-            found = re.fullmatch(r"fedfactor reproduce (\w+)( --\w+[\w ,]*)*", command)
+            found = re.fullmatch(r"python -m papers run (\w+)( --\w+[\w ,]*)*", command)
             assert found, command
             assert found[1] in PAPERS, command
             for asked in re.findall(r"--only (\w+)", command):

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedfactor.federation import children
+from fedfactor.federation import processes as children
 from fedfactor.federation.setup import invent
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.tree import tree_map
+from fedfactor.core.pytree import tree_map
 
 BAD = {"1 south": "NaN", "2 west": "lie", "3 south": "lie", "3 west": "NaN"}
 """Who sends what in which round."""

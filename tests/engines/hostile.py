@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.protocol import Score
-from fedfactor.core.tree import tree_map
+from fedfactor.core.algorithm import Score
+from fedfactor.core.pytree import tree_map
 from fedfactor.core.wire import from_bytes, to_bytes
-from fedfactor.engines.remote.message_bytes import read_head, seal
+from fedfactor.network.message_format import read_head, seal
 
 
 def _resealed(**changes: Any) -> Callable[[bytes], bytes]:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, algorithm_tag, settings_of
+from fedfactor.core.algorithm import Algorithm, algorithm_tag, settings_of
+from fedfactor.core.client_data import Federation
 from fedfactor.core.run import Run
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.local.worker import algorithm_of
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
-from fedfactor.engines.remote.exchange import Arrival, WaitingRules
-from fedfactor.engines.remote.server import Server
-from fedfactor.privacy.primitives import Identity
+from fedfactor.engines.local.worker_process import algorithm_of
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.client_storage import Agreement, ClientFolder
+from fedfactor.network.exchange import Arrival, WaitingRules
+from fedfactor.network.server import Server
+from fedfactor.privacy.secure_aggregation.primitives import Identity
 
 TERMS = "f" * 64
 

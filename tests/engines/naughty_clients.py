@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfactor.algorithms import AsynSD
-from fedfactor.core.tree import leaves, tree_map
+from fedfactor.core.pytree import leaves, tree_map
+from fedfactor.core.threads import thread_limit
 from fedfactor.testing.probe import Probe
-from fedfactor.threads import thread_limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from fedfactor.engines.mailbox.boxes import SESSION
-from fedfactor.engines.remote.message_bytes import read_head
+from fedfactor.network.mailbox.boxes import SESSION
+from fedfactor.network.message_format import read_head
 
 STATUS = "FEDFACTOR_TEST_STATUS"
 """Environment variable: where the server says which round it is in."""

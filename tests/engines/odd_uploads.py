@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedfactor.algorithms import GridNMF
+from fedfactor.core.algorithm import Scatter, Uplink
 from fedfactor.core.errors import ClientUnavailable
-from fedfactor.core.protocol import Scatter, Uplink
-from fedfactor.core.tree import Array, record, tree_map
+from fedfactor.core.pytree import Array, record, tree_map
 from fedfactor.core.wire import Leaf
 from fedfactor.testing.probe import Ask, Probe, Total
 from tests.engines.naughty_clients import BadStream

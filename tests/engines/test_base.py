@@ -12,13 +12,13 @@ import pytest
 import fedfactor
 from fedfactor import Federation, LocalEngine
 from fedfactor.algorithms import FNMF, FedAvgNMF, PooledNMF
+from fedfactor.core.algorithm import Meta, Scatter
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Meta, Scatter
 from fedfactor.core.run import RoundRecord
 from fedfactor.engines import callbacks
-from fedfactor.engines.base import Callback, check_fit, downloads, judge_small, rounds_of
 from fedfactor.engines.callbacks import Callbacks, Log, ProgressBar, figures, watcher
 from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.engines.engine import Callback, check_fit, downloads, judge_small, rounds_of
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.privacy.minimums import PrivacyWarning, RefusedError
 from fedfactor.testing.data import small_data

@@ -9,8 +9,8 @@ import pytest
 
 from fedfactor import Federation, LocalEngine
 from fedfactor.algorithms import FNMF, PooledNMF
+from fedfactor.core.algorithm import Score
 from fedfactor.core.errors import CheckpointError, IncompatibleError, WorkerError
-from fedfactor.core.protocol import Score
 from fedfactor.engines.dask import worker
 from fedfactor.engines.dask.engine import DaskEngine
 from fedfactor.testing import engine_checks

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedfactor.core.tree import Array, record
+from fedfactor.core.pytree import Array, record
 from fedfactor.core.wire import Leaf
-from fedfactor.engines.remote.backoff import Backoff
-from fedfactor.engines.remote.exchange import Arrival, Exchange, NotEnough, Tally, WaitingRules
-from fedfactor.engines.remote.message_bytes import Head, read_head, seal
+from fedfactor.network.backoff import Backoff
+from fedfactor.network.exchange import Arrival, Exchange, NotEnough, Tally, WaitingRules
+from fedfactor.network.message_format import Head, read_head, seal
 
 
 @record

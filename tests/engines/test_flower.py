@@ -20,17 +20,17 @@ import pytest
 pytest.importorskip("flwr")
 
 import fedfactor
+from claims import _flower as real
 from fedfactor.algorithms import PooledCF
-from fedfactor.core.federation import Federation
-from fedfactor.core.files import write_atomic
-from fedfactor.data.io import load_shard
-from fedfactor.engines.remote.client import REFUSAL
-from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.client_data import Federation
 from fedfactor.federation import certificates, keys, terms_writer
-from fedfactor.federation.server import Coordinator
+from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.trial import Trial
+from fedfactor.io.read import load_shard
+from fedfactor.network.client import REFUSAL
+from fedfactor.network.client_storage import ClientFolder
 from fedfactor.privacy import Ledger
-from prove import _flower as real
 from tests.engines.bad_uploads import spoiled
 from tests.federation.named_files import unnamed
 
@@ -233,7 +233,7 @@ def test_late_and_doubled_uploads_are_counted_and_never_happened(trial, tmp_path
     """One party sends everything twice; another brings an answer when the others are two rounds further."""
     files, rounds = real.write_rows(tmp_path), 40
     (tmp_path / "sitecustomize.py").write_text(
-        "from fedfactor.engines.mailbox.node import Node\nfrom tests.engines.odd_senders import spoil\nspoil(Node)\n"
+        "from fedfactor.network.mailbox.node import Node\nfrom tests.engines.odd_senders import spoil\nspoil(Node)\n"
     )
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path)  # of the parties only: this process has begun

@@ -19,23 +19,23 @@ import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+from claims import _flower as real
 from fedfactor.core.errors import DataError, ProtocolError
-from fedfactor.engines.flower import control
-from fedfactor.engines.flower.apps import answer
-from fedfactor.engines.flower.connection_limits import Door
-from fedfactor.engines.flower.long_polling import VAIN, Bell
-from fedfactor.engines.flower.objects import wait_for_pieces
-from fedfactor.engines.flower.records import SHORT, from_record, to_record
-from fedfactor.engines.flower.superlink import BODY, Gate, gated
-from fedfactor.engines.flower.supernode import come_back
-from fedfactor.engines.flower.transport import KEPT, FlowerTransport
-from fedfactor.engines.mailbox.proof import refusal
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.message_bytes import read_head
-from fedfactor.federation import children
-from fedfactor.federation.member import Member
+from fedfactor.federation import processes as children
+from fedfactor.federation.party import Member
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.flower import control
+from fedfactor.network.flower.apps import answer
+from fedfactor.network.flower.connection_limits import Door
+from fedfactor.network.flower.long_polling import VAIN, Bell
+from fedfactor.network.flower.objects import wait_for_pieces
+from fedfactor.network.flower.records import SHORT, from_record, to_record
+from fedfactor.network.flower.superlink import BODY, Gate, gated
+from fedfactor.network.flower.supernode import come_back
+from fedfactor.network.flower.transport import KEPT, FlowerTransport
+from fedfactor.network.mailbox.proof import refusal
+from fedfactor.network.message_format import read_head
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from fedfactor import algorithms
 from fedfactor.core.errors import ProtocolError
-from fedfactor.engines.remote.exchange import Arrival
-from fedfactor.engines.remote.message_bytes import read_head, unseal
+from fedfactor.network.exchange import Arrival
+from fedfactor.network.message_format import read_head, unseal
 from tests.engines.hostile import KINDS
 from tests.engines.in_process import Office
 

@@ -1,4 +1,4 @@
-"""A run killed at random moments goes on as if nothing had happened; thirty kills are in prove/kill_resume.py."""
+"""A run killed at random moments goes on as if nothing had happened; thirty kills are in claims/kill_resume.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from prove._kill import killed_until_done, undisturbed
+from claims._kill import killed_until_done, undisturbed
 
 pytestmark = [
     pytest.mark.integration,

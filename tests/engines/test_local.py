@@ -15,17 +15,17 @@ from threadpoolctl import threadpool_info
 import fedfactor
 from fedfactor import Federation, LocalEngine, algorithms
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.core.algorithm import Round
 from fedfactor.core.errors import DataError, IncompatibleError, ProtocolError
-from fedfactor.core.protocol import Round
-from fedfactor.engines.base import Callback
+from fedfactor.core.threads import limit_threads, thread_limit
 from fedfactor.engines.callbacks import Log, watcher
-from fedfactor.engines.participation import participants
+from fedfactor.engines.client_sampling import participants
+from fedfactor.engines.engine import Callback
 from fedfactor.engines.round import Receiver
 from fedfactor.testing import Flaky, Probe
 from fedfactor.testing.checks_for_engines import Recorder
 from fedfactor.testing.data import small_data, with_holes
 from fedfactor.testing.probe import Each, Total
-from fedfactor.threads import limit_threads, thread_limit
 
 NAMES = tuple(f"client {i:02d}" for i in range(10))
 
@@ -225,7 +225,7 @@ class TestThreads:
             rows = {name: scipy.sparse.csr_array(part) for name, part in rows.items()}
         # A batch of all, and several of two.
         for most in (1 << 26, 1):
-            monkeypatch.setattr("fedfactor.engines.local.pool.MOST_HELD", most)
+            monkeypatch.setattr("fedfactor.engines.local.thread_pool.MOST_HELD", most)
             one, two = (
                 LocalEngine(workers=workers).run(PooledNMF(2), Federation(rows), rounds=4, seed=1) for workers in (1, 2)
             )

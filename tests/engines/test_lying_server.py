@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from fedfactor import algorithms
-from fedfactor.core.chain import ChainError
-from fedfactor.core.protocol import Meta
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.hash_chain import ChainError
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.remote.answered_counts import AnsweredCounts, LimitError
-from fedfactor.engines.remote.client import BROKEN, COLUMNS, REFUSAL, RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.exchange import NotEnough
-from fedfactor.engines.remote.message_bytes import Head, read_head, seal
-from fedfactor.engines.remote.secure_sum import Begin, Counts
+from fedfactor.network.answer_limits import AnsweredCounts, LimitError
+from fedfactor.network.client import BROKEN, COLUMNS, REFUSAL, RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.exchange import NotEnough
+from fedfactor.network.message_format import Head, read_head, seal
+from fedfactor.network.secure_aggregation import Begin, Counts
 from tests.engines.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")
@@ -103,7 +103,7 @@ def test_a_failure_on_protected_rows_is_the_last_word_of_its_run(tmp_path, monke
         calls.append(1)
         raise FloatingPointError("row 17")
 
-    monkeypatch.setattr("fedfactor.engines.client.step", broken)
+    monkeypatch.setattr("fedfactor.engines.client_step.step", broken)
     with pytest.raises(NotEnough):
         made.server(dropouts="wait").run()
     run, before = (tmp_path / "north" / BROKEN).read_text(), len(calls)
@@ -130,7 +130,7 @@ def test_a_V_that_no_honest_server_sends_is_refused_before_rows_are_touched(tmp_
     if protect != "none":
         clerk.answer(message("survey", Counts(np.full(10, 100.0), np.full(10, 3.0)), 1))
     touched = []
-    monkeypatch.setattr("fedfactor.engines.client.begin", lambda *_: touched.append(1))
+    monkeypatch.setattr("fedfactor.engines.client_step.begin", lambda *_: touched.append(1))
     answer = read_head(clerk.answer(message("step", factor(REFUSED[name]))))
     assert (answer.kind, answer.reason) == ("refusal", REFUSAL)
     assert "no honest server sends this" in ClientFolder(tmp_path / "north").sent()[-1]["reason"]
@@ -297,7 +297,7 @@ def test_an_agreement_cannot_name_code(tmp_path, monkeypatch):
     (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nclass A: pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     raw = json.loads((folder / "agreement.json").read_bytes())
-    for tag in ("evil_module:A", "subprocess:call", "fedfactor.algorithms.names:algorithm_class", "os:system"):
+    for tag in ("evil_module:A", "subprocess:call", "fedfactor.algorithm_names:algorithm_class", "os:system"):
         for place in (folder, folder / "result"):  # a result keeps the agreement that it was made under
             (place / "agreement.json").write_text(json.dumps({**raw, "algorithm": tag, "settings": {}}))
         said = CliRunner().invoke(app, ["results", str(folder), "-o", str(tmp_path / "out")])

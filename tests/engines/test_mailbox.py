@@ -17,16 +17,16 @@ pytest.importorskip("cryptography")
 
 from fedfactor import run
 from fedfactor.algorithms import PooledNMF
-from fedfactor.core.tree import leaves
-from fedfactor.engines.mailbox import boxes
-from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, PARTY, RUN, SECRET, SECRET_FILE, SESSION, TICKET, Mailbox
-from fedfactor.engines.mailbox.bundled_messages import pack, unpack
-from fedfactor.engines.mailbox.node import Node, TurnedAway
-from fedfactor.engines.mailbox.proof import AHEAD, BEHIND, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
-from fedfactor.engines.mailbox.transport import MailboxTransport
-from fedfactor.engines.remote.exchange import WaitingRules
-from fedfactor.engines.remote.server import Server
+from fedfactor.core.pytree import leaves
 from fedfactor.federation import certificates, keys
+from fedfactor.network.exchange import WaitingRules
+from fedfactor.network.mailbox import boxes
+from fedfactor.network.mailbox.boxes import AFTER, BEAT, HAVE, PARTY, RUN, SECRET, SECRET_FILE, SESSION, TICKET, Mailbox
+from fedfactor.network.mailbox.bundled_messages import pack, unpack
+from fedfactor.network.mailbox.node import Node, TurnedAway
+from fedfactor.network.mailbox.proof import AHEAD, BEHIND, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
+from fedfactor.network.mailbox.transport import MailboxTransport
+from fedfactor.network.server import Server
 from tests.engines.in_process import Office
 
 NORTH, SOUTH = b"key of north", b"key of south"

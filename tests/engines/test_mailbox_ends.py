@@ -14,15 +14,15 @@ pytest.importorskip("cryptography")
 import httpx
 
 from fedfactor.core.errors import ProtocolError
-from fedfactor.engines.mailbox import boxes, connection_status, node, transport
-from fedfactor.engines.mailbox.boxes import AFTER, BEAT, HAVE, SECRET, SECRET_FILE, SESSION, TICKET
-from fedfactor.engines.mailbox.bundled_messages import pack, unpack
-from fedfactor.engines.mailbox.connection_status import ConnectionStatus, is_foreign, told
-from fedfactor.engines.mailbox.node import ForeignServer, Node, TurnedAway
-from fedfactor.engines.mailbox.proof import CLOCK, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
-from fedfactor.engines.mailbox.transport import Both, MailboxTransport
-from fedfactor.engines.remote.exchange import Arrival
 from fedfactor.federation import keys
+from fedfactor.network.exchange import Arrival
+from fedfactor.network.mailbox import boxes, connection_status, node, transport
+from fedfactor.network.mailbox.boxes import AFTER, BEAT, HAVE, SECRET, SECRET_FILE, SESSION, TICKET
+from fedfactor.network.mailbox.bundled_messages import pack, unpack
+from fedfactor.network.mailbox.connection_status import ConnectionStatus, is_foreign, told
+from fedfactor.network.mailbox.node import ForeignServer, Node, TurnedAway
+from fedfactor.network.mailbox.proof import CLOCK, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
+from fedfactor.network.mailbox.transport import Both, MailboxTransport
 
 
 def test_limits_that_both_ends_and_proxies_rely_on():
@@ -374,7 +374,7 @@ class TestProof:
         return [(name.upper().encode(), value.encode()) for name, value in head.items()]
 
     def test_the_clock_may_be_a_little_wrong(self, head, monkeypatch):
-        from fedfactor.engines.mailbox import proof
+        from fedfactor.network.mailbox import proof
 
         known, real = {key_of(head)}, proof.now()
         for late, says in (

@@ -1,10 +1,10 @@
-"""How much a run holds at most; the same figures are a claim in prove/memory.py."""
+"""How much a run holds at most; the same figures are a claim in claims/memory.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from prove._memory import LARGE_SPARSE, MANY_OWNERS, measure
+from claims._memory import LARGE_SPARSE, MANY_OWNERS, measure
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.tree import Array, public, record
+from fedfactor.core.pytree import Array, public, record
 from fedfactor.core.wire import HEADER_LIMIT, Leaf, to_bytes
-from fedfactor.engines.remote.message_bytes import (
+from fedfactor.network.message_format import (
     TEXT_LIMIT,
     WIRE,
     Head,

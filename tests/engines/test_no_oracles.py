@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedfactor import algorithms
-from fedfactor.core.tree import to_numpy, tree_map
+from fedfactor.core.pytree import to_numpy, tree_map
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.message_bytes import read_head, seal
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.message_format import read_head, seal
 from fedfactor.testing.data import small_data
 from tests.engines.in_process import AnyFolder, Office
 

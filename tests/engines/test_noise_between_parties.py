@@ -10,21 +10,21 @@ import pytest
 
 import fedfactor
 from fedfactor import algorithms
+from fedfactor.core.algorithm import Round
 from fedfactor.core.checksummed_files import read_checked
-from fedfactor.core.protocol import Round
+from fedfactor.core.entropy import Entropy
+from fedfactor.core.flattened_upload import Parcel, flatten
+from fedfactor.core.transforms import Site
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines import client
-from fedfactor.engines.remote.client import REFUSAL, RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.message_bytes import read_head, seal
+from fedfactor.engines import client_step as client
+from fedfactor.network.client import REFUSAL, RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.exchange import Arrival, NotEnough
+from fedfactor.network.message_format import read_head, seal
 from fedfactor.privacy.agreed_noise import agree_on_noise
-from fedfactor.privacy.channel import Site
-from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.flat_upload import Parcel, flatten
 from fedfactor.privacy.ledger import Ledger
-from fedfactor.privacy.secure_sum import SecureSum
-from fedfactor.privacy.sum_phases import Keys, Masked, Signatures
+from fedfactor.privacy.secure_aggregation.phases import Keys, Masked, Signatures
+from fedfactor.privacy.secure_aggregation.transform import SecureSum
 from tests.engines.in_process import Office
 
 pytest.importorskip("cryptography")

@@ -12,7 +12,7 @@ from fedfactor.core.grid import block_federation
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.engines.mpi import engine as mpi_engine
 from fedfactor.privacy.noise import Clip
-from fedfactor.privacy.plan import make_plan
+from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data
 from fedfactor.testing.probe import Probe
 from tests.engines.in_process import InProcessEngine

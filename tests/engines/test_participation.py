@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedfactor.core.protocol import Round
-from fedfactor.engines.participation import participants, rule_name
+from fedfactor.core.algorithm import Round
+from fedfactor.engines.client_sampling import participants, rule_name
 
 NAMES = tuple("abcdefghij")
 

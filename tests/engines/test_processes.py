@@ -19,11 +19,11 @@ import fedfactor
 from fedfactor import Federation, LocalEngine
 from fedfactor.algorithms import PooledNMF
 from fedfactor.core.errors import IncompatibleError, WorkerError
-from fedfactor.engines.local.processes import ProcessPool
+from fedfactor.core.threads import thread_limit, usable_cores
+from fedfactor.engines.local.process_pool import ProcessPool
 from fedfactor.testing import Probe
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import differences
-from fedfactor.threads import thread_limit, usable_cores
 
 HERE = str(Path(__file__).parent)
 
@@ -54,7 +54,7 @@ def fit(algorithm, rounds=4, workers=2, owners=None, **options):
 
 
 def workers_now():
-    return [c for c in psutil.Process().children() if "fedfactor.engines.local.worker" in " ".join(c.cmdline())]
+    return [c for c in psutil.Process().children() if "fedfactor.engines.local.worker_process" in " ".join(c.cmdline())]
 
 
 class TestFailures:

@@ -10,18 +10,18 @@ import pytest
 
 import fedfactor
 from fedfactor import algorithms
+from fedfactor.core.algorithm import Round
+from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import CheckpointError
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Round
-from fedfactor.core.tree import freeze, leaves
+from fedfactor.core.pytree import freeze, leaves
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines import client
-from fedfactor.engines.remote import server
-from fedfactor.engines.remote.client import REFUSAL, RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.message_bytes import Head, read_head, seal
-from fedfactor.engines.remote.server import ABANDON, REMOVED, AbandonedError
+from fedfactor.engines import client_step as client
+from fedfactor.network import server
+from fedfactor.network.client import REFUSAL, RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.exchange import Arrival, NotEnough
+from fedfactor.network.message_format import Head, read_head, seal
+from fedfactor.network.server import ABANDON, REMOVED, AbandonedError
 from tests.engines.in_process import TERMS, Office
 
 rng = np.random.default_rng(0)
@@ -241,7 +241,7 @@ def test_a_refusal_that_speaks_of_rows_stays_at_home(tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError(secret)
 
-    monkeypatch.setattr("fedfactor.engines.client.step", broken)
+    monkeypatch.setattr("fedfactor.engines.client_step.step", broken)
     with pytest.raises(NotEnough) as caught:
         office.server().run()
     assert secret not in str(caught.value)

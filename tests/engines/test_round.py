@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from fedfactor.algorithms import FNMF, FedAvgNMF, PooledNMF
+from fedfactor.core.algorithm import Meta, Round, Scatter
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import CheckpointError, MissingExtraError, ProtocolError
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Meta, Round, Scatter
+from fedfactor.core.pytree import Array, record
 from fedfactor.core.run import RoundRecord
-from fedfactor.core.tree import Array, record
 from fedfactor.core.wire import Leaf, to_bytes
 from fedfactor.engines import round as module
 from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Checkpoint
-from fedfactor.engines.local.pool import ThreadPool
+from fedfactor.engines.local.thread_pool import ThreadPool
 from fedfactor.engines.mpi import engine as mpi
 from fedfactor.engines.mpi.checkpoints import RankCheckpoints, mark_of
 from fedfactor.engines.mpi.collectives import frames, launched, missing, pack_kinds, unframe, unpack_kinds

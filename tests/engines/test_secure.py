@@ -7,15 +7,15 @@ import pytest
 
 import fedfactor
 from fedfactor import algorithms
+from fedfactor.core.algorithm import Meta, Score
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Meta, Score
 from fedfactor.core.wire import Leaf, from_bytes
-from fedfactor.engines.remote.client import COLUMNS, REFUSAL, RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.message_bytes import Head, read_head, seal
-from fedfactor.engines.remote.secure_sum import Ready, collect, counts_messages
-from fedfactor.privacy.sum_phases import Begin, Keys, Masked, Signatures
+from fedfactor.network.client import COLUMNS, REFUSAL, RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.exchange import Arrival, NotEnough
+from fedfactor.network.message_format import Head, read_head, seal
+from fedfactor.network.secure_aggregation import Ready, collect, counts_messages
+from fedfactor.privacy.secure_aggregation.phases import Begin, Keys, Masked, Signatures
 from tests.engines.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")

@@ -8,8 +8,8 @@ import pytest
 import fedfactor
 from fedfactor.algorithms import PooledCF
 from fedfactor.core.wire import Leaf
-from fedfactor.engines.remote.exchange import NotEnough
-from fedfactor.engines.remote.secure_sum import Ready, empty_upload
+from fedfactor.network.exchange import NotEnough
+from fedfactor.network.secure_aggregation import Ready, empty_upload
 from tests.engines.in_process import Office
 
 pytest.importorskip("cryptography")

@@ -11,7 +11,7 @@ import pytest
 import fedfactor
 from fedfactor.core.errors import ProtocolError
 from fedfactor.engines.local.virtual_clock import VirtualEngine
-from fedfactor.engines.remote.exchange import Arrival
+from fedfactor.network.exchange import Arrival
 from tests.engines.in_process import Office
 from tests.engines.naughty_clients import BadStream, OnlyNaN
 from tests.mpi.launcher import mpiexec, needs_mpi

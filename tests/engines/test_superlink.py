@@ -16,7 +16,8 @@ pytest.importorskip("flwr")
 
 import httpx
 
-from fedfactor.engines.flower import (
+from fedfactor.federation import keys
+from fedfactor.network.flower import (
     apps,
     ask_server,
     client_process,
@@ -27,14 +28,13 @@ from fedfactor.engines.flower import (
     supernode,
     transport,
 )
-from fedfactor.engines.flower.connection_limits import Door
-from fedfactor.engines.flower.long_polling import Bell
-from fedfactor.engines.flower.superlink import BODY, HEALTH, KNOCK, Gate, Registered, _about, _counted, _declared, _Room
-from fedfactor.engines.flower.supernode import _Clock, watch
-from fedfactor.engines.mailbox.boxes import OTHER_TERMS, PARTY, RUN, TERMS
-from fedfactor.engines.mailbox.connection_status import ConnectionStatus
-from fedfactor.engines.mailbox.proof import Signer, key_of
-from fedfactor.federation import keys
+from fedfactor.network.flower.connection_limits import Door
+from fedfactor.network.flower.long_polling import Bell
+from fedfactor.network.flower.superlink import BODY, HEALTH, KNOCK, Gate, Registered, _about, _counted, _declared, _Room
+from fedfactor.network.flower.supernode import _Clock, watch
+from fedfactor.network.mailbox.boxes import OTHER_TERMS, PARTY, RUN, TERMS
+from fedfactor.network.mailbox.connection_status import ConnectionStatus
+from fedfactor.network.mailbox.proof import Signer, key_of
 
 HERE, THERE = ("10.0.0.1", 5), ("10.0.0.9", 5)
 

@@ -15,10 +15,10 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
+from fedfactor.core.algorithm import LocalFactors, Meta, Score
 from fedfactor.core.errors import MissingExtraError
-from fedfactor.core.protocol import LocalFactors, Meta, Score
 from fedfactor.core.run import OwnersOnly, RoundRecord, Run
-from fedfactor.engines.trackers import MLflow, TensorBoard, _ended
+from fedfactor.engines.experiment_trackers import MLflow, TensorBoard, _ended
 
 X = np.random.default_rng(0).random((30, 6))
 

@@ -16,15 +16,15 @@ from scipy import sparse
 import fedfactor
 from fedfactor import Federation
 from fedfactor.algorithms import DSANLS, FedAvgNMF, PooledNMF
+from fedfactor.core.algorithm import Round
+from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import DataError, IncompatibleError, WorkerError
-from fedfactor.core.federation import Shard
 from fedfactor.core.grid import GridShard, grid_federation
-from fedfactor.core.protocol import Round
 from fedfactor.core.wire import from_bytes, to_bytes
-from fedfactor.engines.local import processes
-from fedfactor.engines.local.frames import read_frame, write_frame
-from fedfactor.engines.local.processes import ProcessPool, shard_tree
-from fedfactor.engines.local.worker import algorithm_of, serve, shard_of
+from fedfactor.engines.local import process_pool as processes
+from fedfactor.engines.local.message_framing import read_frame, write_frame
+from fedfactor.engines.local.process_pool import ProcessPool, shard_tree
+from fedfactor.engines.local.worker_process import algorithm_of, serve, shard_of
 from fedfactor.engines.round import Rounds
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import differences
@@ -87,9 +87,9 @@ def test_an_algorithm_is_built_from_its_name_and_settings():
     made = algorithm_of(_tag(FedAvgNMF), {"n_components": 3})
     assert made == FedAvgNMF(3)
     with pytest.raises(DataError, match="is not an algorithm"):
-        algorithm_of("fedfactor.core.federation:Federation", {})
+        algorithm_of("fedfactor.core.client_data:Federation", {})
     with pytest.raises(DataError, match="is not an algorithm"):
-        algorithm_of("fedfactor.core.row_checks:is_sparse", {})
+        algorithm_of("fedfactor.core.input_validation:is_sparse", {})
 
 
 def _tag(kind):
@@ -102,7 +102,7 @@ class ThreadProcess:
     made: ClassVar[list] = []
 
     def __init__(self, command, env, stdin, stdout):
-        assert command[1:] == ["-m", "fedfactor.engines.local.worker"]
+        assert command[1:] == ["-m", "fedfactor.engines.local.worker_process"]
         assert env["PYTHONPATH"]
         (read, write), (back, out) = os.pipe(), os.pipe()
         self.stdin, self.stdout = os.fdopen(write, "wb"), os.fdopen(back, "rb")

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from fedfactor import Biases, DataError, PooledCF, PooledEASE, Popularity, evaluate
-from fedfactor.data import list_file
-from fedfactor.data.user_table import UnknownWarning
+from fedfactor.recommend import recommendation_files as list_file
+from fedfactor.recommend.user_table import UnknownWarning
 from tests.algorithms.test_fedsplit import planted
 from tests.estimators.test_recommend_around import frame_of
 

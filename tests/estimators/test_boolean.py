@@ -11,10 +11,10 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor import ASSO, ELBMF, FALB, FELB, MEBF, PRIMP, BooleanVotes, DataError, GreConD, PooledBMF, ZhangBMF
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import PoorFitWarning
-from fedfactor.core.federation import Federation
 from fedfactor.data import planted_boolean
-from fedfactor.data.partition import split_rows
+from fedfactor.io.partition import split_rows
 
 FEDERATED = [FELB, FALB, PooledBMF, BooleanVotes]
 LOCAL = [ASSO, ELBMF, GreConD, MEBF, PRIMP, ZhangBMF]

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from fedfactor import FedAvgNMF, Federation, PooledNMF, Shard
-from fedfactor.core.tree import to_numpy
+from fedfactor.core.pytree import to_numpy
 
 FACES = [PooledNMF, FedAvgNMF]
 

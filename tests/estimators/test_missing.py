@@ -8,7 +8,7 @@ import scipy.sparse
 from sklearn.datasets import load_digits
 
 from fedfactor import FedAvgNMF, Federation, IncompatibleError, PooledNMF, dp
-from fedfactor.core.tree import to_numpy
+from fedfactor.core.pytree import to_numpy
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import fedfactor
 from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, PooledEASE, algorithms
-from fedfactor.core.settings import settings_of_class
-from fedfactor.data.user_table import UserTable
+from fedfactor.core.parameters import settings_of_class
+from fedfactor.recommend.user_table import UserTable
 from fedfactor.testing import recommender_checks
 from fedfactor.testing.checks_for_recommenders import small_ratings
 

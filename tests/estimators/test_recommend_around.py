@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_val_score
 import fedfactor
 from fedfactor import FCF, DataError, PooledCF, PooledEASE, PooledRidge, evaluate
 from fedfactor.data import ItemTable, leave_last_out
-from fedfactor.data.user_table import UnknownWarning
+from fedfactor.recommend.user_table import UnknownWarning
 from tests.algorithms.test_fedsplit import planted
 
 

@@ -13,8 +13,8 @@ from sklearn.base import clone
 import fedfactor
 from fedfactor import estimators
 from fedfactor.core.docstrings import split_sections
-from fedfactor.core.settings import settings_of_class
-from fedfactor.estimators._face import Face, face
+from fedfactor.core.parameters import settings_of_class
+from fedfactor.estimators.signatures import Face, face
 
 EVERY = [each for name in estimators.__all__ if hasattr(each := getattr(estimators, name), "_declared")]
 

@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedfactor
 from fedfactor import algorithms, estimators
-from fedfactor.core.settings import settings_of_class
+from fedfactor.core.parameters import settings_of_class
 
 # Recommenders take ratings, not matrices of features: they have a contract of their own.
 EVERY = [face for name in estimators.__all__ if hasattr(face := getattr(estimators, name), "transform")]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from fedfactor import estimators
-from fedfactor.estimators._face import Face
+from fedfactor.estimators.signatures import Face
 
 FOLDER = Path(inspect.getfile(estimators)).parent
 HEAD = "# Written by `make format` from the declared settings. Change those, not this.\n"
@@ -26,7 +26,7 @@ KNOWN = {
     "Self": "typing",
     "Mapping": "collections.abc",
     "Sequence": "collections.abc",
-    "Engine": "fedfactor.engines.base",
+    "Engine": "fedfactor.engines.engine",
 }
 
 

@@ -7,12 +7,12 @@ import shutil
 import numpy as np
 import pytest
 
-from fedfactor.core.chain import ChainError
-from fedfactor.core.witness import Witness, WitnessError
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.exchange import NotEnough
-from fedfactor.engines.remote.server import Server
-from fedfactor.federation.member import Member
+from fedfactor.core.hash_chain import ChainError
+from fedfactor.core.rollback_detection import Witness, WitnessError
+from fedfactor.federation.party import Member
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.exchange import NotEnough
+from fedfactor.network.server import Server
 from tests.engines.in_process import Clock, InProcessTransport
 from tests.federation.test_noise_terms import federation, sign_up
 
@@ -136,7 +136,7 @@ def test_where_nothing_can_be_written_beside_the_key_the_party_is_told(tmp_path,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedfactor.core.witness.alone_with", full)
+    monkeypatch.setattr("fedfactor.core.rollback_detection.alone_with", full)
     with pytest.warns(UserWarning, match="nothing remembers what its rows have cost"):
         store = sign_up(trial)
     assert store.witness is None

@@ -18,24 +18,24 @@ from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 
+from claims import _flower as real
 from fedfactor import algorithms
 from fedfactor.cli import app
-from fedfactor.core.chain import ChainError
 from fedfactor.core.errors import DataError
-from fedfactor.engines.remote.coordinator_journal import Journal
-from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.message_bytes import read_head
-from fedfactor.engines.remote.server import AbandonedError, Lock
+from fedfactor.core.hash_chain import ChainError
 from fedfactor.federation import terms_writer
-from fedfactor.federation.children import ChildError
+from fedfactor.federation.connectivity import moment
+from fedfactor.federation.coordinator import REMOVED, Coordinator
 from fedfactor.federation.features import write_names
-from fedfactor.federation.member import Member
-from fedfactor.federation.reach import moment
-from fedfactor.federation.server import REMOVED, Coordinator
+from fedfactor.federation.party import Member
+from fedfactor.federation.processes import ChildError
+from fedfactor.federation.shared_process import serve_together
 from fedfactor.federation.terms import Terms
-from fedfactor.federation.together import serve_together
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
+from fedfactor.network.coordinator_journal import Journal
+from fedfactor.network.exchange import Arrival, NotEnough
+from fedfactor.network.message_format import read_head
+from fedfactor.network.server import AbandonedError, Lock
 from tests.engines.in_process import Office
 
 run = CliRunner().invoke
@@ -258,7 +258,7 @@ def test_what_is_agreed_on_is_in_the_journal(trial, tmp_path):
 )
 def test_how_a_run_ended_is_in_the_journal_in_the_words_of_its_status(tmp_path, raised, deeds):
     pytest.importorskip("flwr")
-    from fedfactor.engines.flower.apps import _journalled
+    from fedfactor.network.flower.apps import _journalled
 
     owners = {name: np.random.default_rng(i).random((9, 4)) for i, name in enumerate(("a", "b"))}
     made = Office(tmp_path, algorithms.PooledNMF(2, tol=0.0), owners, rounds=2)

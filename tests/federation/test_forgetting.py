@@ -12,20 +12,20 @@ from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.exchange import Arrival, NotEnough
-from fedfactor.engines.remote.server import Server
 from fedfactor.federation import terms_writer
-from fedfactor.federation.forgetting import forget_old, leave
-from fedfactor.federation.member import Member
-from fedfactor.federation.server import Coordinator
+from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.data_deletion import forget_old, leave
+from fedfactor.federation.party import Member
 from fedfactor.federation.setup import words
 from fedfactor.federation.terms import TermsError
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.exchange import Arrival, NotEnough
+from fedfactor.network.server import Server
 from tests.engines.in_process import InProcessTransport
 
 run = CliRunner().invoke

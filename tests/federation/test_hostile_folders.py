@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pytest
 
+from claims import _flower as real
+from claims.readers_survive import mutant
 from fedfactor.cli import app
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.server import Server
-from fedfactor.federation.member import Member
+from fedfactor.federation.party import Member
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
-from prove.readers_survive import mutant
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.server import Server
 from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 

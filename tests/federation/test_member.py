@@ -7,19 +7,19 @@ import time
 import numpy as np
 import pytest
 
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
-from fedfactor.engines.mailbox.boxes import OTHER_TERMS
-from fedfactor.engines.remote.client import COLUMNS
 from fedfactor.federation import certificates, keys, terms_writer
-from fedfactor.federation.children import ChildError
-from fedfactor.federation.member import Member
+from fedfactor.federation.connectivity import Connection, explain
+from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.party import Member
 from fedfactor.federation.preflight import check_party
-from fedfactor.federation.reach import Connection, explain
-from fedfactor.federation.server import Coordinator
+from fedfactor.federation.processes import ChildError
 from fedfactor.federation.terms import DEFAULTS, Terms, TermsError
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
+from fedfactor.network.client import COLUMNS
+from fedfactor.network.mailbox.boxes import OTHER_TERMS
 from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
@@ -172,8 +172,8 @@ def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_results_and_status_of_a_party(trial, tmp_path):
-    from fedfactor.engines.remote.client import RemoteClient
-    from fedfactor.engines.remote.server import Server
+    from fedfactor.network.client import RemoteClient
+    from fedfactor.network.server import Server
     from tests.engines.in_process import InProcessTransport
 
     stores = {name: member(trial, name).sign_up(file) for name, file in trial.files.items()}

@@ -7,19 +7,19 @@ import json
 import numpy as np
 import pytest
 
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.cli.report import write_report
 from fedfactor.core.errors import DataError
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.server import Server
 from fedfactor.federation import terms_writer
-from fedfactor.federation.member import Member
-from fedfactor.federation.outcome import client_status, write_result
+from fedfactor.federation.party import Member
+from fedfactor.federation.results import client_status, write_result
 from fedfactor.federation.setup import words
 from fedfactor.federation.terms import TermsError
 from fedfactor.federation.trial import Trial
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.server import Server
 from fedfactor.privacy.ledger import BudgetError, Ledger
-from prove import _flower as real
 from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed

@@ -15,13 +15,13 @@ from tests.command_line import CliRunner
 
 pytest.importorskip("flwr")
 
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.federation import certificates, keys, terms_writer
-from fedfactor.federation.outcome import client_status, server_status
-from fedfactor.federation.server import Coordinator, UnsureError
+from fedfactor.federation.coordinator import Coordinator, UnsureError
+from fedfactor.federation.results import client_status, server_status
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
 from tests.federation.named_files import unnamed
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
@@ -151,7 +151,7 @@ def test_keys_come_and_go_and_come_back_certificates_end_and_clocks_run_fast(tri
     # A clock that runs ahead is named, and mended without a new start.
     (tmp_path / "sitecustomize.py").write_text(
         "import datetime, os\n"
-        "import fedfactor.engines.mailbox.proof as module\n"
+        "import fedfactor.network.mailbox.proof as module\n"
         f"ahead = lambda: datetime.timedelta(seconds=0 if os.path.exists({str(tmp_path / 'mended')!r}) else 60)\n"
         "real = module.now\n"
         "module.now = lambda: real() + ahead()\n"

@@ -3,17 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.federation import certificates, terms_writer
-from fedfactor.federation.member import Member
+from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.party import Member
 from fedfactor.federation.preflight import check_coordinator, check_party
-from fedfactor.federation.rows import prepare_rows
-from fedfactor.federation.server import Coordinator
+from fedfactor.federation.row_loading import prepare_rows
 from fedfactor.federation.setup import words
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
 from tests.command_line import CliRunner
 
 pytest.importorskip("flwr")

@@ -9,19 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from claims import _flower as real
 from fedfactor.cli import app
-from fedfactor.core.column_sums import column_sums
+from fedfactor.core.column_statistics import column_sums
 from fedfactor.core.errors import DataError
-from fedfactor.data.column_scales import ScaleWarning, uneven
-from fedfactor.data.io import open_files
-from fedfactor.data.preprocess import Preprocess
-from fedfactor.data.results import read_components, read_private, read_row_ids
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.server import Server
-from fedfactor.federation.member import Member
+from fedfactor.federation.party import Member
 from fedfactor.federation.terms import Terms, TermsError, features_hash
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
+from fedfactor.io.column_scaling import ScaleWarning, uneven
+from fedfactor.io.preprocessing import Preprocess
+from fedfactor.io.read import open_files
+from fedfactor.io.result_folder import read_components, read_private, read_row_ids
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.server import Server
 from tests.command_line import CliRunner
 from tests.engines.in_process import Clock, InProcessTransport
 

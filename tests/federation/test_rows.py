@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.core.column_sums import column_sums, weighted
+from fedfactor.core.column_statistics import column_sums, weighted
 from fedfactor.core.errors import DataError
-from fedfactor.core.tree import tree_sum
-from fedfactor.data.preprocess import Preprocess
+from fedfactor.core.pytree import tree_sum
+from fedfactor.federation.column_ranges import read_units
 from fedfactor.federation.features import agree, arrange, column_names, read_names, write_names
-from fedfactor.federation.rows import prepare_rows
+from fedfactor.federation.row_loading import prepare_rows
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
-from fedfactor.federation.units import read_units
+from fedfactor.io.preprocessing import Preprocess
 
 rng = np.random.default_rng(0)
 X = rng.poisson(2.0, (120, 4)).astype(float)

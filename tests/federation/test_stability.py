@@ -12,22 +12,22 @@ from tests.command_line import CliRunner
 pytest.importorskip("cryptography")
 
 import fedfactor
+from claims import _flower as real
 from fedfactor.cli import app
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Federation
-from fedfactor.data.io import load_shard
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.exchange import NotEnough
-from fedfactor.engines.remote.server import Server
-from fedfactor.federation.member import Member
-from fedfactor.federation.server import Coordinator
+from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.model_versions import alike, versions
+from fedfactor.federation.party import Member
 from fedfactor.federation.setup import words
 from fedfactor.federation.stability import refuse_absent, stability
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
-from fedfactor.federation.versions import alike, versions
-from prove import _flower as real
+from fedfactor.io.read import load_shard
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.exchange import NotEnough
+from fedfactor.network.server import Server
 from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed
 

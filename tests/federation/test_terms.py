@@ -5,13 +5,13 @@ import tomllib
 
 import pytest
 
+from claims import _flower as real
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.federation import keys, setup, terms_writer
 from fedfactor.federation.features import write_names
 from fedfactor.federation.terms import DEFAULTS, Terms, TermsError, check_party_name, features_hash
 from fedfactor.federation.trial import Trial
-from fedfactor.privacy.primitives import Identity
-from prove import _flower as real
+from fedfactor.privacy.secure_aggregation.primitives import Identity
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from tests.command_line import CliRunner
 
 pytest.importorskip("flwr")
 
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.federation.trial import Trial
-from prove import _flower as real
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
 PATIENCE = 400.0

@@ -14,26 +14,26 @@ from tests.command_line import CliRunner
 pytest.importorskip("cryptography")
 
 import fedfactor
-from fedfactor.algorithms.pooled_nmf.going_on import Begin
+from claims import _flower as real
 from fedfactor.cli import app
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Federation
-from fedfactor.core.tree import freeze
+from fedfactor.core.pytree import freeze
 from fedfactor.core.wire import fingerprint_of, from_bytes
-from fedfactor.data.io import load_shard
-from fedfactor.data.results import read_components
-from fedfactor.engines.remote.client import REFUSAL, RemoteClient
-from fedfactor.engines.remote.client_folder import ClientFolder
-from fedfactor.engines.remote.message_bytes import Head, read_head, seal
-from fedfactor.engines.remote.server import Server
 from fedfactor.federation import keys
-from fedfactor.federation.member import Member
-from fedfactor.federation.server import Coordinator
+from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.model_versions import put_start, versions
+from fedfactor.federation.party import Member
 from fedfactor.federation.setup import words
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
-from fedfactor.federation.versions import put_start, versions
-from prove import _flower as real
+from fedfactor.io.read import load_shard
+from fedfactor.io.result_folder import read_components
+from fedfactor.network.client import REFUSAL, RemoteClient
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.message_format import Head, read_head, seal
+from fedfactor.network.server import Server
+from fedfactor.nmf.pooled.warm_start import Begin
 from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed
 

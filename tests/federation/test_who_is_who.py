@@ -7,19 +7,19 @@ import copy
 import numpy as np
 import pytest
 
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
+from fedfactor.core.flattened_upload import flatten
 from fedfactor.core.wire import from_bytes
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.server import Server
 from fedfactor.federation import keys, setup, terms_writer
 from fedfactor.federation.fingerprint_words import WORDS, key_words, same_words, terms_words
-from fedfactor.federation.member import Member
+from fedfactor.federation.party import Member
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
 from fedfactor.federation.vouching import read_public, strangers, vouch, vouchers
-from fedfactor.privacy.flat_upload import flatten
-from prove import _flower as real
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.server import Server
 from tests.command_line import CliRunner
 from tests.engines.in_process import InProcessTransport
 

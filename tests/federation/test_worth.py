@@ -10,14 +10,14 @@ from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
 
+from claims import _flower as real
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
-from fedfactor.engines.remote.client import RemoteClient
-from fedfactor.engines.remote.server import Server
-from fedfactor.federation.member import Member
+from fedfactor.federation.gain import worth
+from fedfactor.federation.party import Member
 from fedfactor.federation.trial import Trial
-from fedfactor.federation.worth import worth
-from prove import _flower as real
+from fedfactor.network.client import RemoteClient
+from fedfactor.network.server import Server
 from tests.engines.in_process import InProcessTransport
 
 run = CliRunner().invoke

@@ -12,16 +12,16 @@ import pytest
 import fedfactor
 from fedfactor.core.errors import CheckpointError, DataError, ProtocolError
 from fedfactor.core.wire import to_bytes
-from fedfactor.data.record import read_record
-from fedfactor.data.results import FORMAT, read_components, read_private
-from fedfactor.engines.remote.client_folder import Agreement, ClientFolder
-from fedfactor.engines.remote.message_bytes import Head, read_head, seal
-from fedfactor.federation.outcome import status_of, write_result
+from fedfactor.federation.gain import worth
+from fedfactor.federation.model_versions import versions
+from fedfactor.federation.results import status_of, write_result
 from fedfactor.federation.terms import Terms
-from fedfactor.federation.versions import versions
-from fedfactor.federation.worth import worth
+from fedfactor.io.result_folder import FORMAT, read_components, read_private
+from fedfactor.io.run_record import read_record
+from fedfactor.network.client_storage import Agreement, ClientFolder
+from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.privacy import Ledger
-from fedfactor.saved.run import load_run
+from fedfactor.saved_models.run_folder import load_run
 
 KEPT = Path(__file__).parent / "v0_1_0"
 
@@ -126,6 +126,6 @@ def test_a_message_of_another_minor_version_is_refused_by_name():
 
 
 def test_the_version_on_the_wire_is_that_of_the_package():
-    from fedfactor.engines.remote.message_bytes import WIRE
+    from fedfactor.network.message_format import WIRE
 
     assert fedfactor.__version__.startswith(WIRE + ".") or fedfactor.__version__ == "0+unknown"

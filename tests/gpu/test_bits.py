@@ -7,7 +7,8 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import PooledBMF
-from fedfactor.kernels.boolean import bits, home
+from fedfactor.boolean import bit_matrix as bits
+from fedfactor.boolean import counting as home
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")

@@ -11,14 +11,14 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor import algorithms
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Round, download_for
-from fedfactor.core.rows_on_card import placed
-from fedfactor.core.tree import leaves, to_numpy
-from fedfactor.engines.local.tape import Tape
-from fedfactor.kernels import cuda
-from fedfactor.kernels.nmf.one_pass import one_pass, passes
-from fedfactor.kernels.nmf.steps import solve_rows
+from fedfactor.core.algorithm import Round, download_for
+from fedfactor.core.client_data import Federation
+from fedfactor.core.pytree import leaves, to_numpy
+from fedfactor.engines.local.cuda_graphs import Tape
+from fedfactor.linalg.cuda import launch as cuda
+from fedfactor.linalg.cuda.device_rows import placed
+from fedfactor.linalg.nnls import solve_rows
+from fedfactor.linalg.single_pass import one_pass, passes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedfactor.kernels import compiled
+from fedfactor.linalg.compiled import compile as compiled
 
 
 @pytest.fixture(params=["compiled", "plain"])

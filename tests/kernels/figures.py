@@ -15,50 +15,37 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fedfactor.algorithms.pooled_nmf.losses import find_loss
-from fedfactor.kernels import factors, products, row_clipping
-from fedfactor.kernels.align import assignment, barycenter, clusters, drift, sinkhorn
-from fedfactor.kernels.boolean import (
-    asso,
-    bits,
-    elbmf,
-    grecond,
-    home,
-    mebf,
-    primp,
-    product,
-    proposals,
-    prox,
-    thresholds,
-    zhang,
-)
-from fedfactor.kernels.nmf import (
-    alternate,
-    counts,
-    divergences,
-    folding,
-    missing_cells,
-    nndsvd,
-    one_pass,
-    pivoting,
-    private_components,
-    proximal_descent,
-    steps,
-)
-from fedfactor.kernels.ratings import (
-    aside,
-    cnmf,
-    deep,
-    implicit,
-    item_weights,
-    least_squares,
-    model,
-    negatives,
-    stacked,
-    statistics,
-    top_items,
-)
-from fedfactor.kernels.sketch import exposure, hadamard, sketches
+from fedfactor.boolean import bit_matrix as bits
+from fedfactor.boolean import counting as home
+from fedfactor.boolean import product
+from fedfactor.boolean import proximal_maps as prox
+from fedfactor.boolean.pooled import candidates as proposals
+from fedfactor.boolean.solvers import asso, elbmf, grecond, mebf, primp, thresholds, zhang
+from fedfactor.linalg import block_pivoting as pivoting
+from fedfactor.linalg import factors, nndsvd, products, row_clipping
+from fedfactor.linalg import missing_values as missing_cells
+from fedfactor.linalg import nnls as steps
+from fedfactor.linalg import single_pass as one_pass
+from fedfactor.linalg.alignment import assignment, barycenter, drift, sinkhorn
+from fedfactor.linalg.alignment import kmeans as clusters
+from fedfactor.nmf import local_nmf as alternate
+from fedfactor.nmf.distributed import hadamard, proximal_descent, sketches
+from fedfactor.nmf.distributed import sketch_exposure as exposure
+from fedfactor.nmf.pooled import fold_components as folding
+from fedfactor.nmf.pooled import private_components
+from fedfactor.nmf.pooled.losses import divergence_kernels as divergences
+from fedfactor.nmf.pooled.losses import find_loss
+from fedfactor.nmf.pooled.losses import kullback_leibler_kernels as counts
+from fedfactor.recommend import alternating_least_squares as least_squares
+from fedfactor.recommend import holdout_cells as aside
+from fedfactor.recommend import implicit_feedback as implicit
+from fedfactor.recommend import item_weights, top_items
+from fedfactor.recommend import local_cnmf as cnmf
+from fedfactor.recommend import rating_model as model
+from fedfactor.recommend import rating_statistics as statistics
+from fedfactor.recommend.feddmf import negative_sampling as negatives
+from fedfactor.recommend.feddmf import network as deep
+from fedfactor.recommend.fedsplit import joint_nmf as stacked
 
 WRITTEN = Path(__file__).parent / "figures.json"
 CASES: dict[str, Callable[[], Any]] = {}

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from fedfactor.kernels.align.assignment import METHODS, align_rows, permutation, plan, unaligned_groups
-from fedfactor.kernels.align.drift import agreement, mean_similarity
-from fedfactor.kernels.align.sinkhorn import transport
+from fedfactor.linalg.alignment.assignment import METHODS, align_rows, permutation, plan, unaligned_groups
+from fedfactor.linalg.alignment.drift import agreement, mean_similarity
+from fedfactor.linalg.alignment.sinkhorn import transport
 
 
 def factor(k, m, seed=0, density=0.4):

@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedfactor.kernels.factors import rescale
-from fedfactor.kernels.nmf.alternate import SOLVERS, alternate
+from fedfactor.linalg.factors import rescale
+from fedfactor.nmf.local_nmf import SOLVERS, alternate
 
 
 @pytest.fixture

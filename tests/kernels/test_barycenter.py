@@ -5,15 +5,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedfactor.kernels.align.assignment import plan
-from fedfactor.kernels.align.barycenter import (
+from fedfactor.linalg.alignment.assignment import plan
+from fedfactor.linalg.alignment.barycenter import (
     BARYCENTERS,
     _fixed_point,
     barycenter,
     matching_loss,
     orthogonality_gap,
 )
-from fedfactor.kernels.align.clusters import fuzzy_means, k_means
+from fedfactor.linalg.alignment.kmeans import fuzzy_means, k_means
 
 
 def copies(k=10, m=60, clients=20, noise=0.0, seed=0):

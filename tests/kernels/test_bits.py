@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedfactor.kernels.boolean import bits
-from fedfactor.kernels.boolean.product import (
+from fedfactor.boolean import bit_matrix as bits
+from fedfactor.boolean.product import (
     Cells,
     boolean_product,
     boolean_refit,

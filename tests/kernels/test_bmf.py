@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedfactor.kernels.boolean import bits
-from fedfactor.kernels.boolean.asso import asso
-from fedfactor.kernels.boolean.grecond import grecond
-from fedfactor.kernels.boolean.mebf import mebf
-from fedfactor.kernels.boolean.primp import primp
-from fedfactor.kernels.boolean.product import boolean_product
-from fedfactor.kernels.boolean.prox import Pull
-from fedfactor.kernels.boolean.solvers import SOLVERS, factor
-from fedfactor.kernels.boolean.thresholds import GRID, code_length, search_thresholds, wrong_cells
+from fedfactor.boolean import bit_matrix as bits
+from fedfactor.boolean.product import boolean_product
+from fedfactor.boolean.proximal_maps import Pull
+from fedfactor.boolean.solvers.asso import asso
+from fedfactor.boolean.solvers.grecond import grecond
+from fedfactor.boolean.solvers.mebf import mebf
+from fedfactor.boolean.solvers.primp import primp
+from fedfactor.boolean.solvers.registry import SOLVERS, factor
+from fedfactor.boolean.solvers.thresholds import GRID, code_length, search_thresholds, wrong_cells
 
 
 def noisy(n, m, seed, density=0.3):

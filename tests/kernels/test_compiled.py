@@ -24,8 +24,8 @@ class Nowhere(caching._CacheLocator):
 
 caching.CacheImpl._locator_classes = [Nowhere]
 import numpy as np
-from fedfactor.kernels.compiled import kernel
-from fedfactor.kernels.nmf.steps import solve_rows
+from fedfactor.linalg.compiled.compile import kernel
+from fedfactor.linalg.nnls import solve_rows
 assert kernel("sweep_rows", np.dtype(float)) is not None
 assert solve_rows(np.zeros((1, 2)), np.eye(2), np.array([[3.0, -1.0]])).tolist() == [[3.0, 0.0]]
 """
@@ -39,7 +39,7 @@ def test_a_read_only_place_without_a_home_compiles_anew():
 
 TRANSPOSED = """
 import numpy as np
-from fedfactor.kernels.compiled import kernel
+from fedfactor.linalg.compiled.compile import kernel
 wide, out = np.arange(256, dtype="f4").reshape(16, 16), np.empty((16, 16), "f4")
 kernel("transpose", wide.dtype)(wide, out, 0, 16)
 print(bool((out == wide.T).all()))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedfactor.kernels import compiled
-from fedfactor.kernels.factors import balance
-from fedfactor.kernels.nmf import counts
-from fedfactor.kernels.nmf.missing_cells import Penalty, solve_rows_masked
+from fedfactor.linalg.compiled import compile as compiled
+from fedfactor.linalg.factors import balance
+from fedfactor.linalg.missing_values import Penalty, solve_rows_masked
+from fedfactor.nmf.pooled.losses import kullback_leibler_kernels as counts
 
 
 def data(seed=0):

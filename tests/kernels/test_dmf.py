@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedfactor.kernels.ratings import deep as dmf
+from fedfactor.recommend.feddmf import network as dmf
 
 
 def naive(net, p, q):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedfactor.kernels import compiled
-from fedfactor.kernels.nmf.folding import _Problem, fold_components
-from fedfactor.threads import limit_threads
+from fedfactor.core.threads import limit_threads
+from fedfactor.linalg.compiled import compile as compiled
+from fedfactor.nmf.pooled.fold_components import _Problem, fold_components
 
 needs_numba = pytest.mark.skipif(compiled.load_numba() is None, reason="there is one way only")
 

@@ -8,11 +8,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfactor.kernels import compiled
-from fedfactor.kernels.nmf import missing_cells as masked
-from fedfactor.kernels.nmf import steps as nmf
-from fedfactor.kernels.nmf.masked_pass import masked_pass
-from fedfactor.threads import limit_threads
+from fedfactor.core.threads import limit_threads
+from fedfactor.linalg import missing_values as masked
+from fedfactor.linalg import nnls as nmf
+from fedfactor.linalg.compiled import compile as compiled
+from fedfactor.linalg.missing_values_pass import masked_pass
 
 from .conftest import frozen, problem
 

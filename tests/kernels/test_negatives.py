@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from fedfactor.kernels.ratings.negatives import ones_of, training_cells, zeros_of
+from fedfactor.recommend.feddmf.negative_sampling import ones_of, training_cells, zeros_of
 
 
 @settings(max_examples=40, deadline=None)

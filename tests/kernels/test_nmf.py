@@ -8,9 +8,9 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfactor.kernels import compiled
-from fedfactor.kernels.nmf import steps as nmf
-from fedfactor.threads import limit_threads
+from fedfactor.core.threads import limit_threads
+from fedfactor.linalg import nnls as nmf
+from fedfactor.linalg.compiled import compile as compiled
 
 from .conftest import frozen, problem
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 from sklearn.decomposition._nmf import _initialize_nmf
 
-from fedfactor.kernels.nmf.nndsvd import nndsvd, randomized_svd
+from fedfactor.linalg.nndsvd import nndsvd, randomized_svd
 
 
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array])

@@ -4,8 +4,8 @@ import weakref
 import numpy as np
 import pytest
 
-from fedfactor.kernels import once as room
-from fedfactor.kernels.once import once
+from fedfactor.linalg import memoize as room
+from fedfactor.linalg.memoize import once
 
 
 def doubled(A):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedfactor.kernels import compiled
-from fedfactor.kernels.nmf.one_pass import go_together, one_pass, passes, sums_of_rows
-from fedfactor.threads import limit_threads
+from fedfactor.core.threads import limit_threads
+from fedfactor.linalg.compiled import compile as compiled
+from fedfactor.linalg.single_pass import go_together, one_pass, passes, sums_of_rows
 
 SHAPES = [(1000, 300, 20), (301, 37, 7), (20, 3, 2), (1, 1, 1), (129, 50, 70), (260, 1999, 5), (0, 4, 2)]
 STORED = ["C", "shifted", "F", "every second", "upside down", "packed", "csr", "csr64", "unsorted", "csc"]
@@ -72,7 +72,7 @@ def far(got, expected):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_is_sweeps_and_products(shape, stored, dtype, monkeypatch):
     if stored == "csr64":  # as if the owner were large: summed from a copy by columns
-        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", 0)
+        monkeypatch.setattr("fedfactor.linalg.single_pass._LIGHT", 0)
     X, plain, V, U = case(shape, stored, dtype)
     before = U.copy()
     got = one_pass(X, V, U, sweeps=4, l1=0.1, l2=0.2)
@@ -97,7 +97,7 @@ def test_it_is_sweeps_and_products(shape, stored, dtype, monkeypatch):
 @pytest.mark.parametrize("stored", ["C", "F", "csr", "unsorted"])
 def test_threads_do_not_change_bits(stored, dtype, monkeypatch):
     if stored == "csr":
-        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", 0)
+        monkeypatch.setattr("fedfactor.linalg.single_pass._LIGHT", 0)
     X, plain, V, U = case((3000, 400, 20) if stored == "csr" else (3000, 90, 12), stored, dtype)
     found = []
     for threads in (1, 2, 3):
@@ -114,9 +114,9 @@ def test_threads_do_not_change_bits(stored, dtype, monkeypatch):
 def test_stored_cells_are_summed_by_rows_or_by_columns_alike(dtype, monkeypatch):
     X, plain, V, U = case((2600, 199, 5), "csr", dtype)
     for most, few, light in ((0, 0, 0), (1 << 25, 0, 0), (1 << 25, 0, 10**8), (1 << 25, 1000, 10**8)):
-        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._MANY", most)
-        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._FEW", few)
-        monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", light)
+        monkeypatch.setattr("fedfactor.linalg.single_pass._MANY", most)
+        monkeypatch.setattr("fedfactor.linalg.single_pass._FEW", few)
+        monkeypatch.setattr("fedfactor.linalg.single_pass._LIGHT", light)
         found = []
         for threads in (1, 2):
             with limit_threads(threads):
@@ -129,7 +129,7 @@ def test_stored_cells_are_summed_by_rows_or_by_columns_alike(dtype, monkeypatch)
 
 @needs_numba
 def test_other_cells_in_place_of_those_summed_before_are_seen(monkeypatch):
-    monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", 0)  # a copy by columns is kept
+    monkeypatch.setattr("fedfactor.linalg.single_pass._LIGHT", 0)  # a copy by columns is kept
     X, _, _, U = case((50, 9, 3), "csr", np.float64)
     before = sums_of_rows(U, X)[1]
     X.data = 2 * X.data
@@ -139,7 +139,7 @@ def test_other_cells_in_place_of_those_summed_before_are_seen(monkeypatch):
 @needs_numba
 @pytest.mark.parametrize("light", [0, 10**8])
 def test_a_long_column_in_single_precision_is_summed_in_double(light, monkeypatch):
-    monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._LIGHT", light)
+    monkeypatch.setattr("fedfactor.linalg.single_pass._LIGHT", light)
     n = 200_000
     U, X = np.full((n, 1), 0.1, np.float32), sp.csr_array(np.full((n, 1), 0.3, np.float32))
     exact = n * float(U[0, 0]) * float(X.data[0])
@@ -150,7 +150,7 @@ def test_a_long_column_in_single_precision_is_summed_in_double(light, monkeypatc
 @pytest.mark.parametrize("many", [0, 1 << 25], ids=["in parts", "in one part"])
 @pytest.mark.parametrize("k", [1, 5, 20])
 def test_so_is_one_long_column_among_many_short_ones(many, k, monkeypatch):
-    monkeypatch.setattr("fedfactor.kernels.nmf.one_pass._MANY", many)
+    monkeypatch.setattr("fedfactor.linalg.single_pass._MANY", many)
     n, m = 60_000, 5_000
     rows, columns = np.arange(n), np.random.default_rng(0).integers(1, m, n)
     where = np.concatenate([rows, rows]), np.concatenate([np.zeros(n, int), columns])
@@ -229,7 +229,7 @@ def test_without_the_compiler_it_is_the_same(monkeypatch):
 
 MAPPED = """
 import numpy as np, sys
-from fedfactor.kernels.nmf.one_pass import one_pass
+from fedfactor.linalg.single_pass import one_pass
 
 def held():
     return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1])

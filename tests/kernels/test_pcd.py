@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from fedfactor.kernels.factors import match_common
-from fedfactor.kernels.nmf.pivoting import pivot_rows
-from fedfactor.kernels.nmf.proximal_descent import inexact_step, proximal_step, schedule
+from fedfactor.linalg.block_pivoting import pivot_rows
+from fedfactor.linalg.factors import match_common
+from fedfactor.nmf.distributed.proximal_descent import inexact_step, proximal_step, schedule
 
 
 def problem(n=30, k=6, m=20, seed=0):

@@ -8,8 +8,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfactor.kernels import compiled, products
-from fedfactor.threads import limit_threads
+from fedfactor.core.threads import limit_threads
+from fedfactor.linalg import products
+from fedfactor.linalg.compiled import compile as compiled
 
 from .conftest import frozen, problem
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfactor.kernels.boolean.prox import (
+from fedfactor.boolean.proximal_maps import (
     Pull,
     adaptive_rate,
     elastic_prox,
@@ -14,7 +14,7 @@ from fedfactor.kernels.boolean.prox import (
     step_size,
     tent_prox,
 )
-from fedfactor.kernels.compiled import load_numba
+from fedfactor.linalg.compiled.compile import load_numba
 from tests.kernels.conftest import frozen
 
 CELLS = np.linspace(0, 1, 200_001)

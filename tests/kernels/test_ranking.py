@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from fedfactor.kernels import compiled
-from fedfactor.kernels.ratings.top_items import best_items
+from fedfactor.linalg.compiled import compile as compiled
+from fedfactor.recommend.top_items import best_items
 
 
 @pytest.mark.parametrize("numba", [True, False])

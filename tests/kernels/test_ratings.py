@@ -8,14 +8,14 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfactor.kernels import compiled
-from fedfactor.kernels.ratings import cnmf as cnmf_module
-from fedfactor.kernels.ratings.aside import cells_aside, only_cells
-from fedfactor.kernels.ratings.cnmf import RatingPenalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
-from fedfactor.kernels.ratings.implicit import confidence, implicit_gradient, implicit_step, ridge_rows
-from fedfactor.kernels.ratings.item_weights import _safe_cholesky
-from fedfactor.kernels.ratings.model import bias_step, factor_step, item_counts, observed, predict_cells
-from fedfactor.kernels.ratings.statistics import hold_out, item_residuals, own_error, pooled_item_biases
+from fedfactor.linalg.compiled import compile as compiled
+from fedfactor.recommend import local_cnmf as cnmf_module
+from fedfactor.recommend.holdout_cells import cells_aside, only_cells
+from fedfactor.recommend.implicit_feedback import confidence, implicit_gradient, implicit_step, ridge_rows
+from fedfactor.recommend.item_weights import _safe_cholesky
+from fedfactor.recommend.local_cnmf import RatingPenalty, bilinear, cnmf, fold_bilinear, fold_users, starting_factors
+from fedfactor.recommend.rating_model import bias_step, factor_step, item_counts, observed, predict_cells
+from fedfactor.recommend.rating_statistics import hold_out, item_residuals, own_error, pooled_item_biases
 
 
 def ratings(n=30, m=20, share=0.4, seed=0, dtype=float):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedfactor.kernels.factors import fit_rows, refit_rows
+from fedfactor.linalg.factors import fit_rows, refit_rows
 
 
 def test_single_precision_refit_is_as_exact_as_its_type_allows():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.kernels.sketch.exposure import Exposure, effective_support, recover
-from fedfactor.kernels.sketch.sketches import (
+from fedfactor.nmf.distributed.sketch_exposure import Exposure, effective_support, recover
+from fedfactor.nmf.distributed.sketches import (
     KINDS,
     draw_sketch,
     sketch_block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedfactor.kernels.ratings.stacked import fill_unrated, joint_factors, outliers, row_rms
+from fedfactor.recommend.fedsplit.joint_nmf import fill_unrated, joint_factors, outliers, row_rms
 
 
 def test_joint_factors_recover_what_was_stacked():

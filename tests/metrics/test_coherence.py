@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fedfactor.metrics.coherence import drift, match_components, matched_similarity
+from fedfactor.evaluation.metrics.coherence import drift, match_components, matched_similarity
 
 
 def components(k: int = 4, m: int = 9, seed: int = 0) -> np.ndarray:

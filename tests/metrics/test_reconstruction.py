@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.metrics.reconstruction import (
+from fedfactor.evaluation.metrics.reconstruction import (
     per_client_errors,
     pooled_error,
     relative_error,

@@ -17,7 +17,7 @@ import fedfactor
 from fedfactor.algorithms import DSANLS, AsynSD, PooledNMF
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.grid import grid_federation
-from fedfactor.engines import client
+from fedfactor.engines import client_step as client
 from fedfactor.engines.mpi.engine import MPIEngine
 
 what, folder = sys.argv[1], sys.argv[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfactor.experiments.dsanls import run as study
-from fedfactor.experiments.dsanls import secure
+from papers.dsanls import run as study
+from papers.dsanls import secure
 from tests.mpi.launcher import needs_mpi
 
 pytestmark = [pytest.mark.integration, needs_mpi()]

@@ -23,7 +23,7 @@ ROWS = "import numpy as np; X = np.random.default_rng(0).random((30, 6))"
 FIT = f"{ROWS}; import fedfactor; assert fedfactor.PooledNMF(2, rounds=3, tol=0).fit(X).components_.shape == (2, 6)"
 PROGRAMS = {
     NONE: f"{FIT}; import sys; assert not {{'torch', 'flwr', 'mpi4py', 'pandas', 'matplotlib'}} & set(sys.modules)",
-    "flower": "import fedfactor.engines.flower.apps, fedfactor.federation.server",
+    "flower": "import fedfactor.network.flower.apps, fedfactor.federation.coordinator",
     "dask": f"{ROWS}; import distributed, fedfactor; c = distributed.Client(processes=False, dashboard_address=None); "
     "fedfactor.run(fedfactor.algorithms.PooledNMF(2), {'a': X[:15], 'b': X[15:]}, rounds=1, seed=0, engine='dask'); "
     "c.close()",
@@ -37,13 +37,13 @@ PROGRAMS = {
     "data": f"{ROWS}; import pandas, fedfactor; "
     "fedfactor.PooledNMF(2).fit(pandas.DataFrame(X, columns=list('abcdef')))",
     "cells": f"{ROWS}; import anndata, fedfactor; fedfactor.PooledNMF(2).fit(anndata.AnnData(X))",
-    "tune": "import numpy as np; from scipy import sparse; from fedfactor.selection.ratings import tune_cnmf; "
+    "tune": "import numpy as np; from scipy import sparse; from fedfactor.selection import tune_cnmf; "
     "R = sparse.random_array((20, 30), density=0.4, format='csr', rng=np.random.default_rng(0)); "
     "R.data[:] = np.rint(1 + 4 * R.data); tune_cnmf(R, trials=2, folds=2, iterations=5, most_components=3)",
     "report": "from pathlib import Path; assert '<svg' in Path('out/report.html').read_text()",
-    "tensorboard": f"{ROWS}; import fedfactor; from fedfactor.engines.trackers import TensorBoard; "
+    "tensorboard": f"{ROWS}; import fedfactor; from fedfactor.engines.experiment_trackers import TensorBoard; "
     "fedfactor.PooledNMF(2, rounds=3, tol=0, callbacks=[TensorBoard('curves')]).fit(X)",
-    "mlflow": f"{ROWS}; import mlflow, fedfactor; from fedfactor.engines.trackers import MLflow; "
+    "mlflow": f"{ROWS}; import mlflow, fedfactor; from fedfactor.engines.experiment_trackers import MLflow; "
     "fedfactor.PooledNMF(2, rounds=3, tol=0, callbacks=[MLflow('first try')]).fit(X); "
     "(kept,) = mlflow.search_runs(output_format='list'); assert kept.data.metrics['result/rounds'] == 3",
 }

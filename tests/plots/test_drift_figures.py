@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor.metrics.coherence import client_similarity
+from fedfactor.evaluation.metrics.coherence import client_similarity
 from fedfactor.plots import panels, plot_drift, plot_similarity
 
 

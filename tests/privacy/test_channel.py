@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedfactor.aggregation import Robust
 from fedfactor.algorithms import FedAvgNMF
+from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.core.tree import Array, public, record
-from fedfactor.privacy import Clip, Gaussian, Robust, SecureSum
-from fedfactor.privacy.channel import Gathered, Opening, PlainSum, Sender, Site, Transform, check_order
-from fedfactor.privacy.flat_upload import Parcel
+from fedfactor.core.flattened_upload import Parcel
+from fedfactor.core.pytree import Array, public, record
+from fedfactor.core.transforms import Gathered, Opening, PlainSum, Sender, Site, Transform, check_order
+from fedfactor.privacy import Clip, Gaussian, SecureSum
 
 
 @record

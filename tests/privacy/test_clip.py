@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedfactor.core.protocol import Round
-from fedfactor.kernels.row_clipping import ROW_CLIP, clipped_gradient, doubles, row_squares, summation_error
-from fedfactor.privacy.channel import Site
-from fedfactor.privacy.flat_upload import Parcel
+from fedfactor.core.algorithm import Round
+from fedfactor.core.flattened_upload import Parcel
+from fedfactor.core.transforms import Site
+from fedfactor.linalg.row_clipping import ROW_CLIP, clipped_gradient, doubles, row_squares, summation_error
 from fedfactor.privacy.noise import Clip, Gaussian, clip_to
 
 ANY = st.floats(allow_nan=True, allow_infinity=True, allow_subnormal=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, ks_2samp, kstest
 
+from fedfactor.core.entropy import Entropy
 from fedfactor.privacy.discrete_gaussian import _below, discrete_gaussian
-from fedfactor.privacy.entropy import Entropy
 
 
 def p_value(draws: np.ndarray, sigma: int) -> float:

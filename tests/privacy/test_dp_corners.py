@@ -8,12 +8,12 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import FedSPLIT, PooledNMF
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Federation
-from fedfactor.core.tree import leaves
+from fedfactor.core.pytree import leaves
 from fedfactor.privacy import Ledger, Listener, Minimums
 from fedfactor.privacy.noise import Gaussian
-from fedfactor.privacy.plan import make_plan
+from fedfactor.privacy.planner import make_plan
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("cryptography")

@@ -25,9 +25,9 @@ from fedfactor.privacy import (
     describe,
 )
 from fedfactor.privacy.ledger import Entry
-from fedfactor.privacy.plan import make_plan
-from fedfactor.privacy.row_survey import SENSITIVITY, row_survey
-from fedfactor.privacy.secagg import AbortError
+from fedfactor.privacy.planner import make_plan
+from fedfactor.privacy.row_statistics import SENSITIVITY, row_survey
+from fedfactor.privacy.secure_aggregation.masked_sum import AbortError
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("cryptography")

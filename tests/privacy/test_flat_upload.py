@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.tree import Array, public, record, telemetry
-from fedfactor.privacy.flat_upload import Parcel, flatten, restore
+from fedfactor.core.flattened_upload import Parcel, flatten, restore
+from fedfactor.core.pytree import Array, public, record, telemetry
 
 
 @record

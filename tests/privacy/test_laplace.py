@@ -9,16 +9,16 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF
+from fedfactor.core.algorithm import Round
+from fedfactor.core.client_data import Federation
+from fedfactor.core.entropy import Entropy
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Round
+from fedfactor.core.flattened_upload import Parcel
+from fedfactor.core.transforms import Site
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.privacy import Clip, Laplace, Ledger, describe
-from fedfactor.privacy.channel import Site
 from fedfactor.privacy.discrete_gaussian import discrete_laplace
-from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.flat_upload import Parcel
-from fedfactor.privacy.plan import make_plan
+from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import apart
 from fedfactor.testing.probe import Probe

@@ -13,9 +13,9 @@ from scipy import sparse
 
 import fedfactor
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
-from fedfactor.core.chain import Chain, ChainError
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import CheckpointError, FedfactorError
-from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.hash_chain import Chain, ChainError
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.privacy import Clip, Gaussian, Ledger, describe
 from fedfactor.privacy.accounting import Release, epsilon_of
@@ -205,7 +205,7 @@ def test_a_flipped_bit_in_the_outbox_is_noticed(tmp_path):
 def _hold(folder, ready, done):
     from pathlib import Path
 
-    from fedfactor.privacy.outbox import Outbox, run_name
+    from fedfactor.privacy.sent_uploads import Outbox, run_name
 
     box = Outbox(Path(folder), run_name(Path(folder)))
     ready.set()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from fedfactor.aggregation import Robust
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.core.algorithm import Meta
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Meta
-from fedfactor.privacy import Clip, Gaussian, PaperNoise, Robust, SecureSum
-from fedfactor.privacy.links import agreed_channel, agreed_links, link_of
+from fedfactor.privacy import Clip, Gaussian, PaperNoise, SecureSum
+from fedfactor.privacy.transform_registry import agreed_channel, agreed_links, link_of
 
 META = Meta(5, ("a", "b", "c"), n_rows=300)
 NOISE = [{"link": "Clip", "norm": 1.0}, {"link": "Gaussian", "noise_multiplier": 2.0, "sensitivity": 1.0, "whole": True,

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fedfactor.algorithms import FNMF, FedAvgNMF, PooledNMF
+from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Meta, Round
+from fedfactor.core.flattened_upload import Parcel
+from fedfactor.core.transforms import Site
 from fedfactor.core.wire import Leaf
-from fedfactor.privacy.channel import Site
-from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.noise import CHOICES, Clip, Gaussian, clip_to, refuse_public_numbers
-from fedfactor.privacy.secure_sum import SecureSum
+from fedfactor.privacy.secure_aggregation.transform import SecureSum
 
 META = Meta(5, ("a", "b", "c"), n_rows=30)
 SPEC = {"V": Leaf("float64", (2, 5))}

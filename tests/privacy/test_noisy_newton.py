@@ -7,10 +7,10 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import PooledNMF
+from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.core.tree import leaves
-from fedfactor.data.synthetic import planted_nmf
+from fedfactor.core.pytree import leaves
+from fedfactor.datasets.synthetic import planted_nmf
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")

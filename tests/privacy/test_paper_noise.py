@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from fedfactor.core.protocol import Meta, Round
+from fedfactor.core.algorithm import Meta, Round
+from fedfactor.core.flattened_upload import Parcel
+from fedfactor.core.transforms import Site
 from fedfactor.privacy import PaperNoise
 from fedfactor.privacy.accounting import analytic_epsilon
-from fedfactor.privacy.channel import Site
-from fedfactor.privacy.flat_upload import Parcel
 
 VALUES = np.array([0.0, 0.5, 1.0])
 DRAWN = np.array([0.1, 0.5, 0.8])

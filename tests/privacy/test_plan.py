@@ -9,16 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedfactor.aggregation import Robust
 from fedfactor.algorithms import FNMF, FedAvgNMF, PooledNMF
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Meta
-from fedfactor.privacy import Clip, Gaussian, Ledger, Minimums, Robust, SecureSum, dp
+from fedfactor.core.transforms import Transform
+from fedfactor.privacy import Clip, Gaussian, Ledger, Minimums, SecureSum, dp
 from fedfactor.privacy.agreed_noise import _rounded_up, agree_on_noise, noisy_channel, whole_cohort
-from fedfactor.privacy.channel import Transform
 from fedfactor.privacy.minimums import PrivacyWarning, RefusedError
 from fedfactor.privacy.noise_shares import secure_for_noise
-from fedfactor.privacy.plan import (
+from fedfactor.privacy.planner import (
     CLIENT_ROUNDS,
     ROW_ROUNDS,
     alike_for_noise,
@@ -215,7 +216,7 @@ class TestPrivatePlans:
             asked_with.append(noise)
             return 300.0, 2.0
 
-        monkeypatch.setattr("fedfactor.privacy.plan.row_survey", survey)
+        monkeypatch.setattr("fedfactor.privacy.planner.row_survey", survey)
         ids = {name: np.arange(100) for name in "abc"}
         asked = dp(5.0, unit="subject", subject=ids, cap=5, known_to=3, noise_seed=0, **Z)
         make_plan(asked, PooledNMF(2), owners, 2, simulation=True)

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from fedfactor.core.protocol import LocalFactors, Score
+from fedfactor.core.algorithm import LocalFactors, Score
 from fedfactor.core.run import RoundRecord, Run
-from fedfactor.privacy.published import promises, seal, split_record
+from fedfactor.privacy.publication import promises, seal, split_record
 
 HISTORY = [{"index": 0, "participants": ["a"], "bytes_up": 1, "seconds": 2.0, "metrics": {"loss": 3.0}}]
 RECORD = {"algorithm": "X", "relative_error": 0.5, "owners": {}, "worst_client": {}, "history": HISTORY, "seconds": 1.0}

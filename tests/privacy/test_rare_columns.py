@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, RefusedError
 from fedfactor.privacy.rare_columns import Support, column_counts, column_support, rare_columns, without_columns
-from fedfactor.privacy.secure_sum import SecureSum
+from fedfactor.privacy.secure_aggregation.transform import SecureSum
 
 FORMS = [np.asarray, sparse.csr_array]
 

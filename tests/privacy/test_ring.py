@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from fedfactor.core.errors import ProtocolError
-from fedfactor.privacy.ring import WIDE_FRACTION, add, from_wide, join, quantise, subtract, to_wide
+from fedfactor.privacy.secure_aggregation.fixed_point import (
+    WIDE_FRACTION,
+    add,
+    from_wide,
+    join,
+    quantise,
+    subtract,
+    to_wide,
+)
 
 NUMBERS = [0.0, 1.0, -1.0, 2.0**-64, -(2.0**-64), 1e16, -1e16, 3.25, -0.75]
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import fedfactor
+from fedfactor.aggregation import Robust
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
+from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.core.tree import public, record
-from fedfactor.privacy import Robust, SecureSum
-from fedfactor.privacy.channel import Opening, Transform
-from fedfactor.privacy.flat_upload import Parcel, flatten
+from fedfactor.core.flattened_upload import Parcel, flatten
+from fedfactor.core.pytree import public, record
+from fedfactor.core.transforms import Opening, Transform
+from fedfactor.privacy import SecureSum
 
 
 @dataclass(frozen=True)

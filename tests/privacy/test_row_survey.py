@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from fedfactor.core.federation import Federation
-from fedfactor.privacy import row_survey as module
+from fedfactor.core.client_data import Federation
+from fedfactor.privacy import row_statistics as module
 
 
 def histogram(X, monkeypatch):

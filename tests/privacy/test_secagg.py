@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from fedfactor.core.entropy import Entropy
 from fedfactor.core.errors import ProtocolError
-from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.secagg import AbortError, Advert, SecureClient, SecureServer
-from fedfactor.privacy.shamir import join, split
+from fedfactor.privacy.secure_aggregation.masked_sum import AbortError, Advert, SecureClient, SecureServer
+from fedfactor.privacy.secure_aggregation.shamir import join, split
 
 pytest.importorskip("cryptography")
-from fedfactor.privacy.primitives import Identity, KeyAgreement
+from fedfactor.privacy.secure_aggregation.primitives import Identity, KeyAgreement
 
 SIZE, WIDE = 50, 2
 

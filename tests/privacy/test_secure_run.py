@@ -10,7 +10,7 @@ import fedfactor
 from fedfactor.algorithms import FELB, FNMF, FedAvgNMF, FedProxNMF, PooledBMF, PooledNMF
 from fedfactor.core.errors import ClientUnavailable, IncompatibleError, ProtocolError
 from fedfactor.privacy import Clip, Gaussian, Listener, Minimums, PaperNoise, PrivacyWarning, RefusedError, SecureSum
-from fedfactor.privacy.secagg import AbortError
+from fedfactor.privacy.secure_aggregation.masked_sum import AbortError
 
 pytest.importorskip("cryptography")
 ALLOWED = Minimums(allow=("small-client", "few-clients", "rare-columns", "changed-cohort"))

@@ -6,14 +6,22 @@ import numpy as np
 import pytest
 
 from fedfactor.algorithms import FNMF, FedAvgNMF
+from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.errors import IncompatibleError, ProtocolError
-from fedfactor.core.protocol import Meta, Round
+from fedfactor.core.flattened_upload import Parcel
+from fedfactor.core.transforms import Opening
 from fedfactor.privacy import SecureSum
-from fedfactor.privacy.channel import Opening
-from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.report import describe, sum_account
-from fedfactor.privacy.secure_sum import sum_securely
-from fedfactor.privacy.sum_phases import SEALED, SumClient, answers_to, questions, read_words, size_of, words_of
+from fedfactor.privacy.secure_aggregation.phases import (
+    SEALED,
+    SumClient,
+    answers_to,
+    questions,
+    read_words,
+    size_of,
+    words_of,
+)
+from fedfactor.privacy.secure_aggregation.transform import sum_securely
 
 pytest.importorskip("cryptography")
 META = Meta(5, ("a", "b", "c"))

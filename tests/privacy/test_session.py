@@ -7,15 +7,16 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from fedfactor.aggregation import Robust
 from fedfactor.algorithms import FNMF, FedAvgNMF
+from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.errors import NotFiniteError, ProtocolError
-from fedfactor.core.protocol import Meta, Round
-from fedfactor.privacy import Clip, Gaussian, Ledger, Minimums, Robust, SecureSum
-from fedfactor.privacy.channel import Transform
+from fedfactor.core.transforms import Transform
+from fedfactor.privacy import Clip, Gaussian, Ledger, Minimums, SecureSum
 from fedfactor.privacy.ledger import BudgetError, Entry
 from fedfactor.privacy.minimums import PrivacyWarning, RefusedError
-from fedfactor.privacy.plan import plain_channel
-from fedfactor.privacy.session import Books
+from fedfactor.privacy.pipeline import Books
+from fedfactor.privacy.planner import plain_channel
 
 META = Meta(4, ("a", "b", "c"), n_rows=300)
 AT = Round(0, 0, participants=("a", "b", "c"))

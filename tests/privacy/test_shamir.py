@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from fedfactor.privacy.entropy import Entropy
-from fedfactor.privacy.shamir import SHARE_BYTES, join, split
+from fedfactor.core.entropy import Entropy
+from fedfactor.privacy.secure_aggregation.shamir import SHARE_BYTES, join, split
 
 SECRET = bytes(range(32))
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fedfactor
+from fedfactor.aggregation import Robust
 from fedfactor.algorithms import PooledNMF
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.entropy import Entropy
 from fedfactor.core.errors import DataError, IncompatibleError
-from fedfactor.core.protocol import Meta
-from fedfactor.privacy import Robust
-from fedfactor.privacy.entropy import Entropy
 from fedfactor.privacy.ledger import Ledger
 from fedfactor.privacy.subjects import _refuse_rounded
 

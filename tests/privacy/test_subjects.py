@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Federation, Shard
 from fedfactor.privacy.subjects import cap_subjects, keep_only, subject_rows
 
 X = np.array([[7.0, 1], [8, 2], [7, 3], [7, 4], [8, 5]])

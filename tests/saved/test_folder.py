@@ -8,10 +8,10 @@ import pytest
 
 import fedfactor
 from fedfactor import algorithms, estimators
-from fedfactor.algorithms.names import RECOMMENDERS
-from fedfactor.data.io import open_files
-from fedfactor.estimators._recommender import CatalogueRecommender, FederatedRecommender
-from fedfactor.saved.run import load_run
+from fedfactor.algorithm_names import RECOMMENDERS
+from fedfactor.io.read import open_files
+from fedfactor.recommend.estimator_base import CatalogueRecommender, FederatedRecommender
+from fedfactor.saved_models.run_folder import load_run
 
 
 @pytest.fixture

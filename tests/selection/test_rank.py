@@ -11,13 +11,13 @@ import scipy.sparse
 import fedfactor
 from fedfactor.algorithms import FELB, FedAvgNMF, PooledNMF
 from fedfactor.cli import app
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.tree import leaves
-from fedfactor.data.partition import split_rows
-from fedfactor.data.synthetic import planted_nmf
+from fedfactor.core.client_data import Federation, Shard
+from fedfactor.core.pytree import leaves
+from fedfactor.datasets.synthetic import planted_nmf
+from fedfactor.evaluation.holdout import hold_out_all
+from fedfactor.evaluation.rank_selection import recommend
+from fedfactor.io.partition import split_rows
 from fedfactor.selection import hold_out
-from fedfactor.selection.holdout import hold_out_all
-from fedfactor.selection.rank import recommend
 from fedfactor.testing.drive import drive
 from tests.command_line import CliRunner
 

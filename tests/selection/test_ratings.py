@@ -10,6 +10,7 @@ from scipy import sparse
 
 from fedfactor import DataError
 from fedfactor.algorithms import FedSPLIT, PooledCF, PooledCNMF, PooledEASE
+from fedfactor.evaluation.recommender_tuning import RANGES, as_overrides
 from fedfactor.selection import (
     choose_recommender,
     rating_folds,
@@ -18,7 +19,6 @@ from fedfactor.selection import (
     tune_owners,
     tune_recommender,
 )
-from fedfactor.selection.ratings import RANGES, as_overrides
 
 
 def ratings(n=40, m=30, seed=0):

@@ -10,7 +10,7 @@ import pytest
 
 from fedfactor import LocalEngine
 from fedfactor.algorithms import FedAvgNMF, GridNMF, PooledNMF
-from fedfactor.core.tree import Array, public, record
+from fedfactor.core.pytree import Array, public, record
 from fedfactor.core.wire import Leaf
 from fedfactor.testing import Flaky, Probe, algorithm_checks, check_algorithm, check_engine, engine_checks
 from fedfactor.testing.probe import Ask, Total

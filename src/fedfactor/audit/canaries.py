@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from fedfactor.algorithms.pooled_nmf.algorithm import FIRST_STEPS, PooledNMF
 from fedfactor.engines.run import run
-from fedfactor.kernels.row_clipping import ROW_CLIP, clipped_gradient
-from fedfactor.privacy.listener import Listener
+from fedfactor.linalg.row_clipping import ROW_CLIP, clipped_gradient
+from fedfactor.nmf.pooled.algorithm import FIRST_STEPS, PooledNMF
+from fedfactor.privacy.upload_recorder import Listener
 
 __all__ = ["Canaries", "epsilon_lower_bound", "plant_canaries", "score_canaries"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fedfactor.algorithms.pooled_bmf.messages import AskGains, AskSwaps, AskVotes, Together
 from fedfactor.audit.findings import Finding
-from fedfactor.core.federation import Federation
-from fedfactor.kernels.ratings.model import observed
+from fedfactor.boolean.pooled.messages import AskGains, AskSwaps, AskVotes, Together
+from fedfactor.core.client_data import Federation
+from fedfactor.recommend.rating_model import observed
 
 __all__ = ["row_exposure"]
 

@@ -10,9 +10,9 @@ from scipy import sparse
 
 from fedfactor.audit.findings import Finding
 from fedfactor.audit.membership import membership_figures
-from fedfactor.core.federation import Federation
-from fedfactor.core.items import held_columns
-from fedfactor.core.protocol import Algorithm
+from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.client_data import Federation
+from fedfactor.core.client_items import held_columns
 from fedfactor.engines.run import run
 
 __all__ = ["fit_scores", "item_vector_membership"]

@@ -17,18 +17,18 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, download_for
+from fedfactor.core.algorithm import Algorithm, download_for
+from fedfactor.core.client_data import Federation
+from fedfactor.core.flattened_upload import Parcel, flatten
 from fedfactor.core.run import Run
-from fedfactor.engines import client
+from fedfactor.core.transforms import Site
+from fedfactor.engines import client_step as client
 from fedfactor.engines.run import run
 from fedfactor.privacy.accounting import analytic_epsilon
-from fedfactor.privacy.channel import Site
 from fedfactor.privacy.dp import DP
-from fedfactor.privacy.flat_upload import Parcel, flatten
-from fedfactor.privacy.listener import Listener
-from fedfactor.privacy.plan import Plan, make_plan
-from fedfactor.privacy.published import split_record
+from fedfactor.privacy.planner import Plan, make_plan
+from fedfactor.privacy.publication import split_record
+from fedfactor.privacy.upload_recorder import Listener
 
 __all__ = ["Worlds", "bound_from_runs", "canary_worlds", "guess_worlds", "published_numbers"]
 

@@ -8,16 +8,16 @@ import numpy as np
 import scipy.sparse
 
 from fedfactor.audit.findings import Finding
+from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import FedfactorError
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm
-from fedfactor.core.tree import leaves, to_numpy
+from fedfactor.core.pytree import leaves, to_numpy
 from fedfactor.engines.run import run
-from fedfactor.kernels.ratings.aside import only_cells
-from fedfactor.kernels.ratings.implicit import ridge_rows
-from fedfactor.kernels.ratings.model import observed
-from fedfactor.kernels.ratings.statistics import item_residuals, pooled_item_biases
-from fedfactor.privacy.listener import Listener
+from fedfactor.privacy.upload_recorder import Listener
+from fedfactor.recommend.holdout_cells import only_cells
+from fedfactor.recommend.implicit_feedback import ridge_rows
+from fedfactor.recommend.rating_model import observed
+from fedfactor.recommend.rating_statistics import item_residuals, pooled_item_biases
 
 __all__ = ["rating_attack", "ratings_back"]
 

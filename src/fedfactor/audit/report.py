@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from fedfactor.audit.explained import explanations
+from fedfactor.audit.explanations import explanations
 from fedfactor.audit.findings import WORDS, Finding, Verdict, verdict_of
-from fedfactor.core.files import write_atomic
+from fedfactor.core.atomic_files import write_atomic
 
 __all__ = ["AuditReport", "short"]
 

@@ -11,31 +11,31 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.algorithms.pooled_bmf.algorithm import PooledBMF
-from fedfactor.algorithms.pooled_ease import PooledEASE
-from fedfactor.algorithms.pooled_nmf.algorithm import PooledNMF
-from fedfactor.audit.active import chosen_downloads, refusals_that_tell
 from fedfactor.audit.canaries import epsilon_lower_bound, plant_canaries, score_canaries
 from fedfactor.audit.exposed_rows import row_exposure
 from fedfactor.audit.findings import Finding
+from fedfactor.audit.item_pairs import pair_exposure
 from fedfactor.audit.item_vectors import item_vector_membership
+from fedfactor.audit.malicious_server import chosen_downloads, refusals_that_tell
 from fedfactor.audit.membership import membership_figures, residual_scores
 from fedfactor.audit.paired_runs import bound_from_runs, canary_worlds, guess_worlds
-from fedfactor.audit.pairs import pair_exposure
 from fedfactor.audit.ratings import rating_attack
 from fedfactor.audit.report import AuditReport
-from fedfactor.audit.uploads import SERVER, dense, differencing, rows_from_sums, rows_from_uploads, singletons
+from fedfactor.audit.upload_attacks import SERVER, dense, differencing, rows_from_sums, rows_from_uploads, singletons
+from fedfactor.boolean.pooled.algorithm import PooledBMF
+from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import FedfactorError
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.protocol import Algorithm
-from fedfactor.core.tree import to_numpy
+from fedfactor.core.pytree import to_numpy
 from fedfactor.engines.run import run
-from fedfactor.kernels.ratings.item_weights import which_pairs
+from fedfactor.nmf.pooled.algorithm import PooledNMF
 from fedfactor.privacy.dp import DP
-from fedfactor.privacy.listener import Listener
 from fedfactor.privacy.minimums import PrivacyWarning
-from fedfactor.privacy.plan import Parts, parts_of
-from fedfactor.privacy.secure_sum import SecureSum
+from fedfactor.privacy.planner import Parts, parts_of
+from fedfactor.privacy.secure_aggregation.transform import SecureSum
+from fedfactor.privacy.upload_recorder import Listener
+from fedfactor.recommend.ease import PooledEASE
+from fedfactor.recommend.item_weights import which_pairs
 
 __all__ = ["audit"]
 

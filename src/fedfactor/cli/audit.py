@@ -11,7 +11,7 @@ import typer
 
 from fedfactor.audit.findings import Finding
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.options import Algorithm, Files, Out, Rank, Rounds, Set
+from fedfactor.cli.parameter_parsing import build, data_files
 from fedfactor.cli.privacy import (
     Allow,
     Clip,
@@ -24,10 +24,10 @@ from fedfactor.cli.privacy import (
     Unit,
     privacy_of,
 )
-from fedfactor.cli.reading import reads
-from fedfactor.cli.settings import build, data_files
-from fedfactor.core.federation import Federation
-from fedfactor.data.content import Reading
+from fedfactor.cli.reading_options import reads
+from fedfactor.cli.shared_options import Algorithm, Files, Out, Rank, Rounds, Set
+from fedfactor.core.client_data import Federation
+from fedfactor.io.file_content import Reading
 
 EXIT = {"REFUTED": 1, "not examined": 3}
 """What the command ends with; 2 is a wrong call."""
@@ -76,7 +76,7 @@ def audit(
     """
     with polite(debug):
         from fedfactor.audit import audit as attack
-        from fedfactor.data.io import open_files
+        from fedfactor.io.read import open_files
 
         noise = {"epsilon": epsilon, "delta": delta, "unit": unit, "clip": clip, "row_bound": row_bound, "rows": rows}
         noise["colluding"] = colluding
@@ -116,9 +116,9 @@ def of_terms(
     file: Path, files: Sequence[Path], reading: Reading, given: Mapping[str, Any]
 ) -> tuple[Any, Federation, Any, int, str]:
     """Read from a federation.toml what is attacked: method, rows as its parties prepare them, privacy, rounds."""
-    from fedfactor.data.io import owner_name
-    from fedfactor.federation.rows import prepare_rows
+    from fedfactor.federation.row_loading import prepare_rows
     from fedfactor.federation.terms import Terms
+    from fedfactor.io.read import owner_name
     from fedfactor.privacy.dp import dp
     from fedfactor.privacy.minimums import Minimums
 

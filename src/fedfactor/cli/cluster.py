@@ -14,17 +14,17 @@ from typing import Any
 import typer
 
 from fedfactor.cli.console import duration, size
-from fedfactor.cli.place import Place
+from fedfactor.cli.parameter_parsing import open_parts
 from fedfactor.cli.report import write_page
+from fedfactor.cli.run_folder import Place
 from fedfactor.cli.run_summary import resumed
-from fedfactor.cli.settings import open_parts
 from fedfactor.core.errors import FedfactorError, MissingExtraError
 from fedfactor.core.run import STATUS, Run, whole_V
 from fedfactor.core.wire import from_bytes, to_bytes
-from fedfactor.data.results import owners_of, private_parts, write_factors, write_private
 from fedfactor.engines.callbacks import watcher
 from fedfactor.engines.mpi.collectives import Collectives, launched
 from fedfactor.engines.run import run as run_on
+from fedfactor.io.result_folder import owners_of, private_parts, write_factors, write_private
 
 
 def fit_on_ranks(

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fedfactor.algorithms.names import algorithm_names
+from fedfactor.algorithm_names import algorithm_names
 from fedfactor.cli.console import Debug, console, polite, size
-from fedfactor.cli.options import Device, Files, Quiet, Rank, Rounds, Set, Stored
+from fedfactor.cli.parameter_parsing import build, data_files
 from fedfactor.cli.progress import bar
-from fedfactor.cli.reading import reads
-from fedfactor.cli.settings import build, data_files
-from fedfactor.data.column_scales import warn_of_scales
-from fedfactor.data.content import Reading
+from fedfactor.cli.reading_options import reads
+from fedfactor.cli.shared_options import Device, Files, Quiet, Rank, Rounds, Set, Stored
+from fedfactor.io.column_scaling import warn_of_scales
+from fedfactor.io.file_content import Reading
 
 Methods = Annotated[
     list[str] | None,
@@ -56,7 +56,7 @@ def compare(
 
     Example: fedfactor compare north.csv south.csv west.csv -k 5 -a pooled-nmf -a fedavg-nmf -o compared
     """
-    from fedfactor.data.io import open_files
+    from fedfactor.io.read import open_files
     from fedfactor.selection import compare as run_all
 
     with polite(debug):
@@ -106,7 +106,7 @@ def _tell(found: Any, methods: Sequence[str], out: Path | None) -> None:
 def _can(method: Any, name: str, federation: Any, *, given: bool) -> bool:
     """Tell whether a method can take the rows, before any is run; one that was asked for by name must."""
     from fedfactor.core.errors import IncompatibleError
-    from fedfactor.engines.base import check_fit
+    from fedfactor.engines.engine import check_fit
 
     try:
         check_fit(method, federation.prepare(method.domain))
@@ -119,8 +119,8 @@ def _can(method: Any, name: str, federation: Any, *, given: bool) -> bool:
 
 
 def _write(out: Path, found: Any) -> None:
+    from fedfactor.core.atomic_files import write_atomic
     from fedfactor.core.errors import MissingExtraError
-    from fedfactor.core.files import write_atomic
     from fedfactor.plots import panels, plot_comparison
 
     out.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedfactor.core.errors import FedfactorError
-from fedfactor.core.text import printable
+from fedfactor.core.printable_text import printable
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a mistake.")]
 

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from fedfactor.cli.console import Debug, polite
-from fedfactor.cli.options import JsonLogs, Page, PageAddress, Server, Toml
+from fedfactor.cli.shared_options import JsonLogs, Page, PageAddress, Server, Toml
 from fedfactor.core.errors import DataError
-from fedfactor.core.text import printable
+from fedfactor.core.printable_text import printable
 
 DAY = 86_400
 """Seconds between two looks at the certificate."""
@@ -31,10 +31,10 @@ def serve(
     Example: fedfactor serve federation.toml
     """
     from fedfactor.cli.live import logs_as_json, server_pages, show_page, told
+    from fedfactor.federation.coordinator import Coordinator
     from fedfactor.federation.logs import both
-    from fedfactor.federation.member import stop_on_signals
-    from fedfactor.federation.server import Coordinator
-    from fedfactor.federation.watch import ServerWatch
+    from fedfactor.federation.party import stop_on_signals
+    from fedfactor.federation.progress import ServerWatch
 
     stop = threading.Event()
     with polite(debug):
@@ -81,8 +81,8 @@ def start(
 
     Example: fedfactor start federation.toml --wait 600
     """
-    from fedfactor.federation.server import Coordinator, UnsureError
-    from fedfactor.federation.watch import run_words
+    from fedfactor.federation.coordinator import Coordinator, UnsureError
+    from fedfactor.federation.progress import run_words
 
     with polite(debug):
         place = Coordinator(file, folder)
@@ -107,7 +107,7 @@ def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:
 
     Example: fedfactor stop federation.toml
     """
-    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.coordinator import Coordinator
 
     with polite(debug):
         Coordinator(file, folder).stop()

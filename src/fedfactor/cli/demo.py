@@ -12,8 +12,8 @@ import typer
 
 from fedfactor.cli.console import Debug, console, duration, polite
 from fedfactor.cli.run_summary import HEADS, cells
+from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.errors import DataError, MissingExtraError
-from fedfactor.core.files import write_atomic
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the page, the pictures and run.json.")]
 Rank = Annotated[int, typer.Option("--rank", "-k", help="Number of components.")]
@@ -28,7 +28,7 @@ def demo(
 
     Example: fedfactor demo -o demo-out
     """
-    from fedfactor.cli.contest import contest, digits
+    from fedfactor.cli.demo_contest import contest, digits
     from fedfactor.cli.demo_page import write_page
 
     with polite(debug):
@@ -105,7 +105,7 @@ def _record(entries: list[Any], about: dict[str, Any]) -> bytes:
 
 def _pictures(out: Path, entries: list[Any], screen: Any) -> list[str]:
     """Draw the two figures, or say what it takes."""
-    from fedfactor.cli.contest import AVERAGED, POOLED, SHAPE, SHARED, find
+    from fedfactor.cli.demo_contest import AVERAGED, POOLED, SHAPE, SHARED, find
     from fedfactor.plots import panels, plot_components, plot_history
 
     try:

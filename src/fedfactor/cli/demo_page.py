@@ -10,11 +10,11 @@ from string import Template
 from typing import Any
 
 from fedfactor.cli.console import size
-from fedfactor.cli.contest import AVERAGED, AVERAGED_OFTEN, POOLED, SHAPE, SHARED, STARTS, Entry, Owners, find
+from fedfactor.cli.demo_contest import AVERAGED, AVERAGED_OFTEN, POOLED, SHAPE, SHARED, STARTS, Entry, Owners, find
 from fedfactor.cli.pictures import history_svg, owners_svg, png_uri
 from fedfactor.cli.run_summary import HEADS, cells, uploads
-from fedfactor.core.files import write_atomic
-from fedfactor.core.protocol import Meta
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.atomic_files import write_atomic
 from fedfactor.plots.components import mosaic
 
 

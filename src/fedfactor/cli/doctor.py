@@ -90,7 +90,7 @@ def version(package: str) -> str:
 
 
 def _cores() -> int:
-    from fedfactor.threads import thread_limit
+    from fedfactor.core.threads import thread_limit
 
     return thread_limit()
 

@@ -13,10 +13,10 @@ import typer
 
 from fedfactor.audit.findings import WORDS
 from fedfactor.cli.console import Debug, polite
-from fedfactor.cli.options import Toml
+from fedfactor.cli.shared_options import Toml
+from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import read_json, write_atomic
-from fedfactor.core.text import printable
+from fedfactor.core.printable_text import printable
 
 if TYPE_CHECKING:
     from fedfactor.federation.terms import Terms

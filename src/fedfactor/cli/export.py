@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from fedfactor.cli.console import Debug, polite
-from fedfactor.cli.options import Folder
+from fedfactor.cli.shared_options import Folder
+from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import write_atomic
-from fedfactor.data.formats import endings
+from fedfactor.io.formats import endings
 
 Target = Annotated[
     Path, typer.Option("--out", "-o", help=f"The table: {' '.join(endings(writes=True))}.", show_default=False)
@@ -34,8 +34,8 @@ def export(
 
     Examples: fedfactor export out/ -o components.csv; fedfactor export out/ --rows --owner north -o u.parquet
     """
-    from fedfactor.saved.table import Parts, holds_both
-    from fedfactor.saved.table import export as write
+    from fedfactor.saved_models.table_export import Parts, holds_both
+    from fedfactor.saved_models.table_export import export as write
 
     with polite(debug):
         write(folder, out, rows=rows, owner=owner)
@@ -50,9 +50,9 @@ def export(
 
 def write_tables(folder: Path, comma: bool = False) -> list[Path]:
     """Write V, and U of each owner that is there, as CSV files beside a result, for spreadsheets."""
-    from fedfactor.data.results import owner_to_file
-    from fedfactor.saved.table import Parts
-    from fedfactor.saved.table import export as write
+    from fedfactor.io.result_folder import owner_to_file
+    from fedfactor.saved_models.table_export import Parts
+    from fedfactor.saved_models.table_export import export as write
 
     made = [write(folder, folder / "shared" / "components.csv")]
     for owner in Parts.of(folder).factors:

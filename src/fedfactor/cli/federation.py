@@ -11,9 +11,9 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
-from fedfactor.cli.options import Server, Toml
 from fedfactor.cli.party import features, forget, join, keygen, leave, vouch, worth
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
+from fedfactor.cli.shared_options import Server, Toml
 from fedfactor.cli.status import check, results, status
 from fedfactor.cli.versions import go_on, stability_of, versions
 from fedfactor.core.errors import DataError
@@ -133,7 +133,7 @@ def remove(
 
     Example: fedfactor federation remove federation.toml west
     """
-    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.coordinator import Coordinator
     from fedfactor.federation.setup import dismiss
 
     with polite(debug):
@@ -209,7 +209,7 @@ def certify(file: Toml, folder: Server = None, debug: Debug = False) -> None:
     Example: fedfactor federation certify federation.toml
     """
     from fedfactor.federation import certificates
-    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.coordinator import Coordinator
 
     with polite(debug):
         place = Coordinator(file, folder)

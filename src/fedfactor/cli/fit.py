@@ -9,9 +9,29 @@ from typing import Any
 
 import typer
 
-from fedfactor.cli.begin import Parent, best_run, starts_asked
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.options import (
+from fedfactor.cli.initialization import Parent, best_run, starts_asked
+from fedfactor.cli.parameter_parsing import build, open_parts
+from fedfactor.cli.privacy import (
+    Allow,
+    Budget,
+    Cap,
+    Clip,
+    Delta,
+    Epsilon,
+    KnownTo,
+    LedgerFile,
+    Privacy,
+    RowBound,
+    Subject,
+    Unit,
+    privacy_of,
+)
+from fedfactor.cli.reading_options import reads
+from fedfactor.cli.report import write_page
+from fedfactor.cli.run_folder import Place
+from fedfactor.cli.run_summary import resumed, summary_table, told
+from fedfactor.cli.shared_options import (
     Adding,
     Algorithm,
     Backend,
@@ -41,30 +61,10 @@ from fedfactor.cli.options import (
     Where,
     Workers,
 )
-from fedfactor.cli.place import Place
-from fedfactor.cli.privacy import (
-    Allow,
-    Budget,
-    Cap,
-    Clip,
-    Delta,
-    Epsilon,
-    KnownTo,
-    LedgerFile,
-    Privacy,
-    RowBound,
-    Subject,
-    Unit,
-    privacy_of,
-)
-from fedfactor.cli.reading import reads
-from fedfactor.cli.report import write_page
-from fedfactor.cli.run_summary import resumed, summary_table, told
-from fedfactor.cli.settings import build, open_parts
-from fedfactor.core.rows_on_card import check_device
-from fedfactor.data.column_scales import warn_of_scales
-from fedfactor.data.content import Reading
-from fedfactor.data.preprocess import Preprocess
+from fedfactor.io.column_scaling import warn_of_scales
+from fedfactor.io.file_content import Reading
+from fedfactor.io.preprocessing import Preprocess
+from fedfactor.linalg.cuda.device_rows import check_device
 
 GAIN_CELLS = 300_000
 """Cells of all owners up to which a fit is run twice more, to say what each owner gains over going alone."""
@@ -213,7 +213,7 @@ def _end_interrupted(out: Path, until: int) -> None:
 def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[float, float]]:
     """Measure each owner's gain over going alone on rows kept aside, where that takes next to nothing."""
     from fedfactor.core.errors import FedfactorError
-    from fedfactor.selection.comparison import gain_over_alone
+    from fedfactor.evaluation.comparison import gain_over_alone
 
     shards = [federation.shard(name) for name in federation.names]
     ratings = any(isinstance(shard.mask, str) for shard in shards)
@@ -232,8 +232,8 @@ def _written(missing_values: float | str | None) -> str | None:
 
 def _check(federation: Any, method: Any) -> None:
     """Open every file and check all of them, and whether the method can take them, before any work."""
-    from fedfactor.data.results import owner_to_file
-    from fedfactor.engines.base import check_fit
+    from fedfactor.engines.engine import check_fit
+    from fedfactor.io.result_folder import owner_to_file
 
     for name in federation.names:
         owner_to_file(name)  # a name that no result could be filed under

@@ -12,14 +12,14 @@ import numpy as np
 import typer
 
 from fedfactor.cli.console import Debug, polite, size
-from fedfactor.cli.reading import reads
+from fedfactor.cli.reading_options import reads
 from fedfactor.cli.run_summary import uploads
-from fedfactor.core.protocol import Meta
-from fedfactor.core.row_checks import is_sparse, split_missing
-from fedfactor.core.text import listed, printable
-from fedfactor.core.tree import Array
-from fedfactor.data.content import Reading
-from fedfactor.data.table import NotNumbers, is_date
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.input_validation import is_sparse, split_missing
+from fedfactor.core.printable_text import listed, printable
+from fedfactor.core.pytree import Array
+from fedfactor.io.file_content import Reading
+from fedfactor.io.tables import NotNumbers, is_date
 
 _APART = 100.0  # columns whose scales differ by more than this are worth a word
 
@@ -72,7 +72,7 @@ def inspect(
 
 def _loaded(file: Path, how: Reading) -> tuple[Any, dict[str, str]]:
     """Read a file without its columns of text, and give those with a cell each: nobody need drop them to look."""
-    from fedfactor.data.io import load
+    from fedfactor.io.read import load
 
     try:
         return load(file, how), {}
@@ -86,7 +86,7 @@ def facts_of(table: Any) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from fedfactor.data.table import Table
+    >>> from fedfactor.io.tables import Table
     >>> facts = facts_of(Table(np.array([[0.0, 1.0], [1.0, 0.0]])))
     >>> facts["binary"], facts["said"]
     (True, 'zeros and ones, 50 % of them zero')

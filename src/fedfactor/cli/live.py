@@ -25,13 +25,13 @@ from typing import Any
 import typer
 
 from fedfactor.cli.console import size
-from fedfactor.core.text import printable
-from fedfactor.engines.remote.client_folder import ClientFolder
+from fedfactor.core.printable_text import printable
 from fedfactor.federation import certificates
+from fedfactor.federation.connectivity import moment
+from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.logs import JSON
-from fedfactor.federation.outcome import client_status, server_status
-from fedfactor.federation.reach import moment
-from fedfactor.federation.server import Coordinator
+from fedfactor.federation.results import client_status, server_status
+from fedfactor.network.client_storage import ClientFolder
 
 SHOWN = 20
 """Lines of each table, newest first."""

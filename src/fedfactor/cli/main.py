@@ -15,12 +15,11 @@ from fedfactor.cli.export import export
 from fedfactor.cli.federation import register
 from fedfactor.cli.fit import fit
 from fedfactor.cli.inspect import inspect
+from fedfactor.cli.parameter_parsing import settings
 from fedfactor.cli.rank import rank
 from fedfactor.cli.recommend import predict, recommend
 from fedfactor.cli.report import report
-from fedfactor.cli.reproduce import reproduce
 from fedfactor.cli.results import info, transform
-from fedfactor.cli.settings import settings
 from fedfactor.cli.split import split
 
 app = typer.Typer(
@@ -62,7 +61,6 @@ app.command()(predict)
 app.command()(settings)
 app.command()(rank)
 app.command()(compare)
-app.command()(reproduce)
 app.command()(audit)
 app.command()(split)
 app.command()(doctor)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfactor.cli.console import Debug, polite
-from fedfactor.cli.options import JsonLogs, Page, PageAddress, Toml
 from fedfactor.cli.privacy import LedgerFile
-from fedfactor.cli.reading import reads
+from fedfactor.cli.reading_options import reads
+from fedfactor.cli.shared_options import JsonLogs, Page, PageAddress, Toml
+from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import write_atomic
-from fedfactor.core.text import printable
-from fedfactor.data.content import Reading
+from fedfactor.core.printable_text import printable
+from fedfactor.io.file_content import Reading
 
 if TYPE_CHECKING:
-    from fedfactor.federation.member import Member
+    from fedfactor.federation.party import Member
 
 Own = Annotated[Path, typer.Argument(help="Your own folder, that fedfactor join made.", show_default=False)]
 JoinFolder = Annotated[
@@ -133,8 +133,8 @@ def features(
 
     Example: fedfactor features rows.csv -o north.json
     """
-    from fedfactor.data.io import owner_name
     from fedfactor.federation.features import column_names, write_names
+    from fedfactor.io.read import owner_name
 
     with polite(debug):
         names = column_names(data, reading())
@@ -174,9 +174,9 @@ def join(
     Example: fedfactor join federation.toml --data rows.csv --key north.key
     """
     from fedfactor.cli.live import logs_as_json, party_pages, show_page
-    from fedfactor.federation.member import Member, stop_on_signals
+    from fedfactor.federation.party import Member, stop_on_signals
     from fedfactor.federation.setup import words
-    from fedfactor.federation.together import serve_together
+    from fedfactor.federation.shared_process import serve_together
 
     with polite(debug):
         folders = folder or [None] * len(key)
@@ -208,7 +208,7 @@ def join(
 
 def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: Any) -> Any:
     """Ask the party, check its rows against the terms, and say what takes part; return its seat."""
-    from fedfactor.federation.forgetting import forget_old
+    from fedfactor.federation.data_deletion import forget_old
 
     seat = member.sign_up(rows, confirmed=_agrees(member, yes, fingerprint), **wishes)
     for line in filter(None, (seat.left(), seat.spent())):
@@ -235,7 +235,7 @@ def _to_ask(member: Member, unknown: list[str]) -> list[str]:
 
 def _agrees(member: Member, yes: bool, fingerprint: str) -> bool:
     """Show what changed and ask; return whether the words of the terms were compared with the other parties."""
-    from fedfactor.federation.forgetting import has_left
+    from fedfactor.federation.data_deletion import has_left
 
     if when := has_left(member.folder):
         raise DataError(f"{member.folder} left the federation for good, {when}. Join from another folder.")
@@ -260,7 +260,7 @@ def leave(folder: Own, debug: Debug = False) -> None:
 
     Example: fedfactor federation leave north-folder
     """
-    from fedfactor.federation.forgetting import leave as go
+    from fedfactor.federation.data_deletion import leave as go
 
     with polite(debug):
         go(folder)
@@ -288,7 +288,7 @@ def forget(
 
     Example: fedfactor federation forget north-folder
     """
-    from fedfactor.federation import forgetting
+    from fedfactor.federation import data_deletion as forgetting
 
     with polite(debug):
         parts = [part for part in what or forgetting.PARTS if not (keep_results and part == "factors")]
@@ -316,7 +316,7 @@ def worth(
 
     Example: fedfactor federation worth north-folder --rows aside.csv
     """
-    from fedfactor.federation.worth import worth as compare
+    from fedfactor.federation.gain import worth as compare
 
     with polite(debug):
         found = compare(folder, rows)

@@ -12,7 +12,10 @@ import typer
 
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.cli.fit import dask_engine, refuse_scattered, refuse_scheduler
-from fedfactor.cli.options import (
+from fedfactor.cli.parameter_parsing import build, data_files
+from fedfactor.cli.progress import bar
+from fedfactor.cli.reading_options import reads
+from fedfactor.cli.shared_options import (
     Algorithm,
     Device,
     Engine,
@@ -24,11 +27,8 @@ from fedfactor.cli.options import (
     Seed,
     Set,
 )
-from fedfactor.cli.progress import bar
-from fedfactor.cli.reading import reads
-from fedfactor.cli.settings import build, data_files
-from fedfactor.data.column_scales import warn_of_scales
-from fedfactor.data.content import Reading
+from fedfactor.io.column_scaling import warn_of_scales
+from fedfactor.io.file_content import Reading
 
 Ranks = Annotated[str, typer.Option("--ranks", "-k", help="Candidates, such as 2-10 or 5,10,20.", show_default=False)]
 Share = Annotated[float, typer.Option(help="Share of each owner's cells that is hidden.")]
@@ -65,7 +65,7 @@ def rank(
 
     Example: fedfactor rank north.csv south.csv -k 2-10
     """
-    from fedfactor.data.io import open_files
+    from fedfactor.io.read import open_files
     from fedfactor.selection import select_rank
 
     with polite(debug):

@@ -14,7 +14,7 @@ import typer
 
 from fedfactor.cli.console import Debug, console, polite
 from fedfactor.core.errors import DataError
-from fedfactor.core.text import printable
+from fedfactor.core.printable_text import printable
 
 Result = Annotated[Path, typer.Argument(help="A folder that fedfactor fit wrote from ratings.", show_default=False)]
 Owner = Annotated[
@@ -88,7 +88,7 @@ def predict(
 
 
 def _model(result: Path) -> Any:
-    from fedfactor.saved.folder import load
+    from fedfactor.saved_models.estimator_folder import load
 
     model = load(result)
     if not hasattr(model, "recommend"):
@@ -124,7 +124,7 @@ def _ids(words: Sequence[str], known: np.ndarray) -> list[Any]:
 
 
 def _pairs(path: Path) -> tuple[list[str], list[str]]:
-    from fedfactor.data.long import roles_of
+    from fedfactor.io.long_tables import roles_of
 
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -157,7 +157,7 @@ def _check_out(out: Path | None) -> None:
 def _answer(heads: tuple[str, ...], lines: Iterable[tuple[str, ...]], out: Path | None) -> None:
     """Write to a file readable by its owner only, as lines for a pipe, or as a table for people."""
     if out is not None:
-        from fedfactor.core.files import write_atomic
+        from fedfactor.core.atomic_files import write_atomic
 
         rows = [",".join(_cell(each) for each in line) for line in (heads, *lines)]
         write_atomic(out, ("\n".join(rows) + "\n").encode(), 0o600)
@@ -176,7 +176,7 @@ def _answer(heads: tuple[str, ...], lines: Iterable[tuple[str, ...]], out: Path 
 
 
 def _cell(text: str) -> str:
-    from fedfactor.data.formats.delimited_text import harmless
+    from fedfactor.io.formats.delimited_text import harmless
 
     text = harmless(text)
     return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\n\r') else text

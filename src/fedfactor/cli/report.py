@@ -17,10 +17,10 @@ import typer
 
 from fedfactor.cli.console import Debug, duration, polite, size
 from fedfactor.cli.run_summary import uploads
-from fedfactor.core.files import write_atomic
-from fedfactor.core.protocol import Meta
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.printable_text import listed, printable
 from fedfactor.core.run import STATUS, Run
-from fedfactor.core.text import listed, printable
 
 _DRAWN = 12  # components drawn as figures; all of them are in the table
 _NAMED = 10  # features named for each component
@@ -109,10 +109,10 @@ class Told:
 
 def page(folder: Path) -> str:
     """Fill the template; whatever comes from data is escaped on the way."""
-    from fedfactor.data.record import read_record
-    from fedfactor.data.results import NOBODY, read_components
-    from fedfactor.privacy.published import promises
-    from fedfactor.saved.run import load_run
+    from fedfactor.io.result_folder import NOBODY, read_components
+    from fedfactor.io.run_record import read_record
+    from fedfactor.privacy.publication import promises
+    from fedfactor.saved_models.run_folder import load_run
 
     run = load_run(folder)
     V, features = read_components(folder)
@@ -444,7 +444,7 @@ def _usage(told: Told) -> str:
 
 
 def _travelled(told: Told) -> str:
-    from fedfactor.data.record import missing_of
+    from fedfactor.io.run_record import missing_of
 
     meta = Meta(told.V.shape[1], told.owners or ("owner",), str(told.V.dtype), missing_of(told.record) is not None)
     try:

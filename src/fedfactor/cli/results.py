@@ -10,16 +10,16 @@ import numpy as np
 import typer
 
 from fedfactor.cli.console import Debug, console, duration, polite, size
-from fedfactor.cli.options import Folder
-from fedfactor.cli.place import Place
-from fedfactor.cli.reading import reads
+from fedfactor.cli.reading_options import reads
+from fedfactor.cli.run_folder import Place
+from fedfactor.cli.shared_options import Folder
+from fedfactor.core.algorithm import LocalFactors
 from fedfactor.core.errors import DataError
-from fedfactor.core.protocol import LocalFactors
-from fedfactor.core.row_checks import check_features, check_values, split_missing
-from fedfactor.core.text import printable
-from fedfactor.data.content import Reading, Rows, write_rows
-from fedfactor.data.formats import endings, format_of
-from fedfactor.data.record import Preprocessed, read_record
+from fedfactor.core.input_validation import check_features, check_values, split_missing
+from fedfactor.core.printable_text import printable
+from fedfactor.io.file_content import Reading, Rows, write_rows
+from fedfactor.io.formats import endings, format_of
+from fedfactor.io.run_record import Preprocessed, read_record
 
 
 def info(folder: Folder, debug: Debug = False) -> None:
@@ -27,7 +27,7 @@ def info(folder: Folder, debug: Debug = False) -> None:
 
     Example: fedfactor info out/
     """
-    from fedfactor.data.results import has_results, owner_from_file, read_components
+    from fedfactor.io.result_folder import has_results, owner_from_file, read_components
 
     with polite(debug):
         saved = Place(folder).saved()
@@ -139,9 +139,9 @@ def transform(
 
     Example: fedfactor transform out/ new_patients.csv -o u.csv
     """
-    from fedfactor.data.io import load_for
-    from fedfactor.data.results import read_components
-    from fedfactor.saved.run import method_of
+    from fedfactor.io.read import load_for
+    from fedfactor.io.result_folder import read_components
+    from fedfactor.saved_models.run_folder import method_of
 
     with polite(debug):
         format_of(out, writes=True)

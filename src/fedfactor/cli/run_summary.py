@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.cli.console import duration, size
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.algorithm import Algorithm, Meta
+from fedfactor.core.client_data import Federation
 from fedfactor.core.run import STATUS, Run
 from fedfactor.privacy.report import describe
 

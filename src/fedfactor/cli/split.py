@@ -22,7 +22,7 @@ def split(
     Example: fedfactor split big.npy parts/ -n 8
     """
     with polite(debug):
-        from fedfactor.data.split import split_file
+        from fedfactor.io.split_files import split_file
 
         files = split_file(source, out, parts, grid=grid)
     typer.echo(f"{out}: {len(files)} files, {size(sum(path.stat().st_size for path in files))}.")

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from fedfactor.cli.console import Debug, console, polite, size
-from fedfactor.cli.options import Out, Server, Toml
-from fedfactor.cli.reading import reads
+from fedfactor.cli.reading_options import reads
+from fedfactor.cli.shared_options import Out, Server, Toml
 from fedfactor.core.errors import DataError
-from fedfactor.core.text import printable
-from fedfactor.data.content import Reading
+from fedfactor.core.printable_text import printable
+from fedfactor.io.file_content import Reading
 
 
 @reads(prepares=False, marks_missing=False)
@@ -38,9 +38,9 @@ def check(
     from rich.table import Table
     from rich.text import Text
 
-    from fedfactor.federation.member import Member
+    from fedfactor.federation.coordinator import Coordinator
+    from fedfactor.federation.party import Member
     from fedfactor.federation.preflight import check_coordinator, check_party
-    from fedfactor.federation.server import Coordinator
 
     with polite(debug):
         if key is not None:
@@ -71,7 +71,7 @@ def status(
 
     Example: fedfactor status federation.toml
     """
-    from fedfactor.federation.outcome import status_of
+    from fedfactor.federation.results import status_of
 
     with polite(debug):
         about = status_of(place, folder)
@@ -114,8 +114,8 @@ def results(
     """
     from fedfactor.cli.export import write_tables
     from fedfactor.cli.report import write_report
-    from fedfactor.data.results import has_results, read_run
-    from fedfactor.federation.outcome import folder_of, going_on, write_result
+    from fedfactor.federation.results import folder_of, going_on, write_result
+    from fedfactor.io.result_folder import has_results, read_run
 
     with polite(debug):
         if has_results(out):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedfactor.cli.console import Debug, console, polite
-from fedfactor.cli.options import Server, Toml
+from fedfactor.cli.shared_options import Server, Toml
 
 
 def _place(file: Path, folder: Path | None) -> Path:
@@ -23,10 +23,10 @@ def versions(file: Toml, folder: Server = None, debug: Debug = False) -> None:
 
     Example: fedfactor federation versions federation.toml
     """
-    from fedfactor.engines.remote.coordinator_journal import Journal
-    from fedfactor.federation.outcome import from_anywhere
-    from fedfactor.federation.versions import alike
-    from fedfactor.federation.versions import versions as listed
+    from fedfactor.federation.model_versions import alike
+    from fedfactor.federation.model_versions import versions as listed
+    from fedfactor.federation.results import from_anywhere
+    from fedfactor.network.coordinator_journal import Journal
 
     place = _place(file, folder)
     with polite(debug), from_anywhere(place):
@@ -56,7 +56,7 @@ def go_on(
 
     Example: fedfactor federation next federation.toml
     """
-    from fedfactor.federation.versions import start_next_at
+    from fedfactor.federation.model_versions import start_next_at
 
     with polite(debug):
         terms = start_next_at(file, _place(file, folder), run)
@@ -75,7 +75,7 @@ def stability_of(file: Toml, folder: Server = None, debug: Debug = False) -> Non
     """
     from rich.table import Table
 
-    from fedfactor.federation.server import Coordinator
+    from fedfactor.federation.coordinator import Coordinator
     from fedfactor.federation.stability import over_mailbox
 
     with polite(debug):

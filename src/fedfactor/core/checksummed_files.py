@@ -6,8 +6,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.errors import CheckpointError
-from fedfactor.core.files import write_atomic
 
 __all__ = ["file_digest", "read_checked", "write_checked"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Federation, Shard
-from fedfactor.core.row_checks import as_matrix, is_sparse, library
-from fedfactor.core.tree import Array
+from fedfactor.core.input_validation import as_matrix, is_sparse, library
+from fedfactor.core.pytree import Array
 
 Bounds = tuple[int, int, int, int]
 

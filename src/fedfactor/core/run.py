@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedfactor.core.algorithm import LocalFactors, Score, settings_of
 from fedfactor.core.errors import FedfactorError, MissingExtraError
-from fedfactor.core.protocol import LocalFactors, Score, settings_of
-from fedfactor.core.tree import Array, Tree, tree_sum
+from fedfactor.core.pytree import Array, Tree, tree_sum
 
 Status = Literal["converged", "rounds", "stopped", "budget"]
 """``converged``: the algorithm's own test; ``rounds``: all rounds were used; ``stopped``: a callback asked for it;

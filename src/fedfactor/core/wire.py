@@ -18,7 +18,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from fedfactor.core.errors import NotFiniteError, ProtocolError
-from fedfactor.core.tree import (
+from fedfactor.core.pytree import (
     Array,
     Tree,
     children,
@@ -81,7 +81,7 @@ def to_bytes(node: Tree, extra: Mapping[str, str] | None = None) -> bytes:
 
     Examples
     --------
-    >>> from fedfactor.core.protocol import Score
+    >>> from fedfactor.core.algorithm import Score
     >>> from_bytes(to_bytes(Score.of(2.0, 3, 4.0))).n
     array(3.)
     """
@@ -147,7 +147,7 @@ def read_leaves(data: bytes, part: str) -> dict[str, Array]:
 
     Examples
     --------
-    >>> from fedfactor.core.protocol import Score
+    >>> from fedfactor.core.algorithm import Score
     >>> sorted(read_leaves(to_bytes({"score": Score.of(2.0, 3, 4.0)}), "score"))
     ['n', 'sse', 'total']
     """

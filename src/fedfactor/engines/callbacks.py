@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.run import RoundRecord, Run, owners
-from fedfactor.engines.base import AnyCallback, Callback
+from fedfactor.engines.engine import AnyCallback, Callback
 
 logger = logging.getLogger("fedfactor")
 

@@ -14,14 +14,14 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedfactor.core.algorithm import Algorithm, Meta, Scatter, algorithm_tag, settings_of
+from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.client_data import HALVES, Federation, Shard
 from fedfactor.core.errors import CheckpointError, ProtocolError
-from fedfactor.core.federation import HALVES, Federation, Shard
-from fedfactor.core.files import write_atomic
 from fedfactor.core.former_identifiers import current_algorithm
-from fedfactor.core.protocol import Algorithm, Meta, Scatter, algorithm_tag, settings_of
-from fedfactor.core.row_checks import is_sparse
+from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.pytree import Tree, leaves, to_numpy
 from fedfactor.core.run import RoundRecord
-from fedfactor.core.tree import Tree, leaves, to_numpy
 from fedfactor.core.wire import from_bytes, read_header, to_bytes
 
 

@@ -14,20 +14,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from fedfactor.core.card_transfers import Glance
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.pytree import Tree, add_up, freeze, kind_of, leaves, nbytes, tree_sum
 from fedfactor.core.run import RoundRecord, Run, Status
-from fedfactor.core.tree import Tree, add_up, freeze, kind_of, leaves, nbytes, tree_sum
+from fedfactor.core.threads import limit_threads
 from fedfactor.core.wire import Spec, check_message, checksum, receive
-from fedfactor.engines.base import check_fit, downloads
 from fedfactor.engines.callbacks import Callbacks
 from fedfactor.engines.checkpoint import Snapshot, environment
-from fedfactor.engines.participation import Participation, participants, rule_name
-from fedfactor.threads import limit_threads
+from fedfactor.engines.client_sampling import Participation, participants, rule_name
+from fedfactor.engines.engine import check_fit, downloads
+from fedfactor.linalg.cuda.transfers import Glance
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel, ChannelReceiver
+    from fedfactor.privacy.pipeline import Channel, ChannelReceiver
 
 logger = logging.getLogger("fedfactor")
 
@@ -426,7 +426,7 @@ class Rounds:
         )
         if privacy is None:
             return run
-        from fedfactor.privacy.published import seal  # late: a run in the clear needs none of it
+        from fedfactor.privacy.publication import seal  # late: a run in the clear needs none of it
 
         return seal(run)
 

@@ -9,16 +9,16 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Score
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, LocalFactors, Score
-from fedfactor.core.rows_on_card import Storage, check_device, home, move
+from fedfactor.core.parameters import check_settings
+from fedfactor.core.pytree import kind_of
 from fedfactor.core.run import Run
-from fedfactor.core.settings import check_settings
-from fedfactor.core.tree import kind_of
-from fedfactor.engines.base import AnyCallback, Engine, judge_small
 from fedfactor.engines.checkpoint import Checkpoint
-from fedfactor.engines.participation import Participation
+from fedfactor.engines.client_sampling import Participation
+from fedfactor.engines.engine import AnyCallback, Engine, judge_small
+from fedfactor.linalg.cuda.device_rows import Storage, check_device, home, move
 
 
 def engine_of(engine: str | Engine) -> Engine:
@@ -84,7 +84,7 @@ def run(
     checkpoint : path or Checkpoint, optional
         Folder in which the run is kept, and from which an interrupted run goes on.
     callbacks : sequence
-        Objects of :class:`~fedfactor.engines.base.Callback`, or functions of a round record that return True to stop.
+        Objects of :class:`~fedfactor.engines.engine.Callback`, or functions of a round record that return True to stop.
     device : {"cpu", "cuda"}, optional
         Where rows are worked on (``"cuda:1"``: the second card); by default where they are. They go to the card in
         blocks, and stay there for the run; what does not fit is sent again in every round. Factors come back to where
@@ -145,7 +145,7 @@ def _in_the_clear(
 def _protected(
     engine: Any, algorithm: Algorithm, federation: Federation, rounds: int | None, settings: dict[str, Any], asked: Any
 ) -> Run:
-    from fedfactor.privacy.plan import make_plan, spread_plan  # late: a run in the clear needs none of it
+    from fedfactor.privacy.planner import make_plan, spread_plan  # late: a run in the clear needs none of it
 
     if not getattr(engine, "channels", False):
         raise IncompatibleError(

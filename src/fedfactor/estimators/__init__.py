@@ -1,5 +1,5 @@
-"""How do I call it? The scikit-learn faces of the algorithms: the only room that sees scikit-learn."""
+"""Base classes of the estimators; the estimators themselves are attributes of :mod:`fedfactor` and of this module."""
 
-import lazy_loader
+from fedfactor.core.lazy_names import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

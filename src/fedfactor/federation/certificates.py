@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, write_atomic
 from fedfactor.federation.keys import _crypto
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 397

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedfactor.core.atomic_files import read_json, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import read_json, write_atomic
-from fedfactor.core.row_checks import is_sparse
-from fedfactor.core.text import listed
-from fedfactor.data.content import Reading
-from fedfactor.data.io import load
+from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.printable_text import listed
+from fedfactor.io.file_content import Reading
+from fedfactor.io.read import load
 
 How = Literal["same", "union", "intersection"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.core.errors import DataError, MissingExtraError
-from fedfactor.privacy.primitives import Identity
+from fedfactor.privacy.secure_aggregation.primitives import Identity
 
 SIGN = "sign:"
 

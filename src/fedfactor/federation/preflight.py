@@ -15,19 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fedfactor.core.atomic_files import read_json
 from fedfactor.core.errors import DataError, FedfactorError
-from fedfactor.core.files import read_json
-from fedfactor.data.content import Reading
 from fedfactor.engines.checkpoint import environment
-from fedfactor.federation import certificates, children
+from fedfactor.federation import certificates
+from fedfactor.federation import processes as children
+from fedfactor.federation.connectivity import SOON, clock_words, explain, probe
+from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.fingerprint_words import terms_words
-from fedfactor.federation.member import Member
-from fedfactor.federation.outcome import from_anywhere, server_results
-from fedfactor.federation.reach import SOON, clock_words, explain, probe
-from fedfactor.federation.rows import prepare_rows
-from fedfactor.federation.server import Coordinator
+from fedfactor.federation.party import Member
+from fedfactor.federation.progress import away_words
+from fedfactor.federation.results import from_anywhere, server_results
+from fedfactor.federation.row_loading import prepare_rows
 from fedfactor.federation.terms import Terms
-from fedfactor.federation.watch import away_words
+from fedfactor.io.file_content import Reading
 
 LEAST_DISK, LEAST_MEMORY = 1 << 30, 1 << 29
 """Bytes below which a machine is said to be short of room: of the disk, and of memory."""
@@ -147,7 +148,7 @@ def _days(days: float) -> Line:
 
 
 def _knock(member: Member, where: str, authority: str) -> list[Line]:
-    from fedfactor.engines.flower.ask_server import knock
+    from fedfactor.network.flower.ask_server import knock
 
     try:
         told = knock(where, authority, member.key.read_bytes())

@@ -14,20 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.column_sums import needs_bins
+from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
+from fedfactor.core.column_statistics import needs_bins
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, read_json, write_atomic
-from fedfactor.core.text import printable
-from fedfactor.engines.remote.coordinator_journal import Journal
-from fedfactor.engines.remote.secure_sum import LEAST
-from fedfactor.federation import certificates, keys, terms_writer, units, vouching
+from fedfactor.core.printable_text import printable
+from fedfactor.federation import certificates, keys, terms_writer, vouching
+from fedfactor.federation import column_ranges as units
+from fedfactor.federation.coordinator import REMOVED
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.fingerprint_words import key_words, terms_words
-from fedfactor.federation.server import REMOVED
 from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
 from fedfactor.federation.trial import Trial
-from fedfactor.privacy.links import link_of
+from fedfactor.network.coordinator_journal import Journal
+from fedfactor.network.secure_aggregation import LEAST
 from fedfactor.privacy.minimums import Minimums
+from fedfactor.privacy.transform_registry import link_of
 
 
 def own_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> tuple[Path, Path, Path] | None:
@@ -335,7 +336,7 @@ def try_out(
         say(f"[{time.monotonic() - began:3.0f} s] {ended['state']} after {ended['round']} rounds.")
     if ended["state"] != "finished":
         raise DataError(f"The run did not finish. Look at the logs in {folder}.")
-    from fedfactor.federation.outcome import write_result
+    from fedfactor.federation.results import write_result
 
     for name in files:
         out = folder / "results" / name

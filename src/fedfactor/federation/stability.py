@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.core.files import private_folder, write_atomic
-from fedfactor.engines.remote.client_folder import Agreement
-from fedfactor.engines.remote.exchange import Transport
-from fedfactor.engines.remote.server import START, Lock, Server
-from fedfactor.federation.server import Coordinator
-from fedfactor.federation.versions import alike, versions
+from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.model_versions import alike, versions
+from fedfactor.network.client_storage import Agreement
+from fedfactor.network.exchange import Transport
+from fedfactor.network.server import START, Lock, Server
 
 MARK = "-stability"
 """How the names of these runs end."""
@@ -44,7 +44,7 @@ def variants(agreed: Agreement, seeds: int, leave_out: bool) -> dict[str, Agreem
 
 def over_mailbox(place: Coordinator, say: Callable[[str], Any]) -> dict[str, list[float]]:
     """Make the runs that the terms allow with the parties at the mailbox of a server that runs on this machine."""
-    from fedfactor.engines.mailbox.transport import MailboxTransport
+    from fedfactor.network.mailbox.transport import MailboxTransport
 
     if not place.served:
         raise DataError(f"Nothing is served from {place.folder}. Begin with: fedfactor serve {place.file}")

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.algorithms.names import algorithm_class
+from fedfactor.algorithm_names import algorithm_class
+from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
-from fedfactor.core.protocol import Algorithm, Meta, settings_of
-from fedfactor.core.settings import renamed, settings_of_class
-from fedfactor.data.preprocess import DECLARED, Preprocess
-from fedfactor.engines.base import check_fit, refuse_groups
-from fedfactor.engines.remote.client_folder import PUBLIC, Agreement
-from fedfactor.engines.remote.exchange import WaitingRules
-from fedfactor.engines.remote.secure_sum import LEAST, uploads
-from fedfactor.federation.units import check_entries
+from fedfactor.core.parameters import renamed, settings_of_class
+from fedfactor.engines.engine import check_fit, refuse_groups
+from fedfactor.federation.column_ranges import check_entries
+from fedfactor.io.preprocessing import DECLARED, Preprocess
+from fedfactor.network.client_storage import PUBLIC, Agreement
+from fedfactor.network.exchange import WaitingRules
+from fedfactor.network.secure_aggregation import LEAST, uploads
 from fedfactor.privacy.minimums import Minimums
 
 FORMAT = 1
@@ -427,7 +427,7 @@ class Terms:
             raise TermsError("[privacy] links must be a list such as [{ link = 'Clip', norm = 1.0 }].")
         if not given:
             return ()
-        from fedfactor.privacy.links import link_of
+        from fedfactor.privacy.transform_registry import link_of
 
         try:
             noisy = [link.noisy for link in map(link_of, given)]

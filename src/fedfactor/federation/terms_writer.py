@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from fedfactor.core.files import write_atomic
+from fedfactor.core.atomic_files import write_atomic
 from fedfactor.federation.terms import DEFAULTS, Terms
 
 NOTES = {

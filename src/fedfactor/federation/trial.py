@@ -12,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedfactor.core.files import private_folder
-from fedfactor.federation import certificates, children, keys, terms_writer
+from fedfactor.core.atomic_files import private_folder
+from fedfactor.federation import certificates, keys, terms_writer
+from fedfactor.federation import processes as children
+from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.features import agree, column_names
 from fedfactor.federation.fingerprint_words import terms_words
-from fedfactor.federation.server import Coordinator
 from fedfactor.federation.terms import DEFAULTS, features_hash
 
 

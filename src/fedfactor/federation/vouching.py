@@ -10,7 +10,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.federation.fingerprint_words import key_bytes
 from fedfactor.federation.keys import identity_secret, line_of_private, public_line, signing_key
 from fedfactor.federation.terms import Terms, TermsError
-from fedfactor.privacy.primitives import Identity, verify
+from fedfactor.privacy.secure_aggregation.primitives import Identity, verify
 
 __all__ = ["read_public", "strangers", "vouch", "vouchers"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.tree import Array
+from fedfactor.core.pytree import Array
 from fedfactor.plots.axes import axes_or_new, draws
 
 

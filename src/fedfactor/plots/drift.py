@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.metrics.coherence import client_similarity
+from fedfactor.evaluation.metrics.coherence import client_similarity
 from fedfactor.plots.axes import Runs, axes_or_new, by_label, draws
 
 

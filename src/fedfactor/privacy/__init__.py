@@ -1,5 +1,16 @@
-"""What happens to a message on its way: clipping, noise, secure sums, and the books that are kept of it."""
+"""Clipping, noise, accounting, secure aggregation, and what a run reports about its privacy."""
+
+from importlib import import_module
+from typing import Any
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+_ELSEWHERE = {"Robust": "fedfactor.aggregation.robust", "Entropy": "fedfactor.core.entropy"}
+"""Public names of this module whose classes are defined in other packages."""
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(import_module(_ELSEWHERE[name]), name) if name in _ELSEWHERE else _public(name)

@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.privacy.accounting import calibrate
 from fedfactor.privacy.dp import dp
 from fedfactor.privacy.ledger import Entry
 from fedfactor.privacy.minimums import Minimums
 from fedfactor.privacy.noise_shares import secure_for_noise
-from fedfactor.privacy.plan import alike_for_noise, bound_rows, check_bears, check_links, noise_links
-from fedfactor.privacy.secure_sum import SecureSum
-from fedfactor.privacy.session import Books, Channel
+from fedfactor.privacy.pipeline import Books, Channel
+from fedfactor.privacy.planner import alike_for_noise, bound_rows, check_bears, check_links, noise_links
+from fedfactor.privacy.secure_aggregation.transform import SecureSum
 
 __all__ = ["agree_on_noise", "noisy_channel", "whole_cohort"]
 

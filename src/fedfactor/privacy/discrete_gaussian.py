@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedfactor.privacy.entropy import Entropy
+from fedfactor.core.entropy import Entropy
 
 __all__ = ["MOST_BITS", "discrete_gaussian", "discrete_laplace"]
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.flattened_upload import Parcel
+from fedfactor.core.transforms import Site, Transform
 from fedfactor.core.wire import Spec
-from fedfactor.privacy.channel import Site, Transform
 from fedfactor.privacy.discrete_gaussian import discrete_laplace
-from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.ledger import Entry
 from fedfactor.privacy.noise import CHOICES, refuse_public_numbers
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    from fedfactor.privacy.pipeline import Channel
 
 __all__ = ["Laplace"]
 
@@ -55,7 +55,7 @@ class Laplace(Transform):
 
     Examples
     --------
-    >>> from fedfactor.core.protocol import Round
+    >>> from fedfactor.core.algorithm import Round
     >>> site = Site("a", Round(0, 0), 3, None, noise_seed=1)
     >>> sent = Laplace(1.0, epsilon=1e6).encode(Parcel(np.array([3.0, -1.0]), ()), site)
     >>> sent.floats.round(3)

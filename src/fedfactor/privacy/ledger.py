@@ -1,6 +1,6 @@
 """What has been spent on a data set, over all runs, written down before anything is released.
 
-A ledger on the disk is a chain of lines (:class:`~fedfactor.core.chain.Chain`): if one changes or vanishes, it is
+A ledger on the disk is a chain of lines (:class:`~fedfactor.core.hash_chain.Chain`): if one changes or vanishes, it is
 noticed. Its first line holds the budget, and whom it protects; later ones say to which rows it belongs, and what was
 released.
 """
@@ -20,12 +20,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedfactor.core.chain import Chain
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import FedfactorError
-from fedfactor.core.federation import Federation
-from fedfactor.core.row_checks import is_sparse
-from fedfactor.core.tree import to_numpy
-from fedfactor.core.witness import Witness
+from fedfactor.core.hash_chain import Chain
+from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.pytree import to_numpy
+from fedfactor.core.rollback_detection import Witness
 from fedfactor.privacy.accounting import Accountant, Release, epsilon_of
 
 __all__ = ["BudgetError", "Entry", "Ledger", "Unit", "rows_fingerprint"]

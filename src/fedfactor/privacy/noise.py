@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.flattened_upload import Parcel
+from fedfactor.core.transforms import Site, Transform
 from fedfactor.core.wire import Spec
-from fedfactor.privacy.channel import Site, Transform
 from fedfactor.privacy.discrete_gaussian import discrete_gaussian
-from fedfactor.privacy.flat_upload import Parcel
 from fedfactor.privacy.ledger import Entry
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    from fedfactor.privacy.pipeline import Channel
 
 __all__ = ["CHOICES", "Clip", "Gaussian", "refuse_public_numbers"]
 
@@ -46,7 +46,7 @@ class Clip(Transform):
 
     Examples
     --------
-    >>> from fedfactor.core.protocol import Round
+    >>> from fedfactor.core.algorithm import Round
     >>> site = Site("a", Round(0, 0), 3, None)
     >>> Clip(1.0).encode(Parcel(np.array([3.0, 4.0]), ()), site).values
     array([0.6, 0.8])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.minimums import Minimums
-from fedfactor.privacy.secure_sum import SecureSum
+from fedfactor.privacy.secure_aggregation.transform import SecureSum
 
 __all__ = ["secure_for_noise"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.privacy.minimums import Minimums
-from fedfactor.privacy.secure_sum import SecureSum, sum_securely
+from fedfactor.privacy.secure_aggregation.transform import SecureSum, sum_securely
 
 __all__ = ["Support", "column_support", "rare_columns", "without_columns"]
 

@@ -7,14 +7,14 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fedfactor.core.algorithm import Meta
 from fedfactor.core.errors import MissingExtraError
-from fedfactor.core.protocol import Meta
+from fedfactor.core.transforms import Transform
 from fedfactor.core.wire import Spec
 from fedfactor.privacy.accounting import epsilon_of
-from fedfactor.privacy.channel import Transform
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    from fedfactor.privacy.pipeline import Channel
 
 __all__ = ["describe", "privacy_report"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
-from fedfactor.core.federation import Federation, Shard
 
 __all__ = ["cap_subjects", "keep_only", "subject_rows"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, Round
-from fedfactor.core.row_checks import is_sparse
+from fedfactor.core.algorithm import Algorithm, Round
+from fedfactor.core.client_data import Shard
+from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.pytree import Tree, freeze
 from fedfactor.core.run import Run
-from fedfactor.core.tree import Tree, freeze
 from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import federation_for, small_data

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedfactor.core.protocol import Algorithm
+from fedfactor.core.algorithm import Algorithm
 from fedfactor.testing import bits, messages, splits, trouble
 
 CHECKS: tuple[Callable[..., None], ...] = (

@@ -10,15 +10,15 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.algorithms import FedAvgNMF, GridNMF, PooledNMF
+from fedfactor.core.algorithm import Algorithm, Round
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Federation
 from fedfactor.core.grid import block_federation
-from fedfactor.core.protocol import Algorithm, Round
 from fedfactor.core.run import RoundRecord, Run
-from fedfactor.engines.base import Callback, Engine
+from fedfactor.engines.engine import Callback, Engine
 from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.privacy.noise import Clip, Gaussian
-from fedfactor.privacy.plan import make_plan
+from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data, variants
 from fedfactor.testing.drive import apart, differences
 from fedfactor.testing.probe import Probe

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from fedfactor.core.federation import Federation, Shard
+from fedfactor.core.algorithm import Algorithm, Domain, Meta
+from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.grid import BlockShard, GridShard, block_federation, grid_federation, grid_of
-from fedfactor.core.protocol import Algorithm, Domain, Meta
 
 N_FEATURES = 13
 ROWS = {"east": 37, "north": 41, "west": 53}

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, download_for, one_of
-from fedfactor.core.row_checks import is_sparse
-from fedfactor.core.settings import check_settings
-from fedfactor.core.tree import Tree, freeze, leaves, tree_sum
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, download_for, one_of
+from fedfactor.core.client_data import Shard
+from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.parameters import check_settings
+from fedfactor.core.pytree import Tree, freeze, leaves, tree_sum
 from fedfactor.testing.data import federation_for, variants
 
 Keep = Callable[[Tree], Tree]

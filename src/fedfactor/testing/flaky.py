@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedfactor.core.algorithm import Algorithm, Domain, Layout, LocalFactors, Meta, Round, Score
+from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import ClientUnavailable
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, Domain, Layout, LocalFactors, Meta, Round, Score
-from fedfactor.core.tree import Array, Tree
+from fedfactor.core.pytree import Array, Tree
 from fedfactor.core.wire import Spec
 
 

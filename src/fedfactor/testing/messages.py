@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.algorithm import Algorithm, Round
 from fedfactor.core.errors import ProtocolError
-from fedfactor.core.protocol import Algorithm, Round
-from fedfactor.core.row_checks import is_sparse
-from fedfactor.core.tree import freeze, leaves
+from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.pytree import freeze, leaves
 from fedfactor.core.wire import check_message, receive, to_bytes
 from fedfactor.testing.drive import Trace, combine, differences, traces
 

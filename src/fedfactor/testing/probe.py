@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink
+from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import ClientUnavailable
-from fedfactor.core.federation import Shard
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink
-from fedfactor.core.tree import Array, Tree, record, telemetry
+from fedfactor.core.pytree import Array, Tree, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
 
 IMPOSSIBLE = 1e30

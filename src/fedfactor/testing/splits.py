@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm
+from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.client_data import Federation
 from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import federation_for, partitions, small_data, with_holes
 from fedfactor.testing.drive import apart, differences, drive, traces

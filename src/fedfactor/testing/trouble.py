@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.protocol import Algorithm, Round, download_for
-from fedfactor.core.tree import freeze, leaves, tree_sum
+from fedfactor.core.algorithm import Algorithm, Round, download_for
+from fedfactor.core.pytree import freeze, leaves, tree_sum
 from fedfactor.core.wire import check_message
 from fedfactor.engines.local.engine import LocalEngine
 from fedfactor.testing.data import empty_shard, federation_for, small_data

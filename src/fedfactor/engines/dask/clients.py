@@ -9,17 +9,17 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.client_data import Facts, Federation, agree
 from fedfactor.core.errors import IncompatibleError, WorkerError
-from fedfactor.core.federation import Facts, Federation, agree
 from fedfactor.core.grid import even_bounds
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
-from fedfactor.core.row_checks import check_scale
-from fedfactor.core.tree import Tree
+from fedfactor.core.input_validation import check_scale
+from fedfactor.core.pytree import Tree
 from fedfactor.engines.dask import worker
 from fedfactor.engines.round import Clients, Receiver, Receiving
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    from fedfactor.privacy.pipeline import Channel
 
 LOOK = 2.0
 """Seconds between two looks at whether all workers are still there: a task bound to a lost one would wait for ever."""

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from fedfactor.core.algorithm import Round
 from fedfactor.core.errors import IncompatibleError, MissingExtraError, WorkerError
-from fedfactor.core.protocol import Round
+from fedfactor.core.parameters import setting
 from fedfactor.core.run import Run
-from fedfactor.core.settings import setting
-from fedfactor.engines.base import check_fit, judge_small
-from fedfactor.engines.carrier import Asked, Carrier
+from fedfactor.core.threads import limit_threads, thread_limit
 from fedfactor.engines.checkpoint import Checkpoint
-from fedfactor.engines.participation import participants
-from fedfactor.threads import limit_threads, thread_limit
+from fedfactor.engines.client_sampling import participants
+from fedfactor.engines.engine import check_fit, judge_small
+from fedfactor.engines.engine_base import Asked, Carrier
 
 if TYPE_CHECKING:
     pass

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors, Meta, Round, Scatter, Score
+from fedfactor.core.client_data import Facts, Federation
 from fedfactor.core.errors import WorkerError
-from fedfactor.core.federation import Facts, Federation
-from fedfactor.core.protocol import Algorithm, Domain, LocalFactors, Meta, Round, Scatter, Score
-from fedfactor.core.tree import Tree, freeze, nbytes, tree_map, tree_sum
+from fedfactor.core.pytree import Tree, freeze, nbytes, tree_map, tree_sum
+from fedfactor.core.threads import limit_threads
 from fedfactor.engines.checkpoint import fingerprint
-from fedfactor.engines.local.pool import ThreadPool
+from fedfactor.engines.local.thread_pool import ThreadPool
 from fedfactor.engines.round import Receiver
-from fedfactor.threads import limit_threads
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.channel import Sender
+    from fedfactor.core.transforms import Sender
 
 
 def _aligned(leaf: Any) -> Any:

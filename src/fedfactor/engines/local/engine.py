@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, Meta, Round
+from fedfactor.core.algorithm import Algorithm, Meta, Round
+from fedfactor.core.client_data import Federation
+from fedfactor.core.parameters import setting
 from fedfactor.core.run import Run
-from fedfactor.core.settings import setting
-from fedfactor.engines.base import check_fit
-from fedfactor.engines.carrier import Asked, Carrier
+from fedfactor.core.threads import limit_threads, thread_limit
 from fedfactor.engines.checkpoint import Checkpoint, fingerprint
-from fedfactor.engines.local.pool import ThreadPool
-from fedfactor.engines.participation import participants
+from fedfactor.engines.client_sampling import participants
+from fedfactor.engines.engine import check_fit
+from fedfactor.engines.engine_base import Asked, Carrier
+from fedfactor.engines.local.thread_pool import ThreadPool
 from fedfactor.engines.round import Clients
-from fedfactor.threads import limit_threads, thread_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class LocalEngine(Carrier):
         code that holds it. Both give the same bits.
     workers : int, optional
         Most threads that work at a time, and so clients served at a time; by default as many as the process was given
-        (see :func:`fedfactor.threads.thread_limit`). Where there are fewer clients, each one's products use several.
+        (see :func:`fedfactor.core.threads.thread_limit`). Where there are fewer clients, each client's
+        products use several.
     """
 
     backend: Literal["threads", "processes"] = "threads"
@@ -77,6 +78,6 @@ class LocalEngine(Carrier):
             # Rows that go to the card block by block are more than a recording could hold.
             plays = on_card and all(hasattr(federation.shard(name).X, "data_ptr") for name in federation.names)
             return ThreadPool(algorithm, federation, meta, workers, threads, plays=plays)
-        from fedfactor.engines.local.processes import ProcessPool
+        from fedfactor.engines.local.process_pool import ProcessPool
 
         return ProcessPool(algorithm, federation, meta, workers, threads)

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
+from fedfactor.core.algorithm import Algorithm, Meta, Round, download_for
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.federation import Federation
-from fedfactor.core.protocol import Algorithm, Meta, Round, download_for
+from fedfactor.core.parameters import setting
+from fedfactor.core.pytree import Tree, tree_sum
 from fedfactor.core.run import RoundRecord, Run
-from fedfactor.core.settings import setting
-from fedfactor.core.tree import Tree, tree_sum
-from fedfactor.engines import client
-from fedfactor.engines.base import check_fit
-from fedfactor.engines.carrier import Asked, Carrier
+from fedfactor.core.threads import limit_threads
+from fedfactor.engines import client_step as client
 from fedfactor.engines.checkpoint import Snapshot
-from fedfactor.engines.local.pool import ThreadPool
-from fedfactor.engines.participation import Participation
+from fedfactor.engines.client_sampling import Participation
+from fedfactor.engines.engine import check_fit
+from fedfactor.engines.engine_base import Asked, Carrier
+from fedfactor.engines.local.thread_pool import ThreadPool
 from fedfactor.engines.round import Receiving, Rounds
-from fedfactor.threads import limit_threads
 
 Durations = Mapping[str, float] | Literal["rows", "equal"]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedfactor.core.algorithm import Algorithm, Meta
+from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import CheckpointError, ProtocolError
-from fedfactor.core.federation import Federation
-from fedfactor.core.files import write_atomic
-from fedfactor.core.protocol import Algorithm, Meta
 from fedfactor.core.wire import read_header
 from fedfactor.engines.checkpoint import Checkpoint, Snapshot, fingerprint
 from fedfactor.engines.mpi.collectives import Collectives

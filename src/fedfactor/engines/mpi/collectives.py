@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fedfactor.core.errors import FedfactorError, MissingExtraError
-from fedfactor.core.tree import Tree, leaves, to_numpy, tree_map
+from fedfactor.core.pytree import Tree, leaves, to_numpy, tree_map
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
 """What launchers tell their children about the size of the job; the last is of ``srun``, and not of a batch script."""
@@ -202,7 +202,7 @@ def pack_kinds(tree: Tree) -> dict[str, np.ndarray]:
 
     Examples
     --------
-    >>> from fedfactor.core.protocol import Score
+    >>> from fedfactor.core.algorithm import Score
     >>> pack_kinds(Score.of(1, 2, 3))
     {'float64': array([1., 2., 3.])}
     """

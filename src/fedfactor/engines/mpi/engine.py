@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from fedfactor.core.algorithm import Algorithm, Meta
+from fedfactor.core.client_data import Facts, Federation, agree
 from fedfactor.core.errors import FedfactorError, IncompatibleError
-from fedfactor.core.federation import Facts, Federation, agree
 from fedfactor.core.grid import even_bounds
-from fedfactor.core.protocol import Algorithm, Meta
+from fedfactor.core.parameters import setting
 from fedfactor.core.run import Run
-from fedfactor.core.settings import setting
-from fedfactor.engines.base import check_fit, judge_small, sums_by_group
-from fedfactor.engines.carrier import Asked, Carrier
+from fedfactor.core.threads import limit_threads, thread_limit
 from fedfactor.engines.checkpoint import Checkpoint
+from fedfactor.engines.engine import check_fit, judge_small, sums_by_group
+from fedfactor.engines.engine_base import Asked, Carrier
+from fedfactor.engines.mpi.asynchronous import StreamClients
 from fedfactor.engines.mpi.checkpoints import RankCheckpoints, mark_of
 from fedfactor.engines.mpi.collectives import Collectives, missing
 from fedfactor.engines.mpi.rounds import RankClients
-from fedfactor.engines.mpi.stream import StreamClients
-from fedfactor.threads import limit_threads, thread_limit
 
 if TYPE_CHECKING:
     pass

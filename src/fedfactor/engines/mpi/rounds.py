@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import ClientUnavailable, NotFiniteError, ProtocolError
-from fedfactor.core.federation import Federation
 from fedfactor.core.grid import even_bounds
-from fedfactor.core.protocol import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
-from fedfactor.core.tree import Tree, freeze, kind_of, nbytes, tree_map, visibility
+from fedfactor.core.pytree import Tree, freeze, kind_of, nbytes, tree_map, visibility
 from fedfactor.core.wire import Spec, receive, to_bytes
-from fedfactor.engines.base import downloads, sums_by_group
-from fedfactor.engines.local.pool import ThreadPool
+from fedfactor.engines.engine import downloads, sums_by_group
+from fedfactor.engines.local.thread_pool import ThreadPool
 from fedfactor.engines.mpi.collectives import Collectives, frames, pack_kinds, unframe, unpack_kinds
 from fedfactor.engines.round import Receiver, Receiving, Told, lacking, receive_bytes
 
 if TYPE_CHECKING:
-    from fedfactor.privacy.session import Channel
+    from fedfactor.privacy.pipeline import Channel
 
 REJECTED = 1
 """Said of a client whose upload was left out; what is larger says of which form it was."""

@@ -1,0 +1,111 @@
+"""The title's task: what a user is like, told from the user vector that a client has learnt."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zipfile
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from fedfactor.core.errors import DataError
+from fedfactor.datasets.loading import data_folder, load_dataset
+from fedfactor.io.random_streams import stream
+from fedfactor.recommend.feddmf.network import probabilities
+from papers.feddmf.methods import train
+from papers.feddmf.split import Split
+
+__all__ = ["affinity", "auc", "genres", "measure_attributes", "predicted_by_ridge"]
+
+GENRES = ("Horror", "Sci-Fi", "Romance", "Children", "Crime", "Musical")
+
+
+def genres(least: int = 20) -> dict[str, np.ndarray]:
+    """Return for each genre which movies belong to it, in the order of :func:`~.split.movies`."""
+    folder = data_folder() / "movielens-latest-small"
+    plain, archive = folder / "movies.csv.gz", folder / "ml-latest-small.zip"
+    try:
+        if plain.is_file():
+            text = gzip.decompress(plain.read_bytes()).decode()
+        else:
+            with zipfile.ZipFile(archive) as file:
+                text = file.read("ml-latest-small/movies.csv").decode()
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"The genres of the movies in {folder} cannot be read ({error}).") from error
+    known = {line[0]: set(line[2].split("|")) for line in csv.reader(io.StringIO(text))}
+    data = load_dataset("movielens_small")
+    often = np.bincount(data.X.indices, minlength=data.X.shape[1]) >= least
+    names = [name for name, keep in zip(data.features or (), often, strict=True) if keep]
+    return {genre: np.array([genre in known[name] for name in names]) for genre in GENRES}
+
+
+def affinity(part: Split, name: str, genre: np.ndarray) -> np.ndarray:
+    """Tell which users of a client like a genre more than its median user does, judged by items the client has not.
+
+    Users without any interaction there count as liking it less.
+    """
+    columns = part.foreign(name)
+    seen = part.truth(name, columns)
+    share = seen[:, genre[columns]].sum(1) / np.maximum(seen.sum(1), 1)
+    return share > np.median(share)
+
+
+def auc(truth: np.ndarray, score: np.ndarray) -> float:
+    """Return the chance that a true case scores above a false one, ties counting half.
+
+    Examples
+    --------
+    >>> auc(np.array([True, False, True]), np.array([3.0, 2.0, 1.0]))
+    0.5
+    """
+    order = np.sort(score[~truth])
+    below = (np.searchsorted(order, score[truth], "left") + np.searchsorted(order, score[truth], "right")) / 2
+    return float(below.mean() / max(1, len(order)))
+
+
+def predicted_by_ridge(features: np.ndarray, truth: np.ndarray, rng: np.random.Generator, folds: int = 5) -> np.ndarray:
+    """Return scores of every user by a ridge regression that was fitted without that user's fold.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 40)[:, None]
+    >>> auc(x[:, 0] > 0, predicted_by_ridge(x, x[:, 0] > 0, np.random.default_rng(0))) > 0.9
+    True
+    """
+    scale = features.std(axis=0)
+    Z = (features - features.mean(axis=0)) / np.where(scale > 0, scale, 1)
+    Z = np.column_stack([Z, np.ones(len(Z))])
+    fold = rng.permutation(len(Z)) % folds
+    out = np.empty(len(Z))
+    for k in range(folds):
+        A, y = Z[fold != k], truth[fold != k] - 0.5
+        out[fold == k] = Z[fold == k] @ np.linalg.solve(A.T @ A + 10 * np.eye(A.shape[1]), A.T @ y)
+    return out
+
+
+def measure_attributes(
+    part: Split, least: int, settings: Mapping[str, Mapping[str, Any]], *, seed: int
+) -> dict[str, Any]:
+    """Return the mean AUC over clients and genres for user vectors of each method.
+
+    For methods that read foreign items there is a second figure: the share of a genre in the probabilities that the
+    client gives to foreign items.
+    """
+    known = genres(least)
+    found: dict[str, Any] = {}
+    for method, each in settings.items():
+        result = train(part, each, seed=seed)
+        vectors, shares = [], []
+        for name in part.rows:
+            kept, columns = cast("Any", result.factors[name]), part.foreign(name)
+            guess = probabilities(kept.network, kept.U, np.ascontiguousarray(kept.V[:, columns].T))
+            for genre, member in known.items():
+                truth = affinity(part, name, member)
+                rng = stream(f"feddmf folds {name} {genre}", seed)
+                vectors.append(auc(truth, predicted_by_ridge(kept.U.astype(float), truth, rng)))
+                shares.append(auc(truth, guess[:, member[columns]].sum(1) / guess.sum(1)))
+        found[method] = {"auc_vectors": float(np.mean(vectors)), "auc_foreign_share": float(np.mean(shares))}
+    return found

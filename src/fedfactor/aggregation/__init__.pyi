@@ -1,0 +1,1 @@
+from .robust import Robust as Robust

@@ -1,0 +1,165 @@
+"""Combining uploads so that a few hostile ones do not decide: a choice against the secure sum, and said so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.core.algorithm import Algorithm, Meta, Round
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.flattened_upload import Layout, Parcel
+from fedfactor.core.pytree import Tree, leaves, to_numpy
+from fedfactor.core.transforms import Opening, Transform
+from fedfactor.core.wire import Spec
+
+__all__ = ["Robust"]
+
+
+@dataclass(frozen=True, slots=True)
+class Robust(Transform):
+    """Replace the sum of N uploads by N times a robust centre of them.
+
+    Parameters
+    ----------
+    rule : {"median", "trimmed-mean", "group-median"}
+        Per entry: the median; the mean without the largest and smallest `trim` share; the median of the means of
+        `groups` random groups.
+    trim : float
+        Share cut at either end by the trimmed mean.
+    groups : int, optional
+        Number of groups; by default as many, and an odd number, as leave at least two clients in each.
+    hostile : int, optional
+        Clients that shall not decide. Refused where the rule does not withstand so many (:meth:`withstands`).
+    align : bool
+        Before combining, match the rows of a factor to the factor that was sent down, by cosine.
+
+    Notes
+    -----
+    The server sees every upload (each group's sum, for ``"group-median"``). Uploads that are not finite or not of the
+    announced shape are left out. Clients count alike, whatever their rows. One hostile client spoils its whole group:
+    groups withstand under a quarter of the clients, where the median of single uploads withstands under a half
+    (:meth:`withstands`). Meant for methods that average factors (FedAvgNMF, FELB): the sums of PooledNMF differ from
+    client to client for good reasons, and a median of them is biased.
+    """
+
+    rule: Literal["median", "trimmed-mean", "group-median"] = "median"
+    trim: float = 0.25
+    groups: int | None = None
+    align: bool = True
+    hostile: int | None = None
+    place: ClassVar[int] = 3
+    mode: ClassVar[str] = "robust"
+    equal_weights: ClassVar[bool] = True
+    forgiving: ClassVar[bool] = True
+
+    def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
+        """Refuse rules that cannot work here."""
+        if self.rule not in ("median", "trimmed-mean", "group-median"):
+            raise ValueError(f"rule={self.rule!r} is not known. Use 'median', 'trimmed-mean' or 'group-median'.")
+        if not 0 <= self.trim < 0.5:
+            raise ValueError(f"trim={self.trim} must lie in [0, 0.5).")
+        least = 2 * (3 if self.groups is None else self.groups) if self.rule == "group-median" else 3
+        if meta.n_clients < least:
+            raise IncompatibleError(f"{self.rule} needs at least {least} clients, there are {meta.n_clients}.")
+        self._check_hostile(meta.n_clients)
+
+    def _check_hostile(self, n_clients: int) -> None:
+        most = self.withstands(n_clients)
+        if self.hostile is not None and not 0 <= self.hostile <= most:
+            raise IncompatibleError(
+                f"{self.rule} withstands {most} hostile clients of {n_clients}, not {self.hostile}. Use rule='median', "
+                "more groups, or more clients."
+            )
+
+    def groups_of(self, n_clients: int) -> int:
+        """Count the groups that so many clients are dealt to."""
+        if self.groups is not None:
+            return min(self.groups, n_clients)
+        pairs = max(n_clients // 2, 1)
+        return pairs - (pairs % 2 == 0)  # of an even number one would be of no help
+
+    def withstands(self, n_clients: int) -> int:
+        """Count the hostile clients, of so many, that cannot move a number beyond what honest ones say.
+
+        Examples
+        --------
+        >>> [Robust(rule).withstands(20) for rule in ("median", "trimmed-mean", "group-median")]
+        [9, 5, 4]
+        >>> Robust("group-median", groups=7).withstands(20)
+        3
+        """
+        if self.rule == "trimmed-mean":
+            return self._cut(n_clients)
+        return ((n_clients if self.rule == "median" else self.groups_of(n_clients)) - 1) // 2
+
+    def _cut(self, n_clients: int) -> int:
+        return min(int(np.ceil(self.trim * n_clients)), (n_clients - 1) // 2)
+
+    def open(self, opening: Opening) -> RobustSum:
+        """Begin one round."""
+        return RobustSum(self, opening.at, opening.down, opening.layout)
+
+
+class RobustSum:
+    """Keeps all uploads of a round, then combines them."""
+
+    def __init__(self, settings: Robust, at: Round, down: Tree, layout: Layout) -> None:
+        self._settings, self._at = settings, at
+        self._anchors = _anchors(down, layout) if settings.align else []
+        self.present: list[str] = []
+        self.bytes_up = 0
+        self._parcels: list[Parcel] = []
+
+    def take(self, name: str, parcel: Parcel) -> None:
+        """Keep one upload, its factor's rows in the order of the factor sent down."""
+        self.present.append(name)
+        self.bytes_up += parcel.nbytes
+        values = parcel.floats
+        for start, stop, reference in self._anchors:
+            values = values.copy()
+            values[start:stop] = _matched(values[start:stop].reshape(reference.shape), reference).ravel()
+        self._parcels.append(Parcel(values, parcel.side))
+
+    def total(self) -> Parcel:
+        """Return N times the centre."""
+        n = len(self._parcels)
+        self._settings._check_hostile(n)  # some may have stayed away
+        stacked = np.stack([np.concatenate([p.values, p.side]) for p in self._parcels])
+        centre = n * self._centre(stacked)
+        split = self._parcels[0].values.size
+        return Parcel(centre[:split], tuple(centre[split:].tolist()))
+
+    def _centre(self, stacked: np.ndarray) -> np.ndarray:
+        settings, n = self._settings, len(stacked)
+        if settings.rule == "median":
+            return np.median(stacked, axis=0)
+        if settings.rule == "trimmed-mean":
+            cut = settings._cut(n)
+            return np.sort(stacked, axis=0)[cut : n - cut].mean(axis=0)
+        order = self._at.shared_rng("groups").permutation(n)
+        means = [stacked[part].mean(axis=0) for part in np.array_split(order, settings.groups_of(n))]
+        return np.median(means, axis=0)
+
+
+def _anchors(down: Tree, layout: Layout) -> list[tuple[int, int, np.ndarray]]:
+    """Find leaves of the upload that a factor of the same name and shape was sent down for."""
+    sent = {path: to_numpy(leaf) for path, leaf in leaves(down)} if not hasattr(down, "items") else {}
+    found, position = [], 0
+    shapes: dict[str, Any] = {path: np.shape(leaf) for path, leaf in leaves(layout.like)}
+    for path in layout.private:
+        size = int(np.prod(shapes[path], dtype=np.int64))
+        if path in sent and sent[path].shape == shapes[path] and len(shapes[path]) == 2:
+            found.append((position, position + size, np.asarray(sent[path], np.float64)))
+        position += size
+    return found
+
+
+def _matched(V: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    from scipy.optimize import linear_sum_assignment
+
+    def unit(A: np.ndarray) -> np.ndarray:
+        return A / np.maximum(np.linalg.norm(A, axis=1, keepdims=True), 1e-300)
+
+    return V[linear_sum_assignment(-(unit(reference) @ unit(V).T))[1]]

@@ -1,0 +1,5 @@
+"""Algorithms as pure functions, for authors of algorithms and engines; :mod:`fedfactor` has the estimators."""
+
+from fedfactor.core.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,1 +1,0 @@
-"""FedDMF: deep matrix factorization across owners without matching users."""

@@ -1,1 +1,0 @@
-"""FedSPLIT: one-shot federated recommendation."""

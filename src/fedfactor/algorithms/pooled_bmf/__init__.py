@@ -1,1 +1,0 @@
-"""PooledBMF: the Boolean factorization that pooled rows would give, from sums alone."""

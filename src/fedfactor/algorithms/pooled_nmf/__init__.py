@@ -1,1 +1,0 @@
-"""PooledNMF: the iterates of NMF on pooled rows, from sums alone."""

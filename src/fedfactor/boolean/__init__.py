@@ -1,0 +1,1 @@
+"""Boolean matrix factorization: pooled, federated, by votes, and local solvers."""

@@ -1,0 +1,1 @@
+"""PooledBMF: Boolean factorization of pooled rows, from aggregated counts."""

@@ -1,0 +1,1 @@
+"""Boolean factorization of one matrix in one place."""

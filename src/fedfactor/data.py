@@ -1,0 +1,5 @@
+"""Data: reading files, splitting rows among clients, ratings, data sets and generators."""
+
+from fedfactor.core.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,5 +1,0 @@
-"""Where matrices come from and who owns which rows: files, partitions, synthetic and named data sets."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,0 @@
-"""Messages over Flower: a ServerApp that runs rounds, a ClientApp that answers, and the processes that carry them."""

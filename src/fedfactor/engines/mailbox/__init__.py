@@ -1,1 +1,0 @@
-"""A carrier of messages between a server and parties: one HTTPS address, at which each party has a box."""

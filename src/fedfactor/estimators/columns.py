@@ -1,0 +1,120 @@
+"""Faces whose owners hold columns, and faces whose nodes hold blocks of rows and of columns."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.client_data import Federation
+from fedfactor.core.errors import DataError
+from fedfactor.core.grid import block_federation, even_nodes, grid_federation, grid_of
+from fedfactor.core.parameters import offers_settings, setting
+from fedfactor.core.pytree import Array
+from fedfactor.estimators import inputs as _inputs
+from fedfactor.estimators.base import FederatedTransformer, _copy
+from fedfactor.io import groups as owned
+from fedfactor.io.partition import row_positions
+from fedfactor.linalg.products import as_like
+
+
+@offers_settings
+class SecureFace(FederatedTransformer):
+    """An estimator whose owners hold rows or, with ``split="columns"``, columns of X: the algorithm then sees Xᵀ.
+
+    Attributes
+    ----------
+    client_factors_ : dict of str to array
+        What only that owner has: its rows of U, or with ``split="columns"`` its columns of V as rows.
+    """
+
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.random((40, 2)) @ rng.random((2, 30))
+        >>> model = {name}({how}).fit(X, groups=["a"] * 25 + ["b"] * 15)
+        >>> model.components_.shape, model.relative_error_ < 0.1
+        ((2, 30), True)
+        """
+    _how = "n_components=2, rounds=20, random_state=0"
+    split: Literal["rows", "columns"] = setting(
+        "What owners hold: rows of X, or columns of it as in the paper. ``groups`` labels the one or the other.",
+        default="rows",
+    )
+
+    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+        """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners."""
+        if self.split != "columns":
+            return super().fit_transform(X, y, groups=groups)
+        self._learn(X, groups)
+        return _copy(self._common)
+
+    def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
+        if self.split != "columns":
+            return super()._divided(X, groups, algorithm, seed, further)
+        if owned.is_owned(X):
+            raise DataError("split='columns' cuts one matrix into columns, but this X comes with its owners of rows.")
+        X = _inputs.matrix(self, X, reset=True)
+        labels = owned.owner_labels(X.shape[1], groups, self.n_clients, seed)
+        turned = X.T.tocsr() if hasattr(X, "tocsr") else X.T
+        return labels, owned.split(turned, labels, self.missing_values, None)
+
+    def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
+        labels = super()._learn(X, groups, further=further)
+        if self.split == "columns":
+            self._turn(labels)
+        return labels
+
+    def _turn(self, labels: Any) -> None:
+        """Exchange the roles: what the owners have is V, what they share is U."""
+        shared, factors = self.run_.V, self.run_.factors
+        self._common: Array = shared.T
+        n_features = sum(len(kept.U) for kept in factors.values())
+        positions = {"0": np.arange(n_features)} if labels is None else row_positions(labels)
+        V = as_like(np.zeros((self.n_components_, n_features)), shared)
+        for name, columns in positions.items():
+            V[:, columns] = factors[name].U.T
+        self.components_ = V
+        self.n_features_in_ = n_features
+
+
+class GridFace(FederatedTransformer):
+    """An estimator that cuts X into blocks for the nodes of one cluster.
+
+    Attributes
+    ----------
+    client_factors_ : dict of str to array
+        Rows of U of each node.
+    """
+
+    _example: ClassVar[str] = """
+        >>> import numpy as np
+        >>> from fedfactor import {name}
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.random((60, 3)) @ rng.random((3, 40))
+        >>> model = {name}({how}).fit(X)
+        >>> model.components_.shape, model.relative_error_ < 0.05
+        ((3, 40), True)
+        """
+
+    def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
+        """Fit, and return U as :meth:`transform` finds it; ``client_factors_`` holds U as the last sketch left it."""
+        return self.fit(X, y, groups=groups).transform(X)
+
+    def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
+        if owned.is_owned(X) and not isinstance(X, Federation):
+            raise DataError(
+                "This method cuts one matrix among nodes, but this X comes with its owners. Stack the rows."
+            )
+        if groups is not None:
+            raise DataError("This method cuts rows and columns among nodes by itself: leave groups out.")
+        if isinstance(X, Federation):
+            return None, X
+        X = _inputs.matrix(self, X, reset=True)
+        if self.missing_values is not None:
+            raise DataError("Blocks of a grid have no missing cells: missing_values must be None.")
+        if algorithm.layout == "blocks":
+            return None, block_federation(X, grid_of(self.n_clients, X.shape))
+        return None, grid_federation(X, even_nodes(X.shape[0], min(self.n_clients, *X.shape)))

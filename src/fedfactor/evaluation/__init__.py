@@ -1,0 +1,1 @@
+"""Choosing and judging models: metrics, rank selection, comparison, hold-out sets."""

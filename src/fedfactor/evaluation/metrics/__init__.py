@@ -1,0 +1,1 @@
+"""Metrics of factorizations, ratings and rankings."""

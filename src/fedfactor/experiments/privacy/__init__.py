@@ -1,5 +1,0 @@
-"""Noise as the papers print it, at its true price; and what proven noise costs instead."""
-
-from fedfactor.experiments.privacy.run import STUDIES, reproduce
-
-__all__ = ["STUDIES", "reproduce"]

@@ -1,0 +1,183 @@
+"""What happens, as lines for people: the run as its party sees it, and as the coordinator does.
+
+Both read files that are written anyway, so that a terminal, a page in a browser and a log tell the same.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedfactor.core.printable_text import printable
+from fedfactor.core.run import STATUS
+from fedfactor.federation.connectivity import Connection
+from fedfactor.network.client_storage import ClientFolder
+from fedfactor.network.server import ENDED
+
+if TYPE_CHECKING:
+    from fedfactor.federation.coordinator import Coordinator
+
+PASSING = 10.0
+"""Seconds for which requests may be lost before that is spoken of: a busy network loses some."""
+
+APART = "under other terms"
+"""Stands in the place of when a party last came, while it asks under other terms than those that are served."""
+
+
+def away_words(since: str) -> str:
+    """Say of a party that is not connected what is known of it.
+
+    Examples
+    --------
+    >>> away_words("2030-01-02 03:04:05 UTC")
+    'last came 2030-01-02 03:04:05 UTC'
+    """
+    if since == APART:
+        return "asks under other terms: send it this federation.toml, to join again with --accept-changes"
+    return f"last came {since[:19]} UTC" if since else "never came"
+
+
+class PartyWatch:
+    """Tells what is new at a party: whether it is connected, and what it answered.
+
+    Parameters
+    ----------
+    store : ClientFolder
+        The party's folder.
+    where : str
+        The server's address.
+    """
+
+    def __init__(self, store: ClientFolder, where: str) -> None:
+        self._store, self._where = store, where
+        self._file = store.folder / "sent.jsonl"
+        self._read = self._file.read_bytes().rfind(b"\n") + 1 if self._file.exists() else 0
+        self._said = ""
+        self._begun = ""
+        self._round = ""
+        self._bytes = 0
+
+    def news(self) -> list[str]:
+        """Return one line for each thing that happened since the last call."""
+        return [*self._state(), *(line for sent in self._sent() for line in self._words(sent) if line)]
+
+    def _state(self) -> list[str]:
+        """Say whether the party is connected when that changed; a single request that was lost is no change."""
+        now = Connection.of(self._store.folder)
+        if now is None:
+            return []
+        state, before = now.words(self._where), self._said
+        good, was_good = not state.startswith("NOT"), before.startswith("connected")
+        passing = was_good and not good and now.time - now.since < PASSING
+        if passing or (good and was_good) or state == before:
+            return []
+        self._said = state
+        return [state[0].upper() + state[1:] + "."]
+
+    def _sent(self) -> list[dict[str, Any]]:
+        if not self._file.exists() or self._file.stat().st_size <= self._read:
+            return []
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            whole, _, _ = file.read().rpartition(b"\n")
+        self._read += len(whole) + 1
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def _words(self, sent: dict[str, Any]) -> list[str]:
+        kind, index, size = sent["kind"], sent["index"], sent["bytes"]
+        if kind == "refusal":
+            return [f"REFUSED: {printable(sent.get('reason', ''))}. The server is told that you refuse, and not why."]
+        if kind == "sum":  # a message of the secure sum that the last question began
+            self._bytes += size
+            return []
+        before = self._summed()
+        if kind == "end":
+            return [*before, f"Run {sent['run']} has ended; your result is here. {self._store.left()}"]
+        begun, self._begun = self._begun, sent["run"]
+        new = "" if begun == sent["run"] else f"Run {sent['run']} is going on. "
+        if sent["again"]:
+            return [*before, f"{new}Asked for {kind} {index} again: the same {size} bytes."]
+        named = f"Round {index + 1} of {self._store.agreement.rounds}" if kind == "step" else f"Survey {index}"
+        if not self._store.agreement.secure:
+            return [f"{new}{named}: {size} bytes sent."]
+        self._round, self._bytes = named, size
+        return [*before, new.strip()]
+
+    def _summed(self) -> list[str]:
+        """Say what a round with a secure sum sent in all its messages: known when the next one begins."""
+        said = [f"{self._round}: {self._bytes} bytes sent."] if self._round else []
+        self._round, self._bytes = "", 0
+        return said
+
+
+class ServerWatch:
+    """Tells what is new at the coordinator: who is connected, rounds, refusals, the end."""
+
+    def __init__(self, place: Coordinator) -> None:
+        self._place = place
+        self._there: set[str] = set()
+        self._apart: set[str] = set()
+        self._last: tuple[Any, ...] = ()
+        self._reasons: dict[str, str] = {}
+
+    def news(self) -> list[str]:
+        """Return one line for each thing that happened since the last call."""
+        return [*self._presence(), *self._run()]
+
+    def _presence(self) -> list[str]:
+        seen = self._place.presence()
+        there = {name for name, (online, _) in seen.items() if online}
+        apart = {name for name, (_, since) in seen.items() if since == APART}
+        before, self._there = self._there, there
+        said = [f"{name} is connected." for name in sorted(there - before)]
+        said += [f"{name} is no longer connected." for name in sorted(before - there)]
+        said += [f"{name} {away_words(APART)}." for name in sorted(apart - self._apart)]
+        self._apart = apart
+        return said
+
+    def _run(self) -> list[str]:
+        status, said = self._place.status(), []
+        if "run" not in status:
+            return []
+        state = status["state"] if status["state"] in ENDED else "running"
+        key = (status["run"], status["round"], state)
+        for name, why in status["reasons"].items():
+            if self._reasons.get(name) != why:
+                said.append(f"{name}: {printable(why)}.")
+        self._reasons = dict(status["reasons"])
+        if key != self._last:
+            self._last = key
+            said.append(run_words(status))
+        return said
+
+
+def run_words(status: dict[str, Any]) -> str:
+    """Say in one line where a run stands."""
+    state = status["state"]
+    if state in ENDED:
+        reason = status.get("reason", "")
+        why = f": {STATUS.get(reason, reason)}" if reason else ""
+        return f"Run {status['run']} {state} after {status['round']} rounds{printable(why)}."
+    error = status["metrics"].get("relative_error")
+    shown = f", error {error:.4f}" if isinstance(error, float) else ""
+    took = f", {status['seconds']:.1f} s" if status.get("seconds") else ""
+    who = f", with {', '.join(status['participants'])}" if status["participants"] else ""
+    return f"Round {status['round']} of {status['rounds']}{who}{shown}{took}."
+
+
+def is_locked(file: Path) -> bool:
+    """Tell whether a process holds a lock on a file."""
+    import fcntl
+    import os
+
+    if not file.exists():
+        return False
+    handle = os.open(file, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

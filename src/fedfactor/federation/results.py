@@ -1,0 +1,303 @@
+"""Look into a folder: where its party or the coordinator stands, what was sent, and what may be taken away."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.atomic_files import read_json
+from fedfactor.core.checksummed_files import read_checked
+from fedfactor.core.errors import DataError
+from fedfactor.core.pytree import leaves
+from fedfactor.core.run import STATUS
+from fedfactor.core.wire import from_bytes, read_header, read_leaves
+from fedfactor.federation.connectivity import Connection, moment
+from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.data_deletion import has_left
+from fedfactor.federation.party import ROW_IDS
+from fedfactor.federation.progress import away_words, is_locked
+from fedfactor.federation.stability import MARK
+from fedfactor.federation.terms import Terms
+from fedfactor.io.preprocessing import Preprocess
+from fedfactor.io.result_folder import write_factors
+from fedfactor.network.client import COLUMNS
+from fedfactor.network.client_storage import Agreement, ClientFolder
+from fedfactor.network.server import ENDED, UNPROTECTED, written
+
+
+def folder_of(place: str | os.PathLike[str]) -> Path:
+    """Find the folder that is meant: a party's own, or the server's beside a ``federation.toml``."""
+    path = Path(place)
+    folder = path if path.is_dir() else path.resolve().parent / "server"
+    if path.is_dir() and not (path / "agreement.json").exists() and (path / "server" / "agreement.json").exists():
+        folder = path / "server"
+    if not any((place / "agreement.json").exists() for place in (folder, folder / "result")):
+        when = has_left(folder)
+        if when:
+            raise DataError(f"{place} is the folder of a party that left at {when} and deleted what it had.")
+        raise DataError(
+            f"{place} leads to no party's folder. Give the folder that fedfactor join made, or the coordinator's "
+            "federation.toml after fedfactor serve."
+        )
+    return folder
+
+
+@contextmanager
+def from_anywhere(folder: Path) -> Generator[None]:
+    """Read a folder that may come from anybody: files that do not hold what they should are a mistake in data."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, AssertionError) as error:
+        raise DataError(
+            f"{folder} holds a file that this version of fedfactor does not write like this ({type(error).__name__}: "
+            f"{error}). Another version wrote it, or somebody changed it: look at it with the version that wrote it."
+        ) from error
+
+
+def status_of(place: str | os.PathLike[str], server: Path | None = None) -> dict[str, Any]:
+    """Tell where a party or the coordinator stands; ``server`` is its folder where that is not beside the file."""
+    folder = server or folder_of(place)
+    with from_anywhere(folder):
+        if not is_server(folder):
+            return client_status(folder)
+        path = Path(place)
+        toml = path if path.is_file() else folder.parent / "federation.toml"
+        return server_status(Coordinator(toml, folder))
+
+
+def client_status(folder: Path) -> dict[str, Any]:
+    """Tell whether a party is connected, and what it has answered and sent: in all, and in its last run."""
+    store = ClientFolder(folder)
+    sent = store.sent()
+    mine, signed = store.agreement, folder / "signed.json"
+    where = json.loads(signed.read_bytes())["terms"]["server"]["address"] if signed.exists() else "the server"
+    last = sent[-1] if sent else None
+    refused = [line for line in sent if line["kind"] == "refusal"]
+    return {
+        "party": mine.name,
+        "terms": mine.terms,
+        "connection": _connection(folder, where),
+        "state": "nothing was asked yet" if last is None else f"answered {last['kind']} {last['index']}",
+        "last": None if last is None else last["time"],
+        "run": None if last is None else last["run"],
+        "rounds": len(_rounds(sent, last["run"])) if last else 0,
+        "runs": [f"{run} ({len(_rounds(sent, run))} rounds)" for run in dict.fromkeys(line["run"] for line in sent)],
+        "messages": len(sent),
+        "bytes_sent": sum(line["bytes"] for line in sent),
+        "asked_again": sum(line["again"] for line in sent),
+        "refused": len(refused),
+        "last_refusal": refused[-1].get("reason", "") if refused else "",
+        "left": store.left().removeprefix("Left").strip(),
+        "budget": store.spent().removeprefix("Budget").strip(),
+        "results": list(store.results()),
+    }
+
+
+def _rounds(sent: Sequence[Mapping[str, Any]], run: str) -> set[int]:
+    return {line["index"] for line in sent if line["kind"] == "step" and line["run"] == run}
+
+
+def _connection(folder: Path, where: str) -> str:
+    if not is_locked(folder / "join.lock"):
+        return "NOT connected: no fedfactor join runs here"
+    found = Connection.of(folder)
+    return f"NOT connected: {where} was not reached yet" if found is None else found.words(where)
+
+
+def server_status(place: Coordinator) -> dict[str, Any]:
+    """Order what the coordinator knows for people: whether it serves, who is connected, and where the run stands."""
+    raw, served, there = place.status(), place.served, place.presence()
+    about: dict[str, Any] = {
+        "served": f"yes, at {place.terms.content['server']['address']}" if served else "NO: start fedfactor serve",
+        "connected": [name for name, (online, _) in there.items() if online],
+        "not_connected": [
+            f"{name} ({away_words(since)})" for name, (online, since) in there.items() if not online
+        ],
+        "removed": place.removed(),
+    }  # fmt: skip
+    if "time" not in raw:
+        return {**about, "state": "no run was started yet"}
+    state, age = raw["state"], time.time() - raw["time"]
+    if state not in ENDED and not place.running:
+        how = "fedfactor start" if served else "fedfactor serve, then fedfactor start"
+        state = f"interrupted at {state}; go on with: {how}"
+    about |= {"state": state, "reason": STATUS.get(why := raw.get("reason", ""), why),
+              "as_of": f"{moment(raw['time'])} ({age:.0f} s ago)",
+              "round": f"{raw['round']} of {raw['rounds']}"}  # fmt: skip
+    if "metrics" not in raw:
+        return about
+    gone = set(place.removed())
+    away = sorted(set(raw["clients"]) - set(raw["participants"]) - gone) if raw["participants"] else []
+    owing = set(raw["clients"]) - set(raw.get("answered", raw.get("present", raw["clients"]))) - gone
+    return about | {
+        "took_part": raw["participants"], "away": away, "waiting_for": sorted(owing) if place.running else [],
+        "metrics": raw["metrics"], "seconds": round(raw.get("seconds", 0.0), 2),
+        "bytes_up": raw["bytes_up"], "bytes_down": raw["bytes_down"],
+        "rejected": {key: n for key, n in raw["rejected"].items() if " " not in key}, "last_said": raw["reasons"],
+        "privacy": _privacy(place.folder),
+    }  # fmt: skip
+
+
+def _privacy(folder: Path) -> str:
+    """Say what protects uploads, and what was spent."""
+    agreement = Agreement.read(folder)
+    if noise := agreement.noise:
+        run = f"ε = {noise['epsilon']:g}, δ = {noise['delta']:g} for one {noise['unit']} in a whole run"
+        return f"dp: the server sees only noisy sums of all parties; {run}. Each party keeps its own ledger"
+    whose = "only sums of all parties" if agreement.secure else "each party's sums"
+    if agreement.links:
+        return f"{agreement.protect}: the server sees {whose}, after {len(agreement.links)} links; see run.json"
+    return f"{agreement.protect}: the server sees {whose}; no noise, so epsilon is infinite"
+
+
+def is_server(folder: Path) -> bool:
+    """Tell the server's folder from a client's."""
+    return (folder / "server.json").exists()
+
+
+def server_results(folder: Path) -> dict[str, Path]:
+    """Find the results of all runs at the server, the last one last."""
+    older = [path for path in (folder / "runs").glob("*") if (path / "run.json").exists()]
+    older.sort(key=lambda path: (path / "run.json").stat().st_mtime)
+    found = {path.name: path for path in older}
+    last = folder / "result"
+    return {**found, read_json(last / "run.json")["run"]: last} if (last / "run.json").exists() else found
+
+
+def write_result(folder: Path, out: str | os.PathLike[str], run: str = "") -> Path:
+    """Write what this party may have of its last run, or of the one named, in the layout of ``fedfactor fit``."""
+    with from_anywhere(folder):
+        return _write_result(folder, out, run)
+
+
+def _write_result(folder: Path, out: str | os.PathLike[str], run: str) -> Path:
+    serves = is_server(folder)
+    found = server_results(folder) if serves else ClientFolder(folder).results()
+    if not found:
+        why = going_on(folder) or ("See fedfactor status" if serves else "No run ended while this party was there")
+        raise DataError(f"{folder} holds no result yet. {why}.")
+    if run and run not in found:
+        raise DataError(f"{folder} holds no result of run {run!r}. It holds: {', '.join(found)}.")
+    chosen = run or list(found)[-1]
+    before = list(found)[: list(found).index(chosen)]
+    make = _server_result if serves else _client_result
+    return make(folder, found[chosen], before, out)
+
+
+def going_on(folder: Path) -> str:
+    """Name the run that has begun here and left no result yet, and how far it is; nothing when there is none."""
+    with from_anywhere(folder):
+        return _going_on(folder)
+
+
+def _going_on(folder: Path) -> str:
+    if is_server(folder):
+        about = read_json(folder / "status.json") if (folder / "status.json").exists() else {}
+        run, rounds, known = about.get("run"), about.get("round"), server_results(folder)
+    else:
+        store = ClientFolder(folder)
+        sent = [line for line in store.sent() if line["kind"] in ("survey", "step") and not line["run"].endswith(MARK)]
+        run, known = sent[-1]["run"] if sent else None, store.results()
+        rounds = len(_rounds(sent, run)) if run else 0
+    if not run or run in known or not (folder / "agreement.json").exists():
+        return ""
+    agreed = Agreement.read(folder)
+    return f"Run {run} has not ended: round {rounds} of {agreed.rounds}, terms {agreed.terms[:16]}"
+
+
+def _client_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
+    """Read a result with what was kept beside it: the party may have signed up for other terms since."""
+    beside = result if (result / "agreement.json").exists() else folder
+    agreement = Agreement.read(beside)
+    agreement.make()  # a folder may come from anywhere: it names one of the public algorithms, or nothing is read
+    data = (result / "factors.safetensors").read_bytes()
+    kept, about = from_bytes(data), read_header(data, limit=1 << 30)[1]
+    factors, score = kept["factors"], kept["score"]
+    private = {name: array for name, array in leaves(factors) if name != "V"}
+    terms = Terms.of(json.loads((beside / "signed.json").read_bytes())["terms"])
+    store = ClientFolder(folder)
+    store.agreement = agreement  # that of the run: the folder's own may be another, or was forgotten with its rows
+    sent = [line for line in store.sent() if line["run"] == about.get("run")]
+    record = {
+        "algorithm": agreement.algorithm.rpartition(":")[2],
+        "settings": agreement.settings,
+        "seed": agreement.seed,
+        "run": about.get("run"),
+        "lineage": _lineage(
+            about.get("run", ""),
+            before,
+            agreement.terms,
+            agreement.meta.clients,
+            [agreement.start] * bool(agreement.start),
+        ),
+        "terms": agreement.terms,
+        "party": agreement.name,
+        "relative_error": score.relative_error,
+        "rounds": len(_rounds(sent, about.get("run", ""))),
+        "bytes_sent": sum(line["bytes"] for line in sent),
+        "letters": len(sent),
+    }
+    record["privacy"] = _protected(agreement, store, about.get("run", ""), record["rounds"])
+    plan = terms.preprocess()
+    columns = beside / COLUMNS
+    weights = terms.declared_weights()
+    if plan.survey and columns.exists():
+        weights = from_bytes(read_checked(columns)).get("weights")
+    record |= _preprocessed(plan, weights)
+    ids = read_json(beside / ROW_IDS) if (beside / ROW_IDS).exists() else None
+    name = agreement.name
+    return write_factors(
+        out, factors.V, features=terms.features, private={name: private}, run=record, row_ids={name: ids}
+    )
+
+
+def _protected(agreement: Agreement, store: ClientFolder, run: str, rounds: int) -> dict[str, Any]:
+    """Say what protected the uploads of a run; with noise also what it cost these rows by their own books."""
+    channel = agreement.channel(run)
+    report = UNPROTECTED if channel is None else written(channel.report(rounds))
+    if not agreement.noise:
+        return report
+    ledger = store.ledger
+    assert ledger is not None
+    return {**report, "epsilon": ledger.epsilon(run=run), "data_set_epsilon": ledger.epsilon()}
+
+
+def _preprocessed(plan: Preprocess, weights: Any) -> dict[str, Any]:
+    """Say how rows were brought to the components, so that new rows can be."""
+    absent = plan.missing_values
+    return {
+        "preprocess": {"steps": plan.words, "weights": None if weights is None else [float(each) for each in weights]},
+        "asked": {"missing_values": None if absent is None else str(absent)},
+    }
+
+
+def _lineage(run: str, before: list[str], terms: str, parties: Sequence[str], parents: Sequence[str]) -> dict[str, Any]:
+    """Say which version of the model this is, what it started at, and on whose rows and terms it stands."""
+    return {
+        "version": len(before) + 1, "run": run, "earlier": before, "parents": list(parents), "terms": terms,
+        "parties": list(parties),
+    }  # fmt: skip
+
+
+def _server_result(folder: Path, result: Path, before: list[str], out: str | os.PathLike[str]) -> Path:
+    record = read_json(result / "run.json")
+    record["lineage"] = _lineage(record["run"], before, record["terms"], record["finished"], record.get("parents", ()))
+    folder = result if (result / "features.json").exists() else folder
+    shared = read_leaves((result / "down.safetensors").read_bytes(), "down")
+    if "V" not in shared:
+        raise DataError(
+            f"{record['algorithm']} leaves no V at the server: each party has its own. Ask them, or read {result}."
+        )
+    features = read_json(folder / "features.json")
+    if (folder / "preprocess.json").exists():
+        kept, sums = read_json(folder / "preprocess.json"), folder / "survey.safetensors"
+        plan, weights = Preprocess.of(kept), kept.get("weights")
+        if plan.survey and sums.exists():
+            weights = from_bytes(sums.read_bytes())["sums"].weights(plan.survey)
+        record |= _preprocessed(plan, weights)
+    return write_factors(out, shared["V"], features=features, run=record)

@@ -1,0 +1,1 @@
+"""Reading and writing: files, tables, results of runs."""

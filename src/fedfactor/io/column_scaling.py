@@ -1,0 +1,136 @@
+"""Columns of different scale: the largest ones decide a fit by squares, and nobody notices."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.client_data import Federation
+from fedfactor.core.column_statistics import column_sums
+from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.pytree import tree_sum
+
+__all__ = ["ScaleWarning", "different_units", "even_columns", "uneven", "warn_of_scales"]
+
+_APART = 100.0
+_OTHER_UNIT = 8.0  # of columns that are steady at all owners: glucose in mg/dl and mmol/l is 18 apart, g/dl and g/l 10
+_STEADY = 0.5  # squared mean over mean square: cells spread by no more than their mean
+_WIDEST = 2000  # columns; beyond it they are genes, words or pixels, and of one unit
+
+
+class ScaleWarning(UserWarning):
+    """Columns of a table differ so much in scale that only the largest ones count."""
+
+
+def uneven(features: Sequence[str] | None, sums: Any) -> str:
+    """Say which columns are a hundred times larger than others; empty when none is.
+
+    Examples
+    --------
+    >>> said = uneven(["platelets", "creatinine"], column_sums(np.array([[250.0, 1.0], [300.0, 0.8]])))
+    >>> said.partition(":")[0]
+    'Columns differ in scale by a factor of 305'
+    """
+    if features is None or not 2 <= len(features) <= _WIDEST:
+        return ""
+    size = np.sqrt(sums.squares / np.maximum(sums.cells, 1))
+    there = np.flatnonzero(size > 0)
+    if len(there) < 2:
+        return ""
+    order = there[np.argsort(size[there], kind="stable")]
+    small, large = order[0], order[-1]
+    ratio = size[large] / size[small]
+    if ratio < _APART:
+        return ""
+    few = [features[j] for j in order[::-1] if size[j] * _APART <= size[large]][:3]
+    return (
+        f"Columns differ in scale by a factor of {ratio:.0f}: {features[large]!r} has a root mean square of "
+        f"{size[large]:.3g}, {features[small]!r} of {size[small]:.3g}. The large ones decide the fit, and "
+        f"{', '.join(map(repr, few))} hardly count. Scale them: --scale rms, in a federation the step 'scale' of "
+        "[preprocess] (under a secure sum or noise 'scale declared', by the ranges of [units]), in Python "
+        "open_files(..., steps=['scale']) or X / X.std(0)."
+    )
+
+
+def different_units(features: Sequence[str] | None, sums: Mapping[str, Any]) -> str:
+    """Say which columns one owner seems to have in other units than another; empty when none is.
+
+    A hundred times as large is another unit; eight times are, where cells spread by no more than their mean.
+
+    Examples
+    --------
+    >>> grams, milligrams = (column_sums(np.array([[a, 5.0], [a, 6.0]])) for a in (0.8, 800.0))
+    >>> said = different_units(["dose", "age"], {"north": grams, "south": milligrams})
+    >>> said.partition(".")[0]
+    "Owners seem to use different units: 'dose' is 1000 times larger at 'south' than at 'north'"
+    """
+    if features is None or len(features) > _WIDEST or len(sums) < 2:
+        return ""
+    owners = list(sums)
+    size = np.array([np.sqrt(each.squares / np.maximum(each.cells, 1)) for each in sums.values()])
+    known = np.where(size > 0, size, np.nan)
+    found: dict[int, tuple[float, str, str]] = {}
+    for j in np.flatnonzero((size > 0).sum(axis=0) >= 2):
+        most, least = int(np.nanargmax(known[:, j])), int(np.nanargmin(known[:, j]))
+        found[int(j)] = (float(known[most, j] / known[least, j]), owners[most], owners[least])
+    steady = np.array([each.sums**2 >= _STEADY * each.squares * each.cells for each in sums.values()])
+    limit = np.where(steady.all(axis=0), _OTHER_UNIT, _APART)
+    odd = sorted((j for j in found if found[j][0] >= limit[j]), key=lambda j: -found[j][0])
+    if not odd:
+        return ""
+    told = [
+        f"{features[j]!r} is {ratio:.0f} times larger at {large!r} than at {small!r}"
+        for j, (ratio, large, small) in ((j, found[j]) for j in odd[:3])
+    ]
+    more = f" and {len(odd) - 3} more columns" if len(odd) > 3 else ""
+    return (
+        f"Owners seem to use different units: {', '.join(told)}{more}. Convert such columns to one unit at their "
+        "owner, or leave them out (--drop). No scaling of all owners' columns together mends it."
+    )
+
+
+def owner_sums(federation: Federation) -> dict[str, Any]:
+    """Sum columns and their squares at every owner; nothing where columns have no names, or are sparse or many."""
+    names = federation.feature_names
+    shards = {name: federation.shard(name) for name in federation.names}
+    plain = all(isinstance(s.X, np.ndarray) and not is_sparse(s.X) and s.bounds is None for s in shards.values())
+    if names is None or not 2 <= len(names) <= _WIDEST or not plain:
+        return {}
+    return {name: column_sums(shard.X, shard.mask) for name, shard in shards.items()}
+
+
+def even_columns(federation: Federation) -> Federation | None:
+    """Divide named columns that differ in scale by a hundred or more by their root mean square; None: they do not.
+
+    Examples
+    --------
+    >>> from fedfactor.core.client_data import Shard
+    >>> labs = Shard(np.array([[250.0, 1.0], [300.0, 0.8]]), None, ("platelets", "creatinine"))
+    >>> even_columns(Federation({"north": labs})).shard("north").X.round(2).tolist()
+    [[0.91, 1.1], [1.09, 0.88]]
+    """
+    sums = owner_sums(federation)
+    if not sums or not uneven(federation.feature_names, tree_sum(list(sums.values()))):
+        return None
+    pooled = tree_sum(list(sums.values()))
+    size = np.sqrt(pooled.squares / np.maximum(pooled.cells, 1))
+    size[size == 0] = 1.0
+    shards = {name: federation.shard(name) for name in federation.names}
+    return Federation(
+        {name: replace(shard, X=(shard.X / size).astype(shard.X.dtype)) for name, shard in shards.items()}
+    )
+
+
+def warn_of_scales(federation: Federation) -> None:
+    """Warn when named columns differ in scale by a hundred or more: between owners, and among each other."""
+    sums = owner_sums(federation)
+    if not sums:
+        return
+    names = federation.feature_names
+    for said in (different_units(names, sums), uneven(names, tree_sum(list(sums.values())))):
+        if said:
+            warnings.warn(said, ScaleWarning, stacklevel=2)

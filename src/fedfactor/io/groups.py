@@ -1,0 +1,74 @@
+"""Who owns which rows: a federation from rows that come with their owners, or from one matrix and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fedfactor.core.client_data import Federation, Missing, Shard
+from fedfactor.core.errors import DataError
+from fedfactor.core.parameters import offers_settings, setting
+from fedfactor.core.pytree import Array
+from fedfactor.io.partition import split_evenly, split_rows
+
+
+def is_owned(X: Any) -> bool:
+    """Tell rows that come with their owners (a federation, a mapping, a list of matrices) from one plain matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> is_owned([[1.0, 2.0], [3.0, 4.0]]), is_owned([np.ones((2, 2)), np.ones((3, 2))])
+    (False, True)
+    """
+    if isinstance(X, (Federation, Mapping)):
+        return not hasattr(X, "shape")  # a sparse matrix of the kind "dictionary of keys" is a mapping, too
+    # Only what has a shape of its own can be an owner's matrix: lists within a list are rows.
+    return isinstance(X, (list, tuple)) and any(isinstance(x, Shard) or len(getattr(x, "shape", ())) == 2 for x in X)
+
+
+def federation_of(X: Any, missing_values: Missing) -> Federation:
+    """Make a federation of rows that come with their owners."""
+    if not isinstance(X, Federation):
+        return Federation(X, missing_values=missing_values)
+    if missing_values is not None and not _same(missing_values, X.missing_values):
+        raise DataError(
+            f"The estimator has missing_values={missing_values!r} but the federation was made with "
+            f"{X.missing_values!r}. Say it once: Federation(..., missing_values=...), and None here."
+        )
+    return X
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a == b or (a != a and b != b)
+
+
+def owner_labels(n_rows: int, groups: Any, n_clients: int, seed: int) -> Any:
+    """Say who owns each row: ``groups``, else rows dealt at random to ``n_clients``; None: all belong to one."""
+    if groups is None:
+        return None if n_clients == 1 else split_evenly(n_rows, n_clients, seed)
+    if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__"):
+        raise DataError(f"groups={groups!r} is a single value. Give each row its owner: one label per row, in order.")
+    return groups
+
+
+def split(X: Array, labels: Any, missing_values: Missing, features: Any) -> Federation:
+    """Give each owner its rows; no labels: one owner named ``"0"``."""
+    names = None if features is None else tuple(features)
+    parts = {"0": X} if labels is None else split_rows(X, labels)
+    shards = {name: replace(Shard.of(rows, missing_values), features=names) for name, rows in parts.items()}
+    return Federation(shards, missing_values=missing_values)
+
+
+@offers_settings
+class MissingCells:
+    """What marks cells that nobody observed."""
+
+    missing_values: Missing = setting(
+        "None: NaN is an error and unstored sparse cells are zero. NaN or another number: such cells are missing. "
+        '``"unstored"``: only the stored cells of sparse matrices were observed.',
+        default=None,
+        check=False,
+        shown='nan, number or "unstored"',
+    )

@@ -1,1 +1,0 @@
-"""Which component belongs with which: plans, transport, barycenters, drift."""

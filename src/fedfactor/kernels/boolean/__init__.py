@@ -1,1 +1,0 @@
-"""Boolean factors: the product, packed bits, local solvers, proximal maps."""

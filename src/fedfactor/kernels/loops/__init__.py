@@ -1,1 +1,0 @@
-"""Plain loops, written to be compiled by :mod:`fedfactor.kernels.compiled`."""

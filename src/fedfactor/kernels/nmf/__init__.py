@@ -1,1 +1,0 @@
-"""Non-negative factors: steps, starts, missing cells, counts, exact solutions."""

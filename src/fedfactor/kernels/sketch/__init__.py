@@ -1,1 +1,0 @@
-"""Random sketches, and what published sketches give away."""

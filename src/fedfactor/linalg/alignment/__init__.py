@@ -1,0 +1,1 @@
+"""Matching components of one factor with those of another."""

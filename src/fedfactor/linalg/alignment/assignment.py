@@ -1,0 +1,345 @@
+"""Which component of one factor belongs with which component of another.
+
+A *plan* P says how the rows of V stand for the rows of a reference: ``P V`` is V in the reference's order. Hard plans
+are permutations, or leave rows out; soft plans mix rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from array_api_compat import array_namespace
+from scipy.optimize import linear_sum_assignment
+from scipy.special import ndtri
+
+from fedfactor.linalg.alignment.sinkhorn import transport
+from fedfactor.linalg.products import as_like
+
+__all__ = [
+    "METHODS",
+    "align_rows",
+    "correlations",
+    "is_partial",
+    "permutation",
+    "plan",
+    "squared_distances",
+    "to_host",
+    "unaligned_groups",
+]
+
+Array = Any
+Method = Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"]
+
+METHODS = get_args(Method)
+"""Ways to align: assignment, assignment of significantly correlated rows only, their soft forms, nearest rows."""
+
+_FARTHEST = 2.0
+"""The largest correlation distance ``1 − ρ``: what it costs to leave a row alone."""
+
+
+def plan(
+    V: Array,
+    reference: Array,
+    method: Method = "lap",
+    *,
+    alpha: float = 0.05,
+    epsilon: float = 0.05,
+    neighbours: int = 1,
+    iterations: int = 100,
+) -> Array:
+    r"""Find how the rows of V stand for the rows of a reference.
+
+    .. math:: \min_P \tfrac12 \|\mathrm{reference} - P V\|^2
+
+    over plans of one kind.
+
+    Parameters
+    ----------
+    V : array, shape (l, m)
+        Components to be aligned.
+    reference : array, shape (k, m)
+        Components whose order counts.
+    method : {"lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"}
+        ``lap``: one row for one row (Hungarian method). ``lap_rho``: the same on ``1 − correlation``, and only for
+        pairs whose correlation is significantly positive; other rows stay alone. ``sinkhorn``: rows share their mass,
+        by entropic transport. ``sinkhorn_rho``: likewise, with a place for mass that belongs to no row. ``knn``: each
+        row of the reference takes the mean of its nearest rows of V, whoever else takes them.
+    alpha : float
+        Level of the one-sided test of each correlation, divided by the number of pairs (``*_rho``).
+    epsilon : float
+        Softness of the transport, relative to the median distance (``sinkhorn``) or to correlation distances.
+    neighbours : int
+        Rows of V that each row of the reference takes (``knn``).
+    iterations : int
+        Most iterations of Sinkhorn's algorithm.
+
+    Returns
+    -------
+    P : array, shape (k, l)
+        Row i says which rows of V stand for row i of the reference. Rows sum to 1; with the ``rho`` methods to 0 when
+        nothing stands for that row (between 0 and 1 when soft).
+
+    Notes
+    -----
+    O(k l m) for the distances, then O(k³) for an assignment, O(k l) per Sinkhorn iteration. The distances are found
+    where V lies (on a GPU, for example), the rest on the host.
+
+    The test of a correlation takes columns for independent and roughly normal. Sparse non-negative rows are neither:
+    with many columns almost any visible overlap is significant. Take ``alpha`` for a knob; lower it to demand more.
+
+    References
+    ----------
+    .. [1] S. Dalleiger, A. Gionis, "Creating coherence in federated non-negative matrix factorization", AAAI 2025.
+    .. [2] M. Cuturi, "Sinkhorn distances: lightspeed computation of optimal transport", NeurIPS 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> V = np.array([[0.0, 5.0], [3.0, 0.0]])
+    >>> P = plan(V, reference=V[::-1])
+    >>> P @ V
+    array([[3., 0.],
+           [0., 5.]])
+    """
+    if V.shape[1] != reference.shape[1]:
+        raise ValueError(
+            f"Components are rows over the same columns, but V is {tuple(V.shape)} and the reference is "
+            f"{tuple(reference.shape)}."
+        )
+    if not np.isfinite(to_host(reference.sum() + V.sum())):
+        # Components that grew beyond all numbers stand for nothing, and what they are moved by is no number either.
+        return as_like(np.full((reference.shape[0], V.shape[0]), np.nan), V)
+    if method == "lap" and V.shape[0] == reference.shape[0]:
+        # Norms add the same to every complete assignment, so the products alone decide.
+        P = _assign(-to_host(reference @ V.T))
+    elif method == "lap":
+        P = _assign(to_host(squared_distances(V, reference)))
+    elif method == "knn":
+        P = _nearest(to_host(squared_distances(V, reference)), neighbours)
+    elif method == "sinkhorn":
+        P = _share(to_host(squared_distances(V, reference)), epsilon, iterations)
+    elif method in ("lap_rho", "sinkhorn_rho"):
+        rho = to_host(correlations(V, reference))
+        allowed = _significant(rho, int(V.shape[1]), alpha)
+        P = _assign_some(rho, allowed) if method == "lap_rho" else _share_some(rho, allowed, epsilon, iterations)
+    else:
+        raise ValueError(f"method={method!r} is not known. Use one of {', '.join(METHODS)}.")
+    return as_like(P, V)
+
+
+def is_partial(method: Method) -> bool:
+    """Tell whether a method may leave rows alone.
+
+    Examples
+    --------
+    >>> is_partial("lap"), is_partial("lap_rho")
+    (False, True)
+    """
+    return method.endswith("_rho")
+
+
+def permutation(P: Array) -> np.ndarray:
+    """Return the order in which whole rows of V best follow a plan: ``V[order]`` is ``P V`` when P is a permutation.
+
+    Parameters
+    ----------
+    P : array, shape (k, k)
+        Hard or soft, complete or not. Rows that a plan leaves alone fill the places it leaves empty, in order.
+
+    Returns
+    -------
+    order : ndarray of int, shape (k,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> permutation(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    array([2, 1, 0])
+    """
+    P = to_host(P)
+    if P.shape[0] != P.shape[1]:
+        raise ValueError(f"Only a square plan orders all rows, but this one is {P.shape[0]} × {P.shape[1]}.")
+    return linear_sum_assignment(P, maximize=True)[1]
+
+
+def align_rows(V: Array, reference: Array, method: Method = "lap", **options: Any) -> tuple[Array, np.ndarray]:
+    """Put the rows of V into the reference's order, whole rows only.
+
+    Parameters
+    ----------
+    V, reference : array, shape (k, m)
+    method, **options
+        As in :func:`plan`.
+
+    Returns
+    -------
+    V : array, shape (k, m)
+        The same rows in another order.
+    order : ndarray of int, shape (k,)
+        For the columns of U: ``U[:, order]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> align_rows(np.array([[0.0, 1.0], [1.0, 0.0]]), np.eye(2))[1]
+    array([1, 0])
+    """
+    order = permutation(plan(V, reference, method, **options))
+    return V[order], order
+
+
+def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float = 0.05) -> list[tuple[int, int]]:
+    """Find rows that several factors have in common although their plans leave them alone.
+
+    Parameters
+    ----------
+    Vs : sequence of arrays, shape (k, m)
+    plans : sequence of arrays, shape (k, k)
+        From :func:`plan`; a row counts as left alone when its column of the plan holds less than half.
+    alpha : float
+        As in :func:`plan`.
+
+    Returns
+    -------
+    list of (factor, row)
+        One for each group of rows of at least two factors, the largest group first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> V = np.random.default_rng(0).random((2, 50))
+    >>> unaligned_groups([V, V[:1]], [np.array([[0.0, 1.0]]), np.zeros((1, 1))])
+    [(0, 0)]
+    """
+    alone = [(c, int(j)) for c, P in enumerate(plans) for j in np.flatnonzero(to_host(P).sum(axis=0) < 0.5)]
+    if len({c for c, _ in alone}) < 2:
+        return []
+    rows = np.stack([to_host(Vs[c][j]) for c, j in alone])
+    owner = np.array([c for c, _ in alone])
+    # The test of `plan` divides alpha by the k² pairs of two factors; here all rows of all factors meet.
+    alike = _significant(correlations(rows, rows), rows.shape[1], alpha)
+    groups = []
+    left = np.ones(len(alone), bool)
+    while left.any():
+        support = np.array(
+            [len(set(owner[near & left])) if here else 0 for near, here in zip(alike, left, strict=True)]
+        )
+        best = int(support.argmax())
+        if support[best] < 2:
+            break
+        groups.append(alone[best])
+        left &= ~alike[best]
+        left[best] = False
+    return groups
+
+
+def squared_distances(V: Array, reference: Array) -> Array:
+    """Return ``‖reference_i − V_j‖²`` for all pairs, shape (k, l).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> squared_distances(np.array([[1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    array([[0.],
+           [2.]])
+    """
+    xp = array_namespace(V, reference)
+    ours, theirs = xp.sum(reference * reference, axis=1), xp.sum(V * V, axis=1)
+    return xp.clip(ours[:, None] + theirs[None, :] - 2 * (reference @ V.T), 0, None)
+
+
+def correlations(V: Array, reference: Array) -> Array:
+    """Return the correlation of ``reference_i`` and ``V_j`` over columns, shape (k, l); 0 for constant rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> correlations(np.array([[1.0, 2.0], [3.0, 3.0]]), np.array([[0.0, 5.0]])).round(6)
+    array([[1., 0.]])
+    """
+    xp = array_namespace(V, reference)
+    return xp.clip(_standard(reference, xp) @ _standard(V, xp).T, -1, 1)
+
+
+def _standard(V: Array, xp: Any) -> Array:
+    centred = V - xp.mean(V, axis=1, keepdims=True)
+    norms = xp.sqrt(xp.sum(centred * centred, axis=1, keepdims=True))
+    # What is left of a constant row after centring is rounding; its direction means nothing.
+    size = xp.sqrt(xp.sum(V * V, axis=1, keepdims=True))
+    varies = norms > 8 * xp.finfo(V.dtype).eps * size
+    return xp.where(varies, centred / xp.where(varies, norms, xp.ones_like(norms)), xp.zeros_like(centred))
+
+
+def _significant(rho: np.ndarray, m: int, alpha: float) -> np.ndarray:
+    """Test each correlation for being positive (Fisher's z, one-sided, Bonferroni over all pairs)."""
+    if m < 4:
+        raise ValueError(f"A correlation over {m} columns cannot be tested: at least 4 are needed. Use method='lap'.")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha={alpha} must lie strictly between 0 and 1: it is the level of a test.")
+    z = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12)) * np.sqrt(m - 3)
+    return z > -ndtri(alpha / rho.size)
+
+
+def _assign(cost: np.ndarray) -> np.ndarray:
+    P = np.zeros(cost.shape)
+    P[linear_sum_assignment(cost)] = 1
+    return P
+
+
+def _assign_some(rho: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    k, n = rho.shape
+    # A place of its own for every row that stays alone, dearer than any allowed pair; other pairs are dearer still.
+    cost = np.full((k, n + k), _FARTHEST + 1e-6)
+    cost[:, :n] = np.where(allowed, 1 - rho, 1e6)
+    rows, columns = linear_sum_assignment(cost)
+    pairs = columns < n
+    P = np.zeros((k, n))
+    P[rows[pairs], columns[pairs]] = 1
+    return P * allowed
+
+
+def _share(cost: np.ndarray, epsilon: float, iterations: int) -> np.ndarray:
+    k, n = cost.shape
+    scale = float(np.median(cost)) or float(cost.max()) or 1.0
+    # Beyond ten thousand medians all is equally far; larger figures would only cost the others their digits.
+    return transport(np.minimum(cost / scale, 1e4), np.ones(k), np.full(n, k / n), epsilon, iterations)
+
+
+def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations: int) -> np.ndarray:
+    k, n = rho.shape
+    cost = np.full((k + 1, n + 1), _FARTHEST)
+    cost[:k, :n] = np.where(allowed, 1 - rho, 1e3)
+    cost[k, n] = 0.0
+    # The two places for the unaligned can take everything, so that no pair is ever forced.
+    rows, columns = np.append(np.ones(k), float(n)), np.append(np.ones(n), float(k))
+    P = transport(cost, rows, columns, epsilon, iterations)[:k, :n] * allowed
+    # A row that finds a partner for less than half of itself is alone: averages divide by the mass, so that crumbs of a
+    # strong component would otherwise fill the places of components that nobody else has.
+    return P * (P.sum(axis=1, keepdims=True) >= 0.5)
+
+
+def _nearest(cost: np.ndarray, neighbours: int) -> np.ndarray:
+    k, n = cost.shape
+    if not 1 <= neighbours <= n:
+        raise ValueError(f"neighbours={neighbours} must lie between 1 and the {n} components there are.")
+    P = np.zeros((k, n))
+    np.put_along_axis(P, np.argsort(cost, axis=1, kind="stable")[:, :neighbours], 1 / neighbours, axis=1)
+    return P
+
+
+def to_host(A: Array) -> np.ndarray:
+    """Bring a small array to the host in double precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> to_host(np.ones(2, np.float32)).dtype
+    dtype('float64')
+    """
+    if hasattr(A, "detach"):
+        A = A.detach().cpu().numpy()
+    elif hasattr(A, "get") and not isinstance(A, np.ndarray):
+        A = A.get()
+    return np.asarray(A, dtype=np.float64)

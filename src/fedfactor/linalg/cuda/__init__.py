@@ -1,0 +1,1 @@
+"""GPU kernels, placement of rows on a device, and transfers."""

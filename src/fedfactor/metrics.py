@@ -1,0 +1,5 @@
+"""Metrics of factorizations, ratings and rankings."""
+
+from fedfactor.core.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

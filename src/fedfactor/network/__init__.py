@@ -1,0 +1,1 @@
+"""The protocol between coordinator and parties: messages, exchange, storage, transports."""

@@ -1,0 +1,379 @@
+"""What answers messages at a client: checks them, takes the step, keeps state and answer, writes down what is sent.
+
+The same for a process that lives for one message and for one that stays. A message that was answered before gets the
+same bytes again, so a server may ask as often as it likes: no step is taken twice, and no noise is drawn twice.
+
+The server is believed in nothing. What it asks is checked against what an honest one can ask, and counted against what
+was agreed, before rows are touched. A refusal says that it is one, and never why: a reason that depends on rows would
+answer questions beside those that were agreed on. Where uploads are protected, values that do not fit are cut to what
+does, because a refusal would tell that they did not; and a step that fails all the same is the last of its run.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.algorithm import LocalFactors, Round, Score
+from fedfactor.core.atomic_files import private_folder, write_atomic
+from fedfactor.core.checksummed_files import read_checked, write_checked
+from fedfactor.core.client_data import Shard
+from fedfactor.core.column_statistics import ColumnSums, column_sums, needs_bins, weighted
+from fedfactor.core.errors import CheckpointError, FedfactorError, NotFiniteError, ProtocolError
+from fedfactor.core.flattened_upload import Layout, Parcel, flatten, restore
+from fedfactor.core.pytree import Tree, kind_of, to_numpy, tree_map
+from fedfactor.core.threads import limit_threads
+from fedfactor.core.transforms import Sender, Transform
+from fedfactor.core.wire import Spec, check_finite, check_message, fingerprint_of, from_bytes, to_bytes
+from fedfactor.engines import client_step as client
+from fedfactor.engines.engine import check_fit
+from fedfactor.network.answer_limits import LimitError
+from fedfactor.network.client_storage import Agreement, ClientFolder, Kept
+from fedfactor.network.column_survey import Ask, survey_messages
+from fedfactor.network.message_format import Head, most_bytes, read_head, seal, unseal
+from fedfactor.network.secure_aggregation import (
+    Counts,
+    Ready,
+    bond_of,
+    counts_messages,
+    part_of,
+    uploads,
+)
+from fedfactor.privacy.ledger import BudgetError, Entry
+from fedfactor.privacy.minimums import RefusedError
+from fedfactor.privacy.rare_columns import column_counts, without_columns
+from fedfactor.privacy.secure_aggregation.phases import Begin, SumClient, questions
+from fedfactor.privacy.secure_aggregation.primitives import Identity
+from fedfactor.privacy.sent_uploads import Outbox
+from fedfactor.privacy.subjects import keep_only
+
+logger = logging.getLogger("fedfactor")
+
+_ORDER = ("survey", "step", "end")
+COLUMNS = "columns.safetensors"
+
+
+BESIDE = ("agreement.json", "signed.json", "rows.json")
+"""What is kept beside a result, so that it can be read when the party has long signed up for something else."""
+
+REFUSAL = "the party does not answer this; its own log says why"
+"""All that a server is told of a refusal, whatever its reason."""
+
+BROKEN = "broken"
+"""File with the name of a run in which a step failed on rows that were to be protected: it gets no further answer."""
+
+
+class Refused(FedfactorError, ValueError):
+    """A client will not do what a message asks; the reason stays in its own log."""
+
+
+class RemoteClient:
+    """Answers for one client.
+
+    Parameters
+    ----------
+    store : ClientFolder
+        The client's folder.
+    """
+
+    def __init__(self, store: ClientFolder) -> None:
+        self.store = store
+        self.agreement: Agreement = store.agreement
+        self.algorithm = self.agreement.make()
+        self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
+        self._most = self.agreement.most_steps
+        secure, self.channel = self.agreement.secure, self.agreement.channel()
+        meta, self._least = self.agreement.meta, self.agreement.least
+        self._ledger = store.ledger
+        self._outbox: tuple[str, Outbox] | None = None
+        self._surveyed = counts_messages(meta) if self.agreement.counted else survey_messages(meta)
+        self._part: tuple[int, SumClient] | None = None
+        self._kinds: list[type] = uploads(self.expected) if secure else []
+        self._phases = questions(meta.n_clients)
+        self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one message; the answer may be a refusal, and is written down before it is returned."""
+        with self.store.locked(), limit_threads(self.agreement.threads):
+            told, why = Head("refusal", "", 0, self.agreement.name, self.agreement.terms, reason=REFUSAL), ""
+            try:
+                if len(data) > self._limit:
+                    raise ProtocolError(f"a message of {len(data)} bytes came where {self._limit} can be right")
+                asked = read_head(data)
+                told = replace(told, run=asked.run, index=asked.index, since=asked.since, session=asked.session)
+                self._agree(asked)
+                answer, told = self._serve(asked, data)
+            except Exception as error:
+                if _is_of_the_disk(error):
+                    raise  # nothing was kept, so nothing is said: the server asks again when this party is back
+                why = f"{type(error).__name__}: {error}"[:2000]
+                expected = isinstance(error, Refused | ProtocolError | LimitError | BudgetError)
+                logger.warning("A message was refused: %s", why, exc_info=None if expected else error)
+                answer = seal(told)
+            self.store.log(told, answer, why)
+            return answer
+
+    def _agree(self, asked: Head) -> None:
+        mine = self.agreement
+        if asked.terms != mine.terms:
+            raise Refused(
+                "the server's federation.toml is not the one this party signed up for "
+                f"(fingerprint {asked.terms[:12]}, here {mine.terms[:12]}). Compare the two; join again if you agree"
+            )
+        if asked.client != mine.name:
+            raise Refused(f"the message is for {asked.client!r}, but this is {mine.name!r}")
+        if asked.kind not in (*_ORDER, "sum"):
+            raise Refused(f"a message of kind {asked.kind!r} asks for nothing")
+        if asked.index > self._most - (asked.kind == "step"):  # the end has the number after the last step's
+            raise Refused(f"{asked.kind} {asked.index} was asked for, but {self._most} were agreed")
+        if asked.kind == "step" and mine.secure and sorted(asked.participants) != sorted(mine.meta.clients):
+            raise Refused("a sum of others than those who were agreed on was asked for")
+
+    def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
+        told, mine = replace(asked, participants=(), reason="", scales=(), attempt=0), self.agreement
+        if asked.kind == "sum":
+            return seal(told, self._sum(asked, unseal(data, asked, self._phases))), told
+        kept = self.store.load()
+        if kept is not None and kept.head.run == asked.run:
+            last = kept.head
+            if (last.kind, last.index) == (asked.kind, asked.index):
+                return kept.answer, told  # asked again: the same bytes
+            if (_ORDER.index(asked.kind), asked.index) < (_ORDER.index(last.kind), last.index):
+                raise Refused(f"{asked.kind} {asked.index} is stale: {last.kind} {last.index} was answered already")
+        if asked.kind == "survey":
+            down = unseal(data, asked, self._surveyed)
+            self._admit(asked)
+            with self._last_word(asked):
+                return self._keep(asked, told, None, None, self._survey(down), down)
+        down = unseal(data, asked, self.expected, mine.payload)
+        odd = self.algorithm.accepts(down, mine.meta)
+        if odd:
+            raise Refused(f"no honest server sends this: {odd}")
+        if mine.start and (asked.kind, asked.index) == ("step", 0) and fingerprint_of(to_numpy(down.V)) != mine.start:
+            raise Refused(f"the run begins at other components than the agreed ones ({mine.start})")
+        self._admit(asked)
+        with self._last_word(asked):
+            base = None if kept is None else _state_after(asked, kept)
+            if base is None:
+                base = client.begin(self.algorithm, self.shard, mine.meta, mine.seed, asked.client)
+            state, up = self._work(asked, base, down)
+            return self._keep(asked, told, state, base, up, down)
+
+    def _admit(self, asked: Head) -> None:
+        """Count a question before it is worked on; refuse it when enough were answered."""
+        broken = self.store.folder / BROKEN
+        if broken.exists() and broken.read_text() == asked.run:
+            raise Refused("a step of this run failed here, and nothing more is answered in it")
+        if self._ledger is not None and asked.kind != "end":
+            entry = self._entry(asked)
+            self._ledger.belong(self.store.rows)
+            if not self._ledger.affords(entry):  # before it is counted among the runs and rounds that were answered
+                raise Refused("these rows would be brought beyond their budget")
+            if asked.kind == "step" and self.channel is not None and self.channel.sender.noisy:
+                self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be told
+            self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms)
+            self._ledger.debit(entry)
+            return
+        self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms)
+
+    def _entry(self, asked: Head) -> Entry:
+        """Say what an answer costs these rows; sums of columns have no noise."""
+        if asked.kind == "survey" or self.channel is None:
+            return Entry(asked.run, -1, 0.0, "client", what=asked.kind, algorithm=type(self.algorithm).__name__)
+        return replace(self.channel.books.entry, run=asked.run, round=asked.index)
+
+    @contextmanager
+    def _last_word(self, asked: Head) -> Generator[None]:
+        """Let a failure on protected rows be the last word of its run: more of them would be answers to questions."""
+        try:
+            yield
+        except (Refused, CheckpointError, RefusedError):  # files that are damaged or gone say nothing about rows
+            raise
+        except Exception as error:
+            if self.channel is not None and not _is_of_the_disk(error):
+                write_atomic(self.store.folder / BROKEN, asked.run.encode())
+            raise
+
+    def _keep(self, asked: Head, told: Head, state: Tree, before: Tree, up: Tree, down: Tree) -> tuple[bytes, Head]:
+        """Keep everything before it is sent, noise and all; where a secure sum was agreed, the upload waits here."""
+        sent, waits = up, ()
+        if asked.kind != "end" and self.agreement.secure and hasattr(up, "uplink"):
+            rare = None if asked.kind == "survey" else self._columns().get("rare")
+            number = 0 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
+            sent = Ready.of(number, up)
+            parcel = flatten(up, noisy=False)[0] if isinstance(up, Counts) else self._encoded(asked, up, down)[0]
+            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare, self._links))
+        elif asked.kind == "step" and self.channel is not None:
+            sent = restore(*self._encoded(asked, up, down))
+        answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
+        self.store.save(Kept(told, answer, state, before, *waits))
+        return answer, told
+
+    @property
+    def _links(self) -> tuple[Transform, ...]:
+        return () if self.channel is None else self.channel.links
+
+    def _encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
+        """Take an upload through the links that were agreed on; one with noise is sealed before anybody sees it."""
+        assert self.channel is not None
+        at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
+        if not self.channel.sender.noisy:
+            return self.channel.sender.encode(asked.client, up, at, down)
+        outbox = self._outbox_of(asked.run)
+        found = Sender(self._links, self.algorithm, outbox=outbox).encode(asked.client, up, at, down)
+        outbox.release(at, at.participants)
+        outbox.forget(asked.index)  # of rounds before this one the server can ask nothing any more
+        return found
+
+    def _outbox_of(self, run: str) -> Outbox:
+        """Open what this party sent in a run: a server may change between runs, and noise is not drawn again."""
+        if self._outbox is None or self._outbox[0] != run:
+            folder = private_folder(self.store.folder / "noise") / hashlib.sha256(run.encode()).hexdigest()[:16]
+            paid = self._ledger is not None and any(entry.run == run for entry in self._ledger.entries())
+            if paid and not folder.exists():
+                raise Refused("this run was paid for, and what was sent in it is gone: noise is not drawn again")
+            self._outbox = (run, Outbox(folder, run))
+        return self._outbox[1]
+
+    def _sum(self, asked: Head, down: Tree) -> Tree:
+        """Take the next step of a secure sum of the upload that waits here."""
+        mine = self.agreement
+        if not mine.secure:
+            raise Refused("a secure sum was begun, but none was agreed")
+        if isinstance(down, Begin) and (self._part is None or self._part[0] != asked.session):
+            kept, kind = self.store.load(), "survey" if float(down.nothing) == 1.0 else "step"
+            if kept is None or kept.up is None or _place(kept.head) != (asked.run, kind, asked.index):
+                raise Refused("no upload waits here for that secure sum")
+            registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
+            identity = Identity((self.store.folder / "identity.key").read_bytes())
+            summed = Counts if kind == "survey" else self._kinds[int(kept.up["kind"])]
+            part = part_of(mine.name, mine.meta.clients, identity, registry, asked, summed, kept.up, kept.bond)
+            self._part = (asked.session, part)
+        if self._part is None or self._part[0] != asked.session:
+            raise Refused("this party was restarted in the midst of that secure sum, which the server begins anew")
+        return self._part[1].answer(down)
+
+    def _survey(self, down: Tree) -> Tree:
+        """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
+        kind, counted = self.agreement.survey, self.agreement.counted
+        if not kind and not counted:
+            raise Refused("column sums were asked for, but none were agreed on")
+        if isinstance(down, ColumnSums | Counts):
+            if isinstance(down, Counts):
+                self._possible(down)
+            self.__dict__.pop("shard", None)
+            found = (
+                {"weights": down.weights(kind)} if isinstance(down, ColumnSums) else {"rare": down.rare(self._least)}
+            )
+            write_checked(self.store.folder / COLUMNS, to_bytes(found))
+            return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
+        if not counted:
+            shard = self.store.shard
+            return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
+        return self._counts()
+
+    def _counts(self) -> Counts:
+        counts = column_counts(self.store.shard).astype(np.float64)
+        return Counts(counts, (counts > 0).astype(np.float64))
+
+    def _possible(self, told: Counts) -> None:
+        """Refuse totals that cannot be counts of anybody; one's own are not compared, which would tell about them."""
+        both = np.stack([told.rows, told.clients])
+        if (both < 0).any() or (both != np.rint(both)).any() or (told.clients > self.agreement.meta.n_clients).any():
+            raise Refused("the totals of columns are no counts")
+
+    def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
+        if asked.kind == "end":
+            # At home every row counts again, also those beyond the cap of a subject.
+            shard = self.shard if self.store.counted is None else self.store.shard
+            factors, score = client.end(self.algorithm, shard, state, down)
+            self._take_home(asked.run, asked.index, factors, score)
+            return state, score if self.agreement.report_score else Ask(np.float64(0))
+        at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
+        new_state, up = client.step(self.algorithm, self.shard, state, down, at)
+        if up is None:
+            raise Refused("this client cannot take part in this round")
+        covered = self.channel is not None and not self.channel.shows
+        if covered:
+            try:
+                check_finite(up)
+            except NotFiniteError as error:  # under noise or masks nobody could leave it out any more
+                logger.warning(
+                    "Round %d: %s. Zeros, or the largest numbers there are, were sent instead, since a refusal would "
+                    "tell of rows: the result is wrong where they count. Do the settings suit the data?",
+                    asked.index, str(error).partition(". ")[0],
+                )  # fmt: skip
+                up = tree_map(_finite, up)
+        try:
+            check_message(up, self.expected)
+        except NotFiniteError:  # the server leaves it out, and names its sender
+            if covered:
+                raise
+        return new_state, up
+
+    def _take_home(self, run: str, rounds: int, factors: LocalFactors, score: Score) -> None:
+        """Keep the factors in the client's own folder, with all that they were made under; what an earlier run left is
+        moved aside. Nothing of them is sent but the score.
+        """
+        folder = self.store.folder / "result"
+        before = self.store.run_of(folder)
+        if before not in ("", run):
+            kept = private_folder(self.store.folder / "runs") / before
+            if not kept.exists():
+                folder.rename(kept)
+        private_folder(folder)
+        for name in (COLUMNS, *BESIDE):
+            if (self.store.folder / name).exists():
+                write_atomic(folder / name, (self.store.folder / name).read_bytes())
+        about = {"run": run, "rounds": str(rounds)}
+        write_atomic(folder / "factors.safetensors", to_bytes({"factors": factors, "score": score}, about))
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Read what the survey said about columns; nothing before it."""
+        file = self.store.folder / COLUMNS
+        return from_bytes(read_checked(file)) if file.exists() else {}
+
+    @cached_property
+    def shard(self) -> Shard:
+        """The rows as the algorithm sees them: weighted by column, or without rare columns, as all owners' sums say."""
+        shard = self.store.shard
+        if not self.agreement.survey and not self.agreement.counted:
+            counted = self.store.counted
+            return shard if counted is None else keep_only(shard, counted * 1.0, np.ones(shard.n_features))
+        found = self._columns()
+        if not found:
+            raise Refused("the columns were never agreed on: the server skipped its survey")
+        if "rare" in found:
+            return without_columns(shard, found["rare"], merge=False) if found["rare"].size else shard
+        return Shard(weighted(shard.X, found["weights"]), shard.mask, shard.features)
+
+
+def _is_of_the_disk(error: Exception) -> bool:
+    """Tell whether this machine could not write: that says nothing about rows, and passes."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
+def _place(head: Head) -> tuple[str, str, int]:
+    return head.run, head.kind, head.index
+
+
+def _state_after(asked: Head, kept: Kept) -> Tree:
+    """Return the state after the last step that counted: an answer that came too late never happened."""
+    last = kept.head
+    if last.run != asked.run or asked.since < 0:
+        return None
+    return kept.state if last.index == asked.since else kept.before if last.since == asked.since else None
+
+
+def _finite(leaf: Any) -> Any:
+    """Cut what is not finite to what is: the sum then says that something is wrong, and no refusal tells at whom."""
+    array = to_numpy(leaf)
+    return np.nan_to_num(array) if array.dtype.kind == "f" and not np.isfinite(array).all() else leaf

@@ -1,0 +1,1 @@
+"""Flower's SuperLink and SuperNode as carriers of messages."""

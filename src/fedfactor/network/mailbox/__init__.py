@@ -1,0 +1,1 @@
+"""The mailbox behind which parties are reached by long polling."""

@@ -1,0 +1,1 @@
+"""FNMF: federated NMF with aligned components."""

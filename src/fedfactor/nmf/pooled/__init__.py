@@ -1,0 +1,1 @@
+"""PooledNMF: the iterates of NMF on pooled rows, from aggregated sums."""

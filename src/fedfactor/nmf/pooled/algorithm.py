@@ -1,0 +1,597 @@
+"""PooledNMF: the iterates of NMF on pooled rows, from sums alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.client_data import Shard
+from fedfactor.core.input_validation import check_rank
+from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
+from fedfactor.core.pytree import Array, leaves, record, to_numpy, tree_map
+from fedfactor.core.wire import Leaf, Spec
+from fedfactor.linalg.factors import balance, odd_factor, row_norms, stacked, unit_rows
+from fedfactor.linalg.products import as_like, zeros
+from fedfactor.linalg.row_clipping import (
+    CURVE_WEIGHT,
+    ROW_CAP,
+    ROW_CLIP,
+    clipped_gradient,
+    curved_round,
+    curves,
+    doubles,
+    noisy_round,
+    summation_error,
+)
+from fedfactor.linalg.single_pass import Pass, go_together, passes
+from fedfactor.nmf.pooled import initialization as pooled_start
+from fedfactor.nmf.pooled.extrapolation import (
+    Extrapolation,
+    as_leaf,
+    beside,
+    cohort,
+    is_zero,
+    margin,
+    stand_in,
+)
+from fedfactor.nmf.pooled.initialization import FIRST_STEPS, Alone, Wide, WideSums
+from fedfactor.nmf.pooled.losses import find_loss
+from fedfactor.nmf.pooled.losses.loss import Loss
+from fedfactor.nmf.pooled.losses.squared_error import MaskedSums, Sums
+from fedfactor.nmf.pooled.parameter_checks import check_together
+from fedfactor.nmf.pooled.private_components import fit_with_private, unexplained
+from fedfactor.nmf.pooled.regularization import (
+    FIRST_MISFIT,
+    column_lengths,
+    misfit_after,
+    paid,
+    pay_of_U,
+    pay_of_V,
+    weight_of,
+)
+from fedfactor.nmf.pooled.warm_start import Begin, beside_held, in_units
+
+PATIENCE = 3
+"""Rounds in a row that must bring less than ``tol`` before the run counts as converged."""
+
+
+@record("pooled_nmf.Factor")
+class Factor:
+    """Down: the shared factor; rows of norm 1 unless penalties set their length, of sum 1 for a divergence.
+
+    ``misfit``: the unexplained share of the squares of all observed cells so far, where a ridge follows from it.
+    ``units``: what rows of V have been divided by since the run began, where U of earlier rows is held.
+    """
+
+    V: Array
+    misfit: Array | None = None
+    units: Array | None = None
+
+
+@record("pooled_nmf.RowGradients")
+class RowGradients:
+    """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    D: Array
+
+
+@record("pooled_nmf.RowSteps")
+class RowSteps:
+    """Up, with Newton steps: the clipped gradients of V, and half of the weighted ``UᵀU``, each row's part bounded."""
+
+    uplink: ClassVar[Uplink] = "sum"
+
+    D: Array
+    half: Array
+
+
+@record("pooled_nmf.Local")
+class Local:
+    """Stays home: U, the owner's own components, what relative errors divide by, and what a row counts."""
+
+    U: Array
+    total: Array
+    masked: Array
+    weight: Array
+    Q: Array | None = None
+
+
+@record("pooled_nmf.Server")
+class Server:
+    """The server's memory: the last V, its momentum, the last sums (those of a loss), and what the loss was."""
+
+    V: Array
+    sent: Array
+    up: Any
+    cohort: Array
+    n_clients: Array
+    n_rows: Array
+    stream: Array
+    beta: Array
+    beta_most: Array
+    loss: Array
+    sse: Array
+    total: Array
+    flat: Array
+    misfit: Array | None = None
+    units: Array | None = None
+
+
+@declares_settings
+class PooledNMF(Algorithm):
+    r"""Non-negative factorization as if all rows lay in one place.
+
+    .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c w_c \Big(\tfrac12 \|X_c - U_c V\|^2
+        + \alpha_U m \,\mathrm{pay}(U_c)\Big) + \alpha_V n \,\mathrm{pay}(V),
+        \quad \mathrm{pay}(F) = \rho \textstyle\sum F + \tfrac{1 - \rho}{2} \|F\|^2
+
+    For a fixed V each client's :math:`U_c` is its own business; for fixed :math:`U_c` the best V depends on the data
+    only through :math:`G = \sum_c U_c^\top U_c` and :math:`A = \sum_c U_c^\top X_c`. The server sees those sums, takes
+    the coordinate-descent step on V that pooled data would take, and extrapolates; when the loss rises it drops the
+    extrapolation. With missing cells the sums are those of a gradient, see
+    :func:`~fedfactor.linalg.missing_values.masked_step`; for a divergence those of a multiplicative step.
+
+    Notes
+    -----
+    Federated = pooled: U starts at zero, so every row of U is a function of its own row of X and of the V's so far, and
+    any split of the same rows gives the same V up to rounding whenever every client takes part (not with
+    ``start="stacked"``, ``n_private``, ``weights="equal"`` or ``"mean"``, which depend on who owns what). When the
+    participants change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
+
+    Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for Kullback-Leibler, 2 k m for
+    other divergences; 3k(3k + m) in the two rounds of a wide start); down: k m. Time per round: two products with X.
+    The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
+
+    With a divergence, scores of hidden cells mix one per cent of a flat row into what is foretold, so that a cell that
+    was held to be impossible costs much, not infinitely much.
+
+    References
+    ----------
+    .. [1] A. M. S. Ang, N. Gillis, "Accelerating nonnegative matrix factorization algorithms using extrapolation",
+       Neural Computation 31 (2019). doi:10.1162/neco_a_01157
+    .. [2] Z. Yang, G. Michailidis, "A non-negative matrix factorization method for detecting modules in heterogeneous
+       omics multi-modal data", Bioinformatics 32 (2016). doi:10.1093/bioinformatics/btv544
+
+    Examples
+    --------
+    >>> import numpy as np, fedfactor
+    >>> X = np.random.default_rng(0).random((30, 6))
+    >>> one = fedfactor.run(PooledNMF(2), {"a": X}, rounds=5, seed=0)
+    >>> two = fedfactor.run(PooledNMF(2), {"a": X[:7], "b": X[7:]}, rounds=5, seed=0)
+    >>> bool(np.allclose(one.V, two.V))
+    True
+    """
+
+    n_components: int = setting("Rank k.", at_least=1)
+    local_steps: int = setting("Sweeps over U in each round.", default=5, at_least=1)
+    server_steps: int = setting("Sweeps over V in each round (a divergence takes one step).", default=10, at_least=1)
+    momentum: bool = setting("Extrapolate V, with restarts.", default=True)
+    tol: float = setting(
+        "The run has converged when three rounds in a row lower the loss by less than this share of it; 0 uses all "
+        "rounds.",
+        default=1e-4,
+        at_least=0,
+    )
+    loss: float | str = setting(
+        "What is minimised, by name or by the β of a β-divergence, as scikit-learn's ``beta_loss``: "
+        '``"frobenius"`` (2), the squared error; ``"kullback-leibler"`` (1), :math:`\\sum x \\log(x / uv) - x + uv`, '
+        'which suits counts; ``"itakura-saito"`` (0), :math:`\\sum x / uv - \\log(x / uv) - 1`, for positive data '
+        "such as powers of a spectrum; any other number, such as 0.5: large cells count the less the smaller it is. "
+        "From 0 down, zeros cost infinitely much and are refused.",
+        default="frobenius",
+    )
+    start: Literal["auto", "wide", "random", "stacked"] = setting(
+        '``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. '
+        '``"random"``: V is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each '
+        'owner\'s sums** (a gather). ``"auto"``: wide on complete rows for the squared loss and for counts '
+        "(Kullback-Leibler, where it takes their roots), else random.",
+        default="auto",
+    )
+    alpha_U: float = setting(
+        "Weight of the penalty on U, times the number of features m, as in scikit-learn.", default=0.0, at_least=0
+    )
+    alpha_V: float | Literal["same"] = setting(
+        "Weight of the penalty on V, times the number of rows n. With 0 the rows of V have norm 1 (scikit-learn lets "
+        "them grow).",
+        default="same",
+        at_least=0,
+    )
+    l1_ratio: float = setting("The share ρ of L1 in the penalties; the rest is L2.", default=0.0, at_least=0, at_most=1)
+    n_private: int = setting(
+        "Components that each owner has for itself: :math:`X_c \\approx U_c V + P_c Q_c`; P and Q never leave it.",
+        default=0,
+        at_least=0,
+    )
+    private_penalty: float = setting(
+        "λ in ``½ λ ‖P_c‖²`` (rows of Q have norm 1): what all owners share shall go into V. A large one drives strong "
+        "components of one owner into V, too.",
+        default=0.01,
+        at_least=0,
+    )
+    weights: Literal["rows", "equal", "mean"] | Mapping[str, float] = setting(
+        "What a row of each owner counts: 1; so that all owners count alike; one over the owner's rows, which makes "
+        "them count alike too, but needs nobody else's number of rows (:func:`fedfactor.dp` sets it for privacy of "
+        "whole owners); or as given.",
+        default="rows",
+        check=False,
+    )
+    ridge: float | Literal["auto"] = setting(
+        "For rows with missing cells and squared loss: a penalty on squares of U, as a share of the mean of "
+        ":math:`\\sum_j V_{tj}^2` over the row's observed cells. Without it, rows with few cells fit them and blow up "
+        'elsewhere. ``"auto"``: :math:`4 e^2 k / p + 0.01 (k / p)^2` for a row of p observed cells, where :math:`e^2` '
+        "is the share of the squares of all observed cells that is not explained so far; sums tell it, and it never "
+        "rises.",
+        default="auto",
+        at_least=0,
+    )
+    noisy_step: Literal["gradient", "newton"] = setting(
+        'How V moves where noise protects rows (:func:`fedfactor.dp` with ``unit="row"`` or ``"subject"``). '
+        '``"gradient"``: along summed gradients, by public lengths. ``"newton"``: owners send ``UᵀU`` as well, k(k + '
+        "1)/2 further numbers under 2.4 % more noise, and the step goes as far as each direction allows: better where "
+        "there are many rows for the noise.",
+        default="gradient",
+    )
+    row_clip: float | None = set_by_privacy(
+        "Public bound on the norm of a row. When given, owners send sums of row-wise clipped gradients instead, which "
+        "noise can protect, and the server takes projected gradient steps of public length; set by "
+        ':func:`fedfactor.dp` with ``unit="row"``, and of no privacy without its noise.',
+        default=None,
+    )
+    row_count: float | None = set_by_privacy(
+        "Public (or privately estimated) number of rows of all owners, from which that step is taken.",
+        default=None,
+    )
+    row_noise: float | None = set_by_privacy(
+        "Standard deviation of the noise in the sums, in units of what one row can change: Newton steps are damped by "
+        "it.",
+        default=None,
+    )
+
+    misfit: float | None = set_by_run(
+        'The :math:`e^2` that a run with ``ridge="auto"`` ended with, for new rows.', default=None
+    )
+    begin: Begin | None = set_by_run(
+        "The V of an earlier run to start at, and the sums of its rows where they shall count with their U as it is.",
+        default=None,
+    )
+
+    handles_missing: ClassVar[bool] = True
+    handles_tensors: ClassVar[bool] = True
+    weighs_means: ClassVar[bool] = True
+
+    @property
+    def handles_half(self) -> bool:
+        """Tell whether rows may be of half precision, or come block by block: where only products touch them."""
+        return find_loss(self.loss).squared and not self.n_private and self.row_clip is None
+
+    def check(self, meta: Meta) -> None:
+        """Refuse a rank that the data cannot carry, and settings that do not go together."""
+        check_rank(self.n_components, meta)
+        check_together(self, meta)
+        if self.begin is not None:
+            self.begin.check(self, meta)
+
+    def starting_at(self, V: Array) -> PooledNMF:
+        """Begin at these components, as the server of a federation does whose parties agreed on them."""
+        return replace(self, begin=Begin(V))
+
+    def messages(self, meta: Meta) -> dict[type, Spec]:
+        """One download, one upload that depends on loss and missing cells, and those of the start."""
+        k, m, number = self.n_components, meta.n_features, Leaf("float64", ())
+        beside = {"misfit": number} if self._tells_misfit(meta) else {}
+        if self._held is not None:
+            beside["units"] = Leaf(meta.dtype, (k,))
+        down: dict[type, Spec] = {Factor: {"V": Leaf(meta.dtype, (k, m)), **beside}}
+        if self.row_clip is not None:
+            sums: Spec = {"D": Leaf("float64", (k, m))}
+            if self.noisy_step == "gradient":
+                return {**down, RowGradients: sums}
+            return {**down, RowSteps: {**sums, "half": Leaf("float64", (k * (k + 1) // 2,))}}
+        loss = find_loss(self.loss, masked=meta.masked)
+        upload, spec = loss.messages(k, meta)
+        told = {"total": number} | ({"extra": number} if self._pays(loss) else {})
+        if self._balanced:
+            told["lengths"] = Leaf(meta.dtype, (2, k))
+        if self.n_private and not meta.masked:
+            told["rest"] = number
+        return {**down, upload: {**spec, **told}, **pooled_start.messages(self._start(meta), k, meta)}
+
+    def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor | Wide | Alone]:
+        """Draw V, or take that of an earlier run."""
+        k, start, kind = self.n_components, self._start(meta), find_loss(self.loss)
+        V = kind.first_V(at.shared_rng("V"), (k, meta.n_features)) if self.begin is None else to_numpy(self.begin.V)
+        lengths = kind.lengths(V)
+        if self.begin is not None and np.allclose(lengths, 1.0, atol=1e-5):
+            # As an earlier run left it, to the bit: parties know it by its fingerprint.
+            lengths = np.ones_like(lengths)
+        units = None if self._held is None else lengths[:, 0].astype(meta.dtype)
+        V = (V / lengths).astype(meta.dtype)
+        misfit = np.float64(FIRST_MISFIT if self.misfit is None else self.misfit) if self._tells_misfit(meta) else None
+        down = Factor(V, misfit, units) if start == "random" else pooled_start.first_download(start, k, meta, at)
+        server = Server(
+            V=V,
+            sent=down.V,
+            up=None,
+            cohort=np.uint64(0),
+            n_clients=np.int64(meta.n_clients),
+            n_rows=np.float64(np.nan if meta.n_rows is None else meta.n_rows),
+            stream=at.shared_rng("fold").integers(2**63, dtype=np.uint64),
+            beta=np.float64(0.5),
+            beta_most=np.float64(1.0),
+            loss=np.float64(np.inf),
+            sse=np.float64(np.nan),
+            total=np.float64(np.nan),
+            flat=np.float64(0),
+            misfit=misfit,
+            units=units,
+        )
+        return server, down
+
+    def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
+        """Start U at zero: anything random per client would break the equality with pooled rows."""
+        U, loss = self._zeros(shard), find_loss(self.loss, masked=meta.masked)
+        loss.check(shard.X, shard.mask, at.client)
+        total = loss.total(shard.X, shard.mask) - shard.lost
+        weight = np.float64(weight_of(self.weights, at.client, shard.n_rows, meta))
+        own = at.rng("private").exponential(size=(self.n_private, meta.n_features)) if self.n_private else None
+        Q = None if own is None else as_like(unit_rows(own), shard.X)
+        if self._start(meta) != "random":
+            U = U[:, :0]  # nothing yet: the first round after the start then sweeps from zero
+        return Local(U, np.float64(total), np.bool_(meta.masked), weight, Q)
+
+    def client_steps(
+        self, shards: Sequence[Shard], states: Sequence[Local], down: Any, ats: Sequence[Round]
+    ) -> Iterable[tuple[Local, Any]] | None:
+        """Sweep over the U of all owners, and sum, in one go; see :func:`~fedfactor.linalg.single_pass.passes`."""
+        Xs, fresh = [shard.X for shard in shards], {self._fresh(*pair) for pair in zip(states, ats, strict=True)}
+        plain = isinstance(down, Factor) and not (self.n_private or any(state.masked for state in states))
+        if not (plain and self.handles_half and len(fresh) == 1 and go_together(Xs, self.n_components)):
+            return None
+        new, V = fresh.pop(), as_like(down.V, Xs[0])
+        Us = [
+            self._zeros(shard) if new else as_like(state.U, shard.X)
+            for shard, state in zip(shards, states, strict=True)
+        ]
+        pay = pay_of_U(self, shards[0].n_features)
+        found = passes(Xs, V, Us, sweeps=self._sweeps(new), l1=pay.l1, l2=pay.l2)
+        each = zip(shards, states, ats, found, strict=True)
+        return (self._step(shard, state, down, at, done) for shard, state, at, done in each)
+
+    def client_step(self, shard: Shard, state: Local, down: Factor | Wide | Alone, at: Round) -> tuple[Local, Any]:
+        """Sweep over U, then send what the best V depends on."""
+        return self._step(shard, state, down, at)
+
+    def _step(self, shard: Shard, state: Local, down: Any, at: Round, done: Pass | None = None) -> tuple[Local, Any]:
+        """Take a step, with the pass over complete rows where that is done."""
+        V, weight = as_like(down.V, shard.X), float(state.weight)
+        if self.row_clip is not None:
+            sweeps = self._sweeps(at.index == 0)
+            U, D = clipped_gradient(state.U, doubles(shard.X), down.V, bound=self.row_clip, sweeps=sweeps)
+            return replace(state, U=U), RowGradients(D) if self.noisy_step == "gradient" else RowSteps(D, curves(U))
+        if isinstance(down, Alone):
+            return state, _times(weight, pooled_start.own_components(shard.X, V))
+        if isinstance(down, Wide):
+            kind = find_loss(self.loss)
+            turned = None if kind.squared else kind.rows_for_start
+            return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total, turned))
+        X, mask, loss = shard.X, shard.mask, find_loss(self.loss, masked=bool(state.masked))
+        fresh = self._fresh(state, at)
+        U = self._zeros(shard) if fresh else as_like(state.U, X)
+        Q, whole = None if state.Q is None else as_like(state.Q, X), float(state.total)
+        pay = loss.penalty(pay_of_U(self, shard.n_features, misfit=down.misfit), V, mask, own=Q is not None)
+        sweeps = self._sweeps(fresh)
+        if done is not None:
+            U, up = done.U, Sums(done.G, done.A)
+        elif Q is None:
+            U, up = loss.rows_and_sums(U, X, V, mask, sweeps=sweeps, pay=pay, total=whole)
+        else:
+            if fresh and mask is None and shard.n_rows:
+                Q = unexplained(X, V, self.n_private, at.rng("private"))
+            U, Q = fit_with_private(U, X, V, Q, mask, sweeps=sweeps, penalty=pay)
+            up = loss.sums(U, X, V, mask, total=whole, own=Q)
+        told: dict[str, Any] = {"total": state.total, "extra": None}
+        if self._pays(loss):
+            told["extra"] = paid(U, pay, X, mask, stacked(V, Q), up.extra)
+        if self._balanced:
+            told["lengths"] = column_lengths(U[:, : self.n_components])
+        return replace(state, U=U, Q=Q), _times(weight, replace(up, **told))
+
+    def accepts(self, down: Factor | Wide | Alone, meta: Meta) -> str:
+        """Expect non-negative rows of the length that the loss gives them, unless penalties set it."""
+        if self._balanced and isinstance(down, Factor):
+            return odd_factor(down.V)
+        whole = find_loss(self.loss, masked=meta.masked).lengths if isinstance(down, Factor) else row_norms
+        return odd_factor(down.V, lengths=whole)
+
+    def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Factor | Wide]:
+        """Take the step on V that pooled rows would take, and extrapolate unless the loss rose."""
+        if isinstance(up, Mapping):
+            state = replace(state, cohort=np.uint64(cohort(at.participants)))
+            return self._begin(state, pooled_start.fold_stack(up, self.n_components, state.stream))
+        if isinstance(up, RowGradients | RowSteps):
+            return self._noisy_step(state, up, at)
+        same = cohort(at.participants) == int(state.cohort)
+        share = len(at.participants) / int(state.n_clients)
+        pooled = stand_in(up, share, None if same else state.up)
+        if isinstance(pooled, WideSums):
+            return self._widen(state, pooled, at)
+        pay, kind = pay_of_V(self, float(state.n_rows)), find_loss(self.loss, masked=isinstance(up, MaskedSums))
+        matrix = next(leaf for _, leaf in leaves(up) if leaf.ndim == 2)  # of the type and library of the data
+        last, held = pooled, self._held
+        if held is not None and state.units is not None:
+            held = in_units(held, state.units)
+            up, pooled = beside_held(up, held), beside_held(pooled, held)
+        V, loss, sse = kind.step(as_like(state.sent, matrix), up, pooled, share, self.server_steps, pay)
+        whole = np.nan if up.total is None else float(up.total)
+        # On a card the loss decides there, and nobody waits for it.
+        beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
+        pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
+        bold = beta * pace.good if same and self.momentum and at.index >= kind.quiet_rounds else 0.0
+        # One scale for V and for what is sent, so that their difference keeps its meaning.
+        if pooled.lengths is None:
+            V, sent, divide = kind.ahead_in_units(V, as_like(state.V, V), bold)
+        else:
+            sent = V if is_zero(bold) else kind.ahead(V, as_like(state.V, V), bold)
+            divide = balance(sent, pooled.lengths[1], pooled.lengths[0], pay_of_U(self, V.shape[1])[:2], pay)
+            V, sent = V / divide, sent / divide
+        server = replace(
+            state,
+            V=V,
+            sent=sent,
+            up=last,
+            cohort=np.uint64(cohort(at.participants)),
+            beta=as_leaf(pace.beta),
+            beta_most=as_leaf(pace.most),
+            loss=as_leaf(np.inf if loss is None else loss),
+            sse=as_leaf(np.nan if sse is None else sse),
+            total=np.float64(whole),
+            flat=as_leaf(pace.flat),
+            misfit=None if state.misfit is None else misfit_after(state.misfit, up),
+            units=None if state.units is None else state.units * as_like(divide[:, 0], state.units),
+        )
+        return server, Factor(server.sent, server.misfit, server.units)
+
+    def _noisy_step(self, state: Server, up: RowGradients | RowSteps, at: Round) -> tuple[Server, Factor]:
+        """Take a public or damped step along summed gradients, and keep a running mean of the iterates to end with."""
+        if isinstance(up, RowSteps):
+            noise = float(self.row_noise or 0) * self._row_change
+            sent, mean = curved_round(
+                state.sent, state.V, up.D, up.half, index=at.index, noise=noise, sweeps=self.server_steps
+            )
+            return replace(state, V=mean, sent=sent), Factor(sent)
+        rows = float(self.row_count or 1) * len(at.participants) / int(state.n_clients)
+        sent, mean = noisy_round(state.sent, state.V, up.D, index=at.index, rows=rows)
+        return replace(state, V=mean, sent=sent), Factor(sent)
+
+    def sensitivity(self, meta: Meta) -> tuple[str, float] | None:
+        """Bound what one row can change in the sum of all uploads: the clip, and the rounding of the sum."""
+        if self.row_clip is None:
+            return None
+        rounding = summation_error(2 * float(self.row_count or 1), self.n_components, meta.n_features)
+        # The entries of UᵀU are fewer, and their terms smaller, than those of the gradient: twice covers both.
+        return "row", self._row_change + rounding * (1 if self.noisy_step == "gradient" else 2)
+
+    @property
+    def _row_change(self) -> float:
+        """How far one row can move what is sent."""
+        return ROW_CLIP if self.noisy_step == "gradient" else math.hypot(ROW_CLIP, CURVE_WEIGHT * ROW_CAP**2)
+
+    def _widen(self, state: Server, pooled: WideSums, at: Round) -> tuple[Server, Factor | Wide]:
+        """Take one step on the wide components; at their second sums, fold them."""
+        here = np.uint64(cohort(at.participants))
+        V = pooled_start.wide_step(as_like(state.sent, pooled.A), pooled, self.server_steps)
+        if state.up is None:
+            down = Wide(unit_rows(V))
+            return replace(state, sent=down.V, up=pooled, cohort=here), down
+        return self._begin(replace(state, cohort=here), pooled_start.fold(pooled, V, self.n_components, state.stream))
+
+    def _begin(self, state: Server, V: np.ndarray) -> tuple[Server, Factor]:
+        """Begin with the components that the first sums gave."""
+        V = as_like(self._scaled(find_loss(self.loss).first_from(V)), state.sent)
+        return replace(state, V=V, sent=V, up=None), Factor(V)
+
+    def settle(self, state: Server, down: Factor | Wide | Alone) -> Factor:
+        """Take the V that was reached, not the bold guess beyond it that was to go out."""
+        if isinstance(down, Wide) and isinstance(state.up, WideSums):
+            V = pooled_start.wide_step(as_like(state.sent, state.up.A), state.up, self.server_steps)
+            return self._begin(state, pooled_start.fold(state.up, V, self.n_components, state.stream))[1]
+        lengths = find_loss(self.loss).lengths(state.V)
+        units = None if state.units is None else state.units * as_like(lengths[:, 0], state.units)
+        return Factor(state.V if self._balanced else state.V / lengths, state.misfit, units)
+
+    def learned(self, down: Factor) -> PooledNMF:
+        """Keep the share that was not explained, from which the ridge of new rows follows, and held sums as V ended."""
+        begin = None
+        if self._held is not None and down.units is not None:
+            begin = Begin(down.V, in_units(self._held, down.units))
+        misfit = self.misfit if down.misfit is None else float(down.misfit)
+        return replace(self, misfit=misfit, begin=begin)
+
+    def steady(self, state: Server, down: Factor | Wide | Alone) -> bool:
+        """Tell whether rounds depend on sums of complete rows on a card alone, and one such round has been taken."""
+        free = self.alpha_U == 0 and self.alpha_V in (0, "same") and self.handles_half and self._held is None
+        return free and isinstance(down, Factor) and isinstance(state.up, Sums) and hasattr(state.loss, "is_cuda")
+
+    def converged(self, state: Server) -> bool:
+        """Tell whether the last rounds brought next to nothing."""
+        return self.tol > 0 and int(state.flat) >= PATIENCE
+
+    def report(self, state: Server) -> dict[str, float]:
+        """Tell the relative error of those who took part, as far as the sums say it."""
+        sse, total = float(state.sse), float(state.total)
+        return {"relative_error": float(np.sqrt(sse / total))} if total > 0 and np.isfinite(sse) else {}
+
+    def finish(self, shard: Shard, state: Local, down: Factor | Wide | Alone) -> LocalFactors:
+        """Solve U for the final V."""
+        k, V = self.n_components, as_like(down.V, shard.X)
+        # With a clip, U is in units of scaled rows and no start for these.
+        whole = state.U.shape[1] == k + self.n_private and self.row_clip is None
+        start, Q = as_like(state.U, V) if whole else None, None if state.Q is None else as_like(state.Q, V)
+        both, loss = stacked(V, Q), find_loss(self.loss, masked=bool(state.masked))
+        misfit = down.misfit if isinstance(down, Factor) else None
+        pay = pay_of_U(self, shard.n_features, None if Q is None else both.shape[0], misfit)
+        pay = loss.penalty(pay, V, shard.mask, own=state.Q is not None)
+        U = loss.solve(start, shard.X, both, shard.mask, pay)
+        return LocalFactors(U, V) if state.Q is None else LocalFactors(U[:, :k], V, None, state.Q, U[:, k:])
+
+    def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
+        """Solve U for new rows: of the shared components, and after them of the owner's own when they are given."""
+        V = as_like(stacked(factors.V, factors.V_private), X)
+        loss = find_loss(self.loss)
+        return loss.solve(None, X, V, mask, loss.penalty(pay_of_U(self, X.shape[1], V.shape[0]), V, mask))
+
+    def score(self, shard: Shard, state: Local | LocalFactors, down: Factor) -> Score:
+        """Measure the error over all observed cells, or over those that were held out."""
+        kept = state if isinstance(state, LocalFactors) else self.finish(shard, state, down)
+        U = kept.U if kept.U_private is None else stacked(kept.U.T, kept.U_private.T).T
+        X, mask = shard.scored
+        V, loss = stacked(kept.V, kept.V_private), find_loss(self.loss)
+        sse, n, total = loss.error(X, U, V, mask, hidden=shard.holdout is not None)
+        return Score.of(max(sse - shard.lost, 0.0), n, total - shard.lost)
+
+    @property
+    def _balanced(self) -> bool:
+        """Whether penalties on both sides decide how long the rows of V are."""
+        return self.alpha_U > 0 and self.alpha_V != 0
+
+    def _pays(self, loss: Loss) -> bool:
+        return loss.pays(self.alpha_U, self.n_private, self.ridge)
+
+    def _tells_misfit(self, meta: Meta) -> bool:
+        return self.ridge == "auto" and meta.masked and find_loss(self.loss).squared
+
+    @property
+    def _held(self) -> Sums | None:
+        return None if self.begin is None else self.begin.held
+
+    def _start(self, meta: Meta) -> str:
+        if self.row_clip is not None or self.begin is not None:  # a start from the data would have to be paid for
+            return "random"
+        if self.start != "auto":
+            return self.start
+        room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
+        return "wide" if room and not meta.masked and find_loss(self.loss).starts_wide else "random"
+
+    def _scaled(self, V: Array) -> Array:
+        return V / find_loss(self.loss).lengths(V)
+
+    def _fresh(self, state: Local, at: Round) -> bool:
+        """Whether U has yet to begin."""
+        return at.index == 0 or state.U.shape[1] != self.n_components + self.n_private
+
+    def _sweeps(self, fresh: bool) -> int:
+        return max(self.local_steps, FIRST_STEPS) if fresh else self.local_steps
+
+    def _zeros(self, shard: Shard) -> Array:
+        return zeros((shard.n_rows, self.n_components + self.n_private), shard.X)
+
+
+def _times(weight: float, up: Any) -> Any:
+    return up if weight == 1 else tree_map(lambda leaf: weight * leaf, up)

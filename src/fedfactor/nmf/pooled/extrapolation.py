@@ -1,0 +1,115 @@
+"""What a server of sums keeps track of: how boldly to extrapolate, and for whom the sums speak."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedfactor.core.pytree import tree_map
+from fedfactor.linalg.products import as_like
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Extrapolation:
+    """How boldly V is extrapolated, and for how many rounds the loss has hardly moved.
+
+    Plain numbers, or tensors without dimensions on a card, which then decides by itself: nobody waits for it.
+    """
+
+    beta: Any
+    most: Any
+    flat: Any
+    good: Any = True
+
+    def after(self, loss: Any, before: Any, tol: float, rounding: Any = 0.0) -> Extrapolation:
+        """Speed up while the loss falls; slow down, and take that pace for the most, when it rises (Ang and Gillis).
+
+        A rise below ``rounding`` is none: the order of additions would decide it, and with it who owns which row. A
+        rise by less than ``tol`` brings as little as such a fall: a ridge that follows from V lets losses creep up.
+
+        Examples
+        --------
+        >>> Extrapolation(0.5, 1.0, 0).after(9.0, 10.0, tol=0.0).beta
+        0.525
+        >>> Extrapolation(0.5, 1.0, 0).after(11.0, 10.0, tol=0.0).good
+        False
+        >>> Extrapolation(0.5, 1.0, 0).after(10.0 + 1e-15, 10.0, tol=0.0, rounding=1e-14).good
+        True
+        >>> [Extrapolation(0.5, 1.0, 1).after(loss, 10.0, tol=1e-4).flat for loss in (9.0, 9.9999, 10.0001, 11.0)]
+        [0, 2, 2, 0]
+        """
+        if loss is None:
+            return Extrapolation(
+                self.beta, self.most, 0, good=False
+            )  # without a loss nothing would notice an overshoot
+        rise, most, faster = loss > before + rounding, 1.05 * self.most, 1.05 * self.beta
+        hardly = (before < np.inf) & (abs(before - loss) <= tol * before) & (tol > 0)
+        if hasattr(loss, "is_cuda"):
+            most = most.clip(max=1.0)
+            faster = faster.minimum(most)
+            # A number times 1, and another times 0: no choice that the processor would have to make.
+            back, on = rise.double(), (~rise).double()
+            flat = hardly * (self.flat + 1)
+            return Extrapolation(back * self.beta / 1.5 + on * faster, back * self.beta + on * most, flat, on)
+        flat = self.flat + 1 if hardly else 0
+        if rise:
+            return Extrapolation(self.beta / 1.5, self.beta, flat, good=False)
+        most = min(1.0, most)
+        return Extrapolation(min(most, faster), most, flat)
+
+
+def beside(loss: Any, *numbers: Any) -> tuple[Any, ...]:
+    """Return numbers as the loss is: plain, or on its card.
+
+    Examples
+    --------
+    >>> beside(3.0, np.float64(1.0), 2)
+    (1.0, 2.0)
+    """
+    if hasattr(loss, "is_cuda"):
+        return tuple(as_like(np.float64(each) if isinstance(each, float) else each, loss) for each in numbers)
+    return tuple(float(each) for each in numbers)
+
+
+def margin(whole: float, loss: Any) -> Any:
+    """Return what the order of additions may change in a loss of data of this squared norm.
+
+    Of double precision, also for single: there a margin of its own would hide rises that matter near the end.
+    """
+    largest = loss.clip(whole) if hasattr(loss, "is_cuda") else max(whole, loss or 0.0)
+    return 8 * float(np.finfo(np.float64).eps) * largest
+
+
+def as_leaf(number: Any) -> Any:
+    """Return a number as a leaf of a state: a tensor as it is."""
+    return number if hasattr(number, "is_cuda") else np.float64(number)
+
+
+def is_zero(number: Any) -> bool:
+    """Tell a plain zero; of what lies on a card nobody asks.
+
+    Examples
+    --------
+    >>> is_zero(0.0), is_zero(0.5)
+    (True, False)
+    """
+    return not hasattr(number, "is_cuda") and number == 0
+
+
+def stand_in(up: T, share: float, last: T | None) -> T:
+    """Scale the sums of those who came to the whole federation; those who stayed away speak through the last sums."""
+    if share == 1:
+        return up
+    if last is None:
+        return tree_map(lambda now: now / share, up)
+    return tree_map(lambda old, now: (1 - share) * as_like(old, now) + now, last, up)
+
+
+def cohort(participants: tuple[str, ...]) -> int:
+    """Name a set of participants by a number."""
+    return int.from_bytes(hashlib.sha256("\0".join(participants).encode()).digest()[:8], "little")

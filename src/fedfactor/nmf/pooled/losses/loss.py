@@ -1,0 +1,167 @@
+"""What a loss of PooledNMF is: rows of U for a given V, their sums, the step on V that these sums allow, its scale."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace, is_torch_array
+
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.errors import DataError
+from fedfactor.core.pytree import Array
+from fedfactor.core.wire import Spec
+from fedfactor.linalg.factors import extrapolate
+from fedfactor.linalg.missing_values import Penalty
+from fedfactor.linalg.products import is_sparse
+from fedfactor.nmf.pooled.extrapolation import is_zero
+from fedfactor.nmf.pooled.regularization import price
+
+FLOOR = 0.1
+"""Share of an entry that an extrapolated multiplicative step leaves: such a step never leaves zero again."""
+
+LAST_STEPS = 100
+"""Multiplicative steps on U for a final V."""
+
+HIDDEN_BACKGROUND = 0.01
+"""Share of a flat row in what a divergence foretells of hidden cells: held to be impossible, a cell that is there would
+cost infinitely much, and all ranks would look alike."""
+
+
+class Step(NamedTuple):
+    """A new V, the loss there (a bound of it where sums do not tell more), and its part that is error; None: untold.
+
+    Both are numbers, or tensors without dimensions on a card that need not be there yet.
+    """
+
+    V: Array
+    loss: Any
+    sse: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Loss(ABC):
+    """One loss: everything that PooledNMF does differently for it.
+
+    A loss of its own is one file beside this one, and one line in the list of :mod:`.losses`. Clients call
+    :meth:`check`, :meth:`total`, :meth:`rows_and_sums`, :meth:`solve` and :meth:`error` on their rows, the server
+    :meth:`first_V`, :meth:`step`, :meth:`ahead` and :meth:`lengths` on sums alone.
+
+    What :meth:`sums` returns is a sum over rows in every leaf. So the sums of a client are those of its blocks of rows
+    added up, as the sums of a federation are those of its clients.
+    """
+
+    name: ClassVar[str]
+    """What users call it."""
+    order: ClassVar[float | None] = None
+    """The β of which it is the β-divergence: a number that users may give in place of the name."""
+    words: ClassVar[str]
+    """One line for users."""
+    squared: ClassVar[bool] = False
+    """Whether it is the squared error, which wide starts, owners' own components and clipped rows need."""
+    starts_wide: ClassVar[bool] = False
+    """Whether a run over complete rows may begin with wide rounds, which minimise squares."""
+    quiet_rounds: ClassVar[int] = 0
+    """Rounds at the beginning without extrapolation."""
+
+    @classmethod
+    def of(cls, setting: object) -> Loss | None:
+        """Return the loss that a user named, if it is this one."""
+        number = cls.order is not None and isinstance(setting, Real) and not isinstance(setting, bool)
+        return cls() if setting == cls.name or (number and setting == cls.order) else None
+
+    def over(self, masked: bool) -> Loss:
+        """Return the loss for a federation in which cells are missing, or none."""
+        return self
+
+    @abstractmethod
+    def messages(self, k: int, meta: Meta) -> tuple[type, Spec]:
+        """Name the upload and the leaves that :meth:`sums` fills."""
+
+    def first_V(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        """Draw the V that a run begins with: nearly flat, so that no component is lost before it has seen the data."""
+        return rng.uniform(0.99, 1.01, shape)
+
+    def rows_for_start(self, X: Array) -> Array:
+        """Return what wide rounds take the squares of."""
+        return X
+
+    def first_from(self, V: Array) -> Array:
+        """Return the V to begin with, from the one that the wide rounds lead to."""
+        return V
+
+    def check(self, X: Array, mask: Any, owner: str | None) -> None:
+        """Refuse values for which the loss has no meaning, and rows that it cannot read."""
+        if is_torch_array(X) and is_sparse(X):
+            raise DataError(
+                f"Owner {owner!r} brings a sparse tensor of torch, which loss={self.name!r} cannot read; the squared "
+                "error can. Pass a SciPy CSR matrix, or a dense tensor."
+            )
+
+    def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
+        """Tell whether U pays for anything, so that clients must say how much."""
+        return alpha_U > 0 or n_private > 0
+
+    def penalty(self, pay: Penalty, V: Array, mask: Any, *, own: bool = False) -> Penalty:
+        """Return what U pays under this loss; the ridge is for squared errors over missing cells."""
+        return pay._replace(ridge=0.0, scarce=0.0, few=0.0)
+
+    @abstractmethod
+    def total(self, X: Array, mask: Any) -> float:
+        """Return what a relative error divides by."""
+
+    @abstractmethod
+    def rows(self, U: Array, X: Array, V: Array, mask: Any, *, sweeps: int, pay: Penalty) -> Array:
+        """Improve U, every row for itself; rows of zeros begin anew."""
+
+    @abstractmethod
+    def sums(self, U: Array, X: Array, V: Array, mask: Any, *, total: float, own: Array | None = None) -> Any:
+        """Sum over rows what the step on V depends on, and their error; `total` is what :meth:`total` says of them."""
+
+    def rows_and_sums(
+        self, U: Array, X: Array, V: Array, mask: Any, *, sweeps: int, pay: Penalty, total: float
+    ) -> tuple[Array, Any]:
+        """Improve U, then sum: for all rows of a client or for a block of them, whose sums add up."""
+        U = self.rows(U, X, V, mask, sweeps=sweeps, pay=pay)
+        return U, self.sums(U, X, V, mask, total=total)
+
+    @abstractmethod
+    def solve(self, U: Array | None, X: Array, V: Array, mask: Any, pay: Penalty) -> Array:
+        """Solve U for a final V, from where it stands or (None) from nothing."""
+
+    @abstractmethod
+    def error(self, X: Array, U: Array, V: Array, mask: Any, *, hidden: bool = False) -> tuple[float, int, float]:
+        """Return the error, the number of cells, and what a relative error divides by.
+
+        `hidden`: the cells of the mask were held out of the fit.
+        """
+
+    @abstractmethod
+    def step(self, V: Array, up: Any, pooled: Any, share: float, sweeps: int, pay: tuple[float, float]) -> Step:
+        """Improve V on the pooled sums; tell the loss of those who took part, a `share` of all."""
+
+    def ahead(self, V: Array, V_last: Array, beta: float) -> Array:
+        """Extrapolate, leaving a share of every entry."""
+        return array_namespace(V).maximum(extrapolate(V, V_last, beta), FLOOR * V)
+
+    @abstractmethod
+    def lengths(self, V: Array) -> Array:
+        """Return what to divide the rows of V by, where penalties do not decide it."""
+
+    def ahead_in_units(self, V: Array, V_last: Array, beta: Any) -> tuple[Array, Array, Array]:
+        """Extrapolate; return V and what was reached, both divided by the lengths of the latter, and these."""
+        sent = V if is_zero(beta) else self.ahead(V, V_last, beta)
+        lengths = self.lengths(sent)
+        return V / lengths, sent / lengths, lengths
+
+
+def told_by_gain(up: Any, V: Array, new: Array, gain: float, share: float, pay: tuple[float, float]) -> Step:
+    """Tell the loss after a step that lowered half of it, what V pays included, by `gain` at least."""
+    if up.sse is None:
+        return Step(new, None, None)
+    extra = 0.0 if up.extra is None else float(up.extra)
+    sse = float(up.sse) - 2 * share * (gain - price(V, pay) + price(new, pay))
+    return Step(new, max(float(up.sse) + extra + share * 2 * (price(V, pay) - gain), 0.0), max(sse, 0.0))

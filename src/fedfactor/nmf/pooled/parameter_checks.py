@@ -1,0 +1,100 @@
+"""Which settings of PooledNMF go together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from fedfactor.core.algorithm import Meta
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.nmf.pooled.losses import find_loss
+
+
+def check_together(algorithm: Any, meta: Meta) -> None:
+    """Refuse settings that cannot work, say why, and what to do."""
+    find_loss(algorithm.loss)
+    _check_weights(algorithm.weights, meta)
+    _check_pairs(algorithm, meta)
+    if algorithm.row_clip is not None:
+        _check_row_clip(algorithm, meta)
+
+
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        raise ValueError(f"{name}={value!r} must be a number, 0 or more.")
+
+
+def _check_weights(weights: Any, meta: Meta) -> None:
+    if isinstance(weights, str):
+        if weights not in ("rows", "equal", "mean"):
+            raise ValueError(
+                f"weights={weights!r} is not known. Use 'rows', 'equal', 'mean', or a mapping of owner to weight."
+            )
+        return
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"weights={weights!r} must be 'rows', 'equal', or a mapping of owner to weight.")
+    lacking = [name for name in meta.clients if name not in weights]
+    if lacking:
+        raise ValueError(f"weights says nothing about owner {lacking[0]!r}. Give every owner a weight.")
+    for name in meta.clients:
+        _check_number(f"weights[{name!r}]", weights[name])
+    if not any(weights[name] > 0 for name in meta.clients):
+        raise ValueError("All weights are zero: nobody would be listened to.")
+
+
+def _check_row_clip(algorithm: Any, meta: Meta) -> None:
+    """Refuse what would let a row count for more than its clip, or what the clipped gradient does not cover."""
+    bound, count = algorithm.row_clip, algorithm.row_count
+    if meta.masked:
+        raise IncompatibleError(
+            "row_clip bounds the gradient of whole rows, but some cells are missing. Fill them, or leave row_clip out."
+        )
+    if not 0 < bound < math.inf or count is None or not 0 < count < math.inf:
+        raise ValueError(f"row_clip={bound} and row_count={count} must both be given, positive and finite.")
+    if algorithm.noisy_step == "newton" and algorithm.row_noise is None:
+        raise IncompatibleError(
+            "noisy_step='newton' is damped by the noise, which must be stated (row_noise). Use noisy_step='gradient'."
+        )
+    plain = {"alpha_U": 0, "n_private": 0, "weights": "rows"}
+    odd = [] if find_loss(algorithm.loss).squared else ["loss"]
+    odd += [name for name, usual in plain.items() if getattr(algorithm, name) != usual]
+    if algorithm.start in ("wide", "stacked"):
+        odd.append("start")
+    if odd:
+        raise IncompatibleError(
+            f"With row_clip only plain squared loss from a public start is protected. Leave {', '.join(odd)} alone."
+        )
+
+
+def _check_pairs(algorithm: Any, meta: Meta) -> None:
+    loss = find_loss(algorithm.loss)
+    squares = loss.squared
+    able = {"wide": loss.starts_wide, "stacked": squares}.get(algorithm.start, True)
+    if algorithm.start in ("wide", "stacked") and (meta.masked or not able):
+        raise IncompatibleError(
+            f"start={algorithm.start!r} folds sums of squares over complete rows, but "
+            f"{'some cells are missing' if able else 'this loss has none'}. Use start='auto'."
+        )
+    if algorithm.n_private and not squares:
+        raise IncompatibleError(
+            "Components of owners' own need the squared loss. Use loss='frobenius', or n_private=0."
+        )
+    if algorithm.n_private + algorithm.n_components > meta.n_features:
+        raise ValueError(
+            f"n_components={algorithm.n_components} and n_private={algorithm.n_private} together exceed the "
+            f"{meta.n_features} features. Take fewer."
+        )
+    paid_V = algorithm.alpha_U if algorithm.alpha_V == "same" else algorithm.alpha_V
+    if paid_V and not algorithm.alpha_U:
+        raise ValueError(
+            f"alpha_V={paid_V} without alpha_U would only make V short and U long. Set alpha_U too, or alpha_V=0."
+        )
+    if paid_V and algorithm.weights == "mean":
+        raise IncompatibleError(
+            "alpha_V counts for each row, but with weights='mean' (as privacy of whole owners sets it) nobody is told "
+            "how many rows there are. Set alpha_V=0."
+        )
+    if paid_V and meta.n_rows is None:
+        raise IncompatibleError("alpha_V counts for each row, but the number of rows is not known here. Set alpha_V=0.")

@@ -1,0 +1,88 @@
+"""Components of one owner beside the shared ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from fedfactor.linalg.factors import fit_rows, row_norms, stacked
+from fedfactor.linalg.missing_values import Penalty, masked_step, masked_sums
+from fedfactor.linalg.nnls import solve_rows
+from fedfactor.linalg.products import as_like, gram, sums
+
+__all__ = ["fit_with_private", "unexplained"]
+
+Array = Any
+
+
+def unexplained(X: Array, V: Array, n_components: int, rng: np.random.Generator) -> Array:
+    """Begin an owner's own components with what V leaves unexplained in a few of its rows, of norm 1.
+
+    Begun at random they would compete with V for what all owners share.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, 0.0, 2.0], [2.0, 0.0, 1.0]])
+    >>> unexplained(X, np.array([[1.0, 0.0, 0.0]]), 1, np.random.default_rng(0)).tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+    n = X.shape[0]
+    U = fit_rows(as_like(np.zeros((n, V.shape[0])), X), X, V, sweeps=20)
+    picked = np.zeros((n, n_components))
+    for t in range(n_components):
+        picked[rng.choice(n, size=max(1, n // 10), replace=False), t] = 1.0
+    picked = as_like(picked, X)
+    left = array_namespace(V).clip(sums(picked, X) - (picked.T @ U) @ V, 0, None)
+    return left / row_norms(left)
+
+
+def fit_with_private(
+    U: Array, X: Array, V: Array, Q: Array, mask: Any = None, *, sweeps: int, penalty: Penalty, turns: int = 2
+) -> tuple[Array, Array]:
+    r"""Improve all of an owner's own factors, the shared V fixed: ``X ≈ U[:, :k] V + U[:, k:] Q``.
+
+    Parameters
+    ----------
+    U : array, shape (n, k + p)
+    X : array or CSR matrix, shape (n, m)
+    V, Q : array, shape (k, m) and (p, m)
+        Shared components, and the owner's own, of norm 1.
+    mask : as in :func:`~fedfactor.linalg.factors.fit_rows`
+    sweeps : int
+        Sweeps on U, and on Q, in each turn.
+    penalty : Penalty
+        What U pays; a weight on the squares of its last p columns keeps out of Q what V can say.
+    turns : int
+        Alternations between U and Q.
+
+    Returns
+    -------
+    U, Q : array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, 0.0, 2.0], [2.0, 0.0, 1.0]])
+    >>> U, Q = fit_with_private(np.zeros((2, 2)), X, np.array([[1.0, 0, 0]]), np.array([[0, 0.6, 0.8]]),
+    ...                         sweeps=20, penalty=Penalty(), turns=20)
+    >>> Q.round(4).tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+    k = V.shape[0]
+    for _ in range(turns):
+        both = stacked(V, Q)
+        U = fit_rows(U, X, both, mask, sweeps=sweeps, penalty=penalty)
+        own = U[:, k:]
+        if mask is None:
+            A = sums(own, X) - (own.T @ U[:, :k]) @ V
+            Q = solve_rows(Q.T, gram(own), A.T, sweeps=sweeps).T
+        else:
+            N, D, _ = masked_sums(U, X, mask, both)
+            Q, _ = masked_step(Q, gram(own), N[k:], D[k:], sweeps=sweeps)
+        norms = row_norms(Q)
+        Q = Q / norms
+        U = array_namespace(U).concat([U[:, :k], own * norms.T], axis=1)
+    return (np.ascontiguousarray(U), np.ascontiguousarray(Q)) if isinstance(U, np.ndarray) else (U, as_like(Q, U))

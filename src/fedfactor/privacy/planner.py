@@ -1,0 +1,397 @@
+"""From a user's words to a channel: what is set, what is checked, and what is refused before round 0."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfactor.aggregation.robust import Robust
+from fedfactor.core.algorithm import Algorithm, Meta
+from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.client_data import Federation
+from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.transforms import Transform, check_order
+from fedfactor.privacy.accounting import calibrate
+from fedfactor.privacy.dp import DP
+from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
+from fedfactor.privacy.minimums import Minimums, PrivacyWarning, judge_rows
+from fedfactor.privacy.noise import Clip, Gaussian
+from fedfactor.privacy.noise_shares import secure_for_noise
+from fedfactor.privacy.pipeline import Books, Channel
+from fedfactor.privacy.rare_columns import rare_columns
+from fedfactor.privacy.row_statistics import SENSITIVITY, row_survey
+from fedfactor.privacy.secure_aggregation.transform import SecureSum
+from fedfactor.privacy.sent_uploads import Outbox, run_name
+from fedfactor.privacy.subjects import cap_subjects
+
+__all__ = ["Plan", "for_links", "make_plan", "parts_of", "plain_channel", "spread_plan"]
+
+SURVEY_SHARE = 0.05
+"""Share of the budget that pays for what must be known before round 0."""
+
+ROW_ROUNDS, CLIENT_ROUNDS = 30, 10
+"""Rounds of a private run unless the user says otherwise: each further round makes all of them noisier."""
+
+WORDS = {
+    "secure-sum": SecureSum(),
+    "median": Robust("median"),
+    "trimmed-mean": Robust("trimmed-mean"),
+    "group-median": Robust("group-median"),
+}
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is really run: perhaps other settings, other data, another number of rounds, and a channel."""
+
+    algorithm: Algorithm
+    federation: Federation
+    rounds: int
+    channel: Channel
+    original: Federation
+
+
+@dataclass(slots=True)
+class Parts:
+    """A user's words, told apart."""
+
+    dp: DP | None
+    links: list[Transform]
+    minimums: Minimums
+    ledger: Ledger | None
+
+
+def parts_of(privacy: Any) -> Parts:
+    """Tell the parts of a user's words apart."""
+    found = Parts(None, [], Minimums(), None)
+    given = privacy if isinstance(privacy, (tuple, list)) else (privacy,)
+    for kind in (DP, Minimums, Ledger):
+        if sum(isinstance(part, kind) for part in given) > 1:
+            raise IncompatibleError(f"privacy holds two {kind.__name__}, of which only one could count. Keep one.")
+    for part in given:
+        if isinstance(part, str):
+            if part not in WORDS:
+                raise ValueError(f"privacy={part!r} is not known. Use {', '.join(map(repr, WORDS))}, or dp(...).")
+            found.links.append(WORDS[part])
+        elif isinstance(part, DP):
+            found.dp = part
+        elif isinstance(part, Transform):
+            found.links.append(part)
+        elif isinstance(part, Minimums):
+            found.minimums = part
+        elif isinstance(part, Ledger):
+            found.ledger = part
+        else:
+            raise IncompatibleError(
+                f"privacy holds {part!r}, which is no transform. Use 'secure-sum', dp(...), or a tuple of transforms."
+            )
+    found.minimums.check()
+    return found
+
+
+def make_plan(
+    privacy: Any,
+    algorithm: Algorithm,
+    federation: Federation,
+    rounds: int | None,
+    *,
+    simulation: bool,
+    folder: Path | None = None,
+) -> Plan:
+    """Turn ``privacy=`` into a plan, or refuse.
+
+    Parameters
+    ----------
+    privacy : str, DP, Transform, Minimums, Ledger, or a tuple of these
+    algorithm : Algorithm
+    federation : Federation
+    rounds : int, optional
+    simulation : bool
+        Whether all parties are this one process: minimums then warn instead of refusing.
+    folder : Path, optional
+        Where the run is kept: its name, its books and its noised uploads then outlive a crash.
+    """
+    parts = parts_of(privacy)
+    meta = federation.prepare(algorithm.domain)
+    run = run_name(folder)
+    secure: Any = next((link for link in parts.links if link.hides), None)
+    if parts.dp is not None:
+        return _private_plan(parts, parts.dp, secure, algorithm, federation, meta, rounds, run, simulation, folder)
+    work, withheld = federation, np.zeros(0, np.int64)
+    algorithm = for_links(parts.links, algorithm)
+    more = {"minimums": parts.minimums, "simulation": simulation, "folder": folder}
+    channel = plain_channel(parts.links, algorithm, meta, run, _ledgers(parts.ledger), **more)
+    if not channel.books.entry.protects:
+        rows, k = {n: federation.shard(n).n_rows for n in federation.names}, getattr(algorithm, "n_components", 1)
+        if secure is None:
+            judge_rows(k, rows, parts.minimums, simulation=simulation)
+        else:
+            parts.minimums.judge_clients(rows, k, simulation=simulation)
+            work, withheld = rare_columns(federation, parts.minimums, secure, run.encode(), simulation=simulation)
+    channel.about["withheld_columns"] = int(withheld.size)
+    return Plan(algorithm, work, rounds or algorithm.default_rounds, channel, federation)
+
+
+def for_links(links: Sequence[Transform], algorithm: Algorithm) -> Algorithm:
+    """Set the algorithm as the links need it."""
+    if not any(link.equal_weights for link in links):
+        return algorithm
+    algorithm = _equal_weights(algorithm, alone=any(link.noisy for link in links))
+    averages = type(algorithm).neutral is not Algorithm.neutral
+    return _random_start(algorithm) if averages else algorithm  # a start from sums is for plain sums
+
+
+def plain_channel(
+    links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: str, ledgers: Sequence[Ledger] = (), **more: Any
+) -> Channel:
+    """Make a channel of links as they are, or refuse those that cannot protect this algorithm's uploads."""
+    check_links(links, algorithm, meta)
+    return Channel(tuple(links), algorithm, meta, Books(ledgers, entry_of(links, algorithm, meta, run)), run, **more)
+
+
+def spread_plan(privacy: Any, algorithm: Algorithm) -> tuple[Algorithm, Callable[[Meta], Channel]]:
+    """Plan for an engine whose processes hold their own owners only, so that nobody here may look at any rows."""
+    parts = parts_of(privacy)
+    if parts.dp is not None or parts.ledger is not None or any(link.hides for link in parts.links):
+        raise IncompatibleError(
+            f"privacy={privacy!r} is not offered where each process holds its own owners only. Processes of one job "
+            "belong to one user, who can read them all: keys that they make for each other hide nothing from that "
+            "user, and noise that is shared under such keys protects nobody. Between organisations use a federation "
+            "(protect = 'dp' or 'secure-sum' in its terms); to simulate it, the local engine. Links such as Clip work."
+        )
+    algorithm, run = for_links(parts.links, algorithm), run_name(None)
+    return algorithm, lambda meta: plain_channel(
+        parts.links, algorithm, meta, run, minimums=parts.minimums, simulation=False
+    )
+
+
+def _private_plan(
+    parts: Parts,
+    asked: DP,
+    secure: SecureSum | None,
+    algorithm: Algorithm,
+    federation: Federation,
+    meta: Meta,
+    rounds: int | None,
+    run: str,
+    simulation: bool,
+    folder: Path | None,
+) -> Plan:
+    """Set the noise for a whole run, paying first for what must be known."""
+    others = [link for link in parts.links if not link.hides]
+    if any(link.place for link in others):
+        raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
+    check_bears(asked, algorithm, meta)
+    secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
+    rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
+    survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
+    share = SURVEY_SHARE if survey else 0.0
+    z = asked.noise_multiplier or calibrate(
+        asked.epsilon, asked.delta, rounds / (1 - share), sampling=asked.sampling, accountant=asked.accountant
+    )
+    books = _open_books(parts, asked, algorithm, federation, run, z, folder)
+    work, size, about = federation, 0.0, {"survey_share": share}
+    if asked.unit == "client":
+        algorithm = alike_for_noise(algorithm, meta)
+    else:
+        if asked.unit == "subject":
+            work, federation = _capped(asked, federation, meta)
+        algorithm, size = _bounded(asked, algorithm, work, meta, secure, honest, z, rounds, share, books, run, folder)
+        about |= {"row_bound": algorithm.row_clip, "rows": algorithm.row_count}  # type: ignore[attr-defined]
+    links = (*others, *noise_links(asked, z, size, honest, meta), *(() if secure is None else (secure,)))
+    check_links(links, algorithm, meta)
+    channel = Channel(links, algorithm, meta, books, run, parts.minimums, asked, about, simulation, folder)
+    return Plan(algorithm, work, rounds, channel, federation)
+
+
+def _open_books(
+    parts: Parts, asked: DP, algorithm: Algorithm, federation: Federation, run: str, z: float, folder: Path | None
+) -> Books:
+    """Open the ledgers of the run and of the data set, and refuse a run that one of them cannot afford."""
+    ledgers = [_opened(None if folder is None else folder / "ledger.jsonl", asked), *_ledgers(parts.ledger, asked)]
+    name, drawn = type(algorithm).__name__, asked.noise_seed is not None
+    books = Books(ledgers, Entry(run, 0, z, asked.unit, asked.sampling, algorithm=name, simulation=drawn))
+    for ledger in ledgers:
+        if ledger.path is not None:
+            ledger.belong(rows_fingerprint(federation))
+    books.check_first()
+    return books
+
+
+def _capped(asked: DP, federation: Federation, meta: Meta) -> tuple[Federation, Federation]:
+    """Return the rows of subjects that count in the run, and those of the owners at home."""
+    assert asked.subject is not None
+    work = cap_subjects(federation, asked.subject, asked.cap)
+    if isinstance(asked.subject, str):  # at home every row counts again, but a name is no measurement
+        federation = cap_subjects(federation, asked.subject, max(1, meta.n_rows or 1))
+    return work, federation
+
+
+def _bounded(
+    asked: DP,
+    algorithm: Algorithm,
+    federation: Federation,
+    meta: Meta,
+    secure: SecureSum | None,
+    honest: int,
+    z: float,
+    rounds: int,
+    share: float,
+    books: Books,
+    run: str,
+    folder: Path | None,
+) -> tuple[Algorithm, float]:
+    """Give the algorithm its row bound, from the user or from a survey that the budget pays for."""
+    bound, rows = asked.row_bound, asked.rows
+    if share:
+        # Its cost is share/(1 − share) of that of all rounds; the histogram is two numbers per row, hence its own Δ.
+        ratio = z * math.sqrt((1 - share) / (share * rounds))
+        noise = Gaussian(
+            ratio, SENSITIVITY * asked.cap * asked.known_to, False, asked.noise, honest, touched=asked.known_to
+        )
+        books.debit(-1, replace(books.entry, round=-1, noise_multiplier=ratio, sampling=1.0, what="survey"))
+        kept = None if folder is None else folder / "survey.json"
+        if kept is not None and kept.exists():  # a run taken up again: the noise is not drawn a second time
+            seen_rows, seen_bound = json.loads(kept.read_text())
+        else:
+            outbox = None if folder is None else Outbox(folder, run)
+            seen_rows, seen_bound = row_survey(federation, noise, secure, run.encode(), asked.noise_seed, outbox)
+            if kept is not None:
+                write_atomic(kept, json.dumps([seen_rows, seen_bound]).encode())
+        bound, rows = bound or seen_bound, rows or seen_rows
+    if asked.delta * (rows or 1) > 1:
+        warnings.warn(
+            f"δ = {asked.delta:g} is more than one over the number of rows (about {rows:.3g}): that would allow to "
+            "publish a row outright. Use a smaller delta.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+    parts = meta.n_clients / (honest if asked.noise == "distributed" else 1)
+    noise_of_all = z * math.sqrt(parts) * asked.cap * asked.known_to
+    return bound_rows(algorithm, meta, float(bound or 1), float(rows or 1), noise_of_all)
+
+
+def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
+    """Refuse, before anything is released, an algorithm that noise for this unit cannot protect."""
+    name = type(algorithm).__name__
+    if algorithm.against_noise:
+        raise IncompatibleError(f"{name} does not bear noise: {algorithm.against_noise}")
+    if asked.unit == "client":
+        return
+    if "row_clip" not in {f.name for f in fields(algorithm)}:  # type: ignore[arg-type]
+        raise IncompatibleError(
+            f"{name} has no bound on what one row can change, so no noise could protect a row. Use "
+            "PooledNMF, PooledBMF with solver='proximal', or unit='client'."
+        )
+    if meta.masked:
+        raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
+    # Settings that do not go together are refused here.
+    stated = {name: 1.0 for name in ("row_clip", "row_count", "row_noise") if hasattr(algorithm, name)}
+    replace(algorithm, **stated).check(meta)  # type: ignore[type-var]
+
+
+def bound_rows(algorithm: Algorithm, meta: Meta, bound: float, rows: float, noise: float) -> tuple[Algorithm, float]:
+    """Give the algorithm its row bound, a public number of rows and a fixed end; return what one row can change.
+
+    `noise` is the standard deviation of that in the sums, in units of what one row can change.
+    """
+    changes: dict[str, Any] = {"row_clip": bound, "row_count": rows}
+    if hasattr(algorithm, "tol"):
+        changes["tol"] = 0.0
+    if hasattr(algorithm, "row_noise"):
+        changes["row_noise"] = noise
+    algorithm = replace(algorithm, **changes)  # type: ignore[type-var]
+    found = algorithm.sensitivity(meta)
+    if found is None or found[0] != "row":
+        raise IncompatibleError(f"{type(algorithm).__name__} states no row-level sensitivity.")
+    return algorithm, found[1]
+
+
+def alike_for_noise(algorithm: Algorithm, meta: Meta) -> Algorithm:
+    """Set an algorithm for noise that protects whole clients: equal weights, a public start, no exact numbers."""
+    algorithm = _random_start(_equal_weights(algorithm, alone=True))
+    algorithm.check(replace(meta, n_rows=None))  # what needs the exact number of rows would tell it
+    return algorithm
+
+
+def noise_links(asked: DP, z: float, size: float, honest: int, meta: Meta) -> tuple[Transform, ...]:
+    """Make the links that bound an upload and add this client's noise; `size` is what one row can change."""
+    whole = asked.unit == "client"
+    clip = float(asked.clip or 0)
+    sensitivity = clip if whole else size * asked.cap * asked.known_to  # both 1, unless the unit is a subject
+    touched = min(asked.known_to, meta.n_clients)
+    gaussian = Gaussian(z, sensitivity, whole, asked.noise, honest, asked.sampling, touched=touched)
+    return (Clip(clip), gaussian) if whole else (gaussian,)
+
+
+def _equal_weights(algorithm: Algorithm, *, alone: bool) -> Algorithm:
+    """Let clients count alike: a weight by rows would let one client count for more than its bound.
+
+    Where the method weighs by rows of all clients together, one client's number of rows would move the uploads of all
+    others, which no bound on single uploads covers: `alone` lets each go by its own rows.
+    """
+    given = getattr(algorithm, "weights", None)
+    if alone and given in ("rows", "equal") and getattr(type(algorithm), "weighs_means", False):
+        return replace(algorithm, weights="mean")  # type: ignore[type-var]
+    return replace(algorithm, weights="equal") if given == "rows" else algorithm  # type: ignore[type-var]
+
+
+def _random_start(algorithm: Algorithm) -> Algorithm:
+    """Begin at random where a start would be folded from sums: with noise, these are sums of squares no longer."""
+    start = getattr(algorithm, "start", None)
+    if start == "wide":
+        raise IncompatibleError("start='wide' folds exact sums, and noise spoils them. Use start='random'.")
+    return replace(algorithm, start="random") if start == "auto" else algorithm  # type: ignore[type-var]
+
+
+def _opened(path: Any, asked: DP) -> Ledger:
+    """Open books by their path: a new file gets the budget of its first run, and holds later ones to it."""
+    if path is not None and Path(path).exists():
+        return Ledger(path, accountant=asked.accountant)
+    return Ledger(path, epsilon=asked.epsilon, delta=asked.delta, unit=asked.unit, accountant=asked.accountant)
+
+
+def _ledgers(own: Ledger | None, asked: DP | None = None) -> list[Ledger]:
+    found = [own] if own is not None else []
+    if asked is not None and asked.ledger is not None:
+        given = asked.ledger
+        found.append(given if isinstance(given, Ledger) else _opened(given, asked))
+    return found
+
+
+def entry_of(links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: str) -> Entry:
+    """Describe a round of a channel in the words of a ledger; without noise it costs without a bound."""
+    events = (link.event(links, algorithm, meta) for link in links)
+    found = next((event for event in events if event is not None), Entry("", 0, 0.0, "client"))
+    return replace(found, run=run, algorithm=type(algorithm).__name__)
+
+
+def check_links(links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
+    """Refuse, before round 0, a channel that cannot carry this algorithm's uploads, or would not protect them."""
+    uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
+    gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
+    combining = [link for link in links if link.combines_only()]
+    if any(kind.uplink == "group" for kind in uploads):
+        raise IncompatibleError(
+            f"{type(algorithm).__name__} sums among nodes that hold blocks of the same rows, and no channel protects "
+            "such sums. Leave privacy out, or take a method whose uploads are summed, such as PooledNMF."
+        )
+    if gathered and combining:
+        link = type(combining[0]).__name__
+        raise IncompatibleError(
+            f"{link} hands the server only a combination, but {type(algorithm).__name__} must see each upload "
+            f"({gathered[0]}, uplink='gather'). Use a method whose uploads are summed, such as PooledNMF, or leave "
+            "privacy out. SecureSum(gathered='clear') sums what is summed, and lets the server see the rest."
+        )
+    check_order(links)
+    for link in links:
+        link.check(algorithm, meta, next(iter(uploads.values())))
+    for link in links:
+        link.check_beside(links, algorithm, meta)

@@ -1,0 +1,1 @@
+"""Aggregation of masked uploads: the server learns the sum only."""

@@ -1,0 +1,1 @@
+"""Recommenders: ratings, implicit feedback, item weights, and their data."""

@@ -1,0 +1,1 @@
+"""FedDMF: deep matrix factorization across companies."""

@@ -1,0 +1,1 @@
+"""FedSPLIT: a recommender from one exchange of item factors."""

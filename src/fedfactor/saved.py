@@ -1,0 +1,5 @@
+"""Saving fitted estimators and runs, and loading them."""
+
+from fedfactor.core.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,0 +1,1 @@
+"""Fitted estimators and runs, written to folders and read back."""

@@ -1,0 +1,14 @@
+from .evaluation.comparison import Comparison as Comparison
+from .evaluation.comparison import compare as compare
+from .evaluation.holdout import hold_out as hold_out
+from .evaluation.joint_rank import tune_joint_rank as tune_joint_rank
+from .evaluation.rank_selection import RankSelection as RankSelection
+from .evaluation.rank_selection import select_rank as select_rank
+from .evaluation.recommender_evaluation import Evaluation as Evaluation
+from .evaluation.recommender_evaluation import evaluate as evaluate
+from .evaluation.recommender_tuning import Tuned as Tuned
+from .evaluation.recommender_tuning import choose_recommender as choose_recommender
+from .evaluation.recommender_tuning import rating_folds as rating_folds
+from .evaluation.recommender_tuning import tune_cnmf as tune_cnmf
+from .evaluation.recommender_tuning import tune_owners as tune_owners
+from .evaluation.recommender_tuning import tune_recommender as tune_recommender
