@@ -13,7 +13,6 @@ from fedfactor.linalg import missing_values as masked
 from fedfactor.linalg import nnls as nmf
 from fedfactor.linalg.compiled import compile as compiled
 from fedfactor.linalg.missing_values_pass import masked_pass
-
 from tests.linalg.problems import frozen, problem
 
 
