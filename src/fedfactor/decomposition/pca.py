@@ -27,6 +27,7 @@ from fedfactor.decomposition.second_moments import (
     rounding_of_sums,
     scatter_product,
     symmetric,
+    trace,
     unclipped_moments,
 )
 from fedfactor.linalg.products import cross, squared_norm
@@ -140,7 +141,7 @@ class _SecondMoments(Algorithm):
         default="auto",
     )
     oversampling: int = setting(
-        "Directions beyond n_components in each exchange of the subspace solver.", default=10, at_least=0
+        "Directions beyond n_components in each exchange of the subspace solver.", default=20, at_least=0
     )
     row_clip: float | None = set_by_privacy(
         "Rows are shortened to this norm, and one noisy Gram matrix is sent.", default=None
@@ -152,7 +153,7 @@ class _SecondMoments(Algorithm):
 
     domain: ClassVar[Domain] = "real"
     pooled: ClassVar[bool] = True
-    default_rounds: ClassVar[int] = 3
+    default_rounds: ClassVar[int] = 4
     noisy_rounds: ClassVar[int] = 1
     centered: ClassVar[bool] = True
 
@@ -284,8 +285,7 @@ class _SecondMoments(Algorithm):
         """Return the sum of squares of all (centered) rows."""
         mean = self._mean(state)
         if state.half is not None:
-            diagonal = np.diag(symmetric(state.half))
-            return max(float(diagonal.sum() - state.rows * (mean @ mean)), 0.0)
+            return max(trace(state.half) - float(state.rows * (mean @ mean)), 0.0)
         return max(float(state.squares - state.rows * (mean @ mean)), 0.0)
 
     def _spectrum(self, state: Server) -> tuple[np.ndarray, np.ndarray]:

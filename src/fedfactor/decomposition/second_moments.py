@@ -24,6 +24,7 @@ __all__ = [
     "rounding_of_sums",
     "scatter_product",
     "symmetric",
+    "trace",
     "unclipped_moments",
     "with_positive_peaks",
 ]
@@ -59,6 +60,23 @@ def half_size(m: int) -> int:
     return m * (m + 1) // 2
 
 
+def _order(half: Array) -> int:
+    return (math.isqrt(8 * len(half) + 1) - 1) // 2
+
+
+def trace(half: Array) -> float:
+    """Return the trace of the symmetric matrix whose upper half is given row by row.
+
+    Examples
+    --------
+    >>> trace(np.array([1.0, 2.0, 4.0]))
+    5.0
+    """
+    m = _order(half)
+    row = np.arange(m)
+    return float(np.asarray(half)[row * m - row * (row - 1) // 2].sum(dtype=np.float64))
+
+
 def symmetric(half: Array) -> np.ndarray:
     """Return the symmetric matrix, in double precision, whose upper half is given row by row.
 
@@ -68,7 +86,7 @@ def symmetric(half: Array) -> np.ndarray:
     array([[1., 2.],
            [2., 4.]])
     """
-    m = (math.isqrt(8 * len(half) + 1) - 1) // 2
+    m = _order(half)
     G = np.zeros((m, m))
     G[_upper(m)] = half
     G += np.triu(G, 1).T
