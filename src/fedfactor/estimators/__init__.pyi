@@ -8,6 +8,8 @@ from ..boolean.estimators import BooleanVotes as BooleanVotes
 from ..boolean.estimators import GreConD as GreConD
 from ..boolean.estimators import PooledBMF as PooledBMF
 from ..boolean.estimators import ZhangBMF as ZhangBMF
+from ..decomposition.estimators import PooledPCA as PooledPCA
+from ..decomposition.estimators import PooledSVD as PooledSVD
 from ..nmf.distributed.estimators import DSANLS as DSANLS
 from ..nmf.distributed.estimators import AsynSD as AsynSD
 from ..nmf.distributed.estimators import AsynSSD as AsynSSD

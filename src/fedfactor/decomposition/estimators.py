@@ -1,0 +1,236 @@
+"""Principal components and singular vectors with scikit-learn's interface."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from fedfactor import algorithms
+from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.client_data import Federation, Shard
+from fedfactor.core.docstrings import join_sections, split_sections
+from fedfactor.core.parameters import Setting, check_settings, settings_of_class
+from fedfactor.core.pytree import Array, to_numpy
+from fedfactor.core.run import Run
+from fedfactor.decomposition.pca import Solver
+from fedfactor.engines.engine import Engine
+from fedfactor.engines.run_parameters import Storage
+from fedfactor.estimators.base import FederatedTransformer, with_components
+from fedfactor.estimators.signatures import face
+from fedfactor.linalg.products import as_like
+
+N_COMPONENTS = (
+    "Number of components; a number between 0 and 1: as many as explain more than this share of the variance; None: as "
+    "many as there are."
+)
+
+
+def _documented(cls: Any) -> Any:
+    """Document a class by the settings of its algorithm, and keep the ``__init__`` that is written out in it."""
+    written = vars(cls)["__init__"]
+    made = face(cls._method)(cls)
+    made.__init__ = written
+    made._declared = tuple(_as_in_sklearn(each) for each in made._declared if each.name != "variance_share")
+    head, sections = split_sections(made.__doc__)
+    sections["Parameters"] = "\n".join(each.entry() for each in made._declared)
+    made.__doc__ = join_sections(head, sections)
+    return made
+
+
+def _as_in_sklearn(each: Setting) -> Setting:
+    if each.name != "n_components":
+        return each
+    declared = replace(each.declared, words=N_COMPONENTS, at_least=None)
+    return Setting(each.name, int | float | None, None, declared)
+
+
+class _Spectral(FederatedTransformer):
+    """An estimator whose components are orthonormal and have variances.
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components_, n_features)
+        V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
+    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
+        Variance along each component, and its share of the variance of all columns.
+    singular_values_ : array of shape (n_components_,)
+        Singular values of the rows of all clients together.
+    reconstruction_err_, relative_error_ : float
+        Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
+    n_samples_ : int
+        Rows of all clients; with noise that protects rows, their public number.
+    """
+
+    n_components: Any
+    _how = "n_components=2, n_clients=3, random_state=0"
+
+    def _algorithm(self) -> Algorithm:
+        given = {each.name: getattr(self, each.name, each.default) for each in settings_of_class(self._method)}
+        k = self.n_components
+        if k is None or (isinstance(k, Integral) and k == 0):  # 0: as the record of a run writes None
+            given["n_components"] = 0
+        elif isinstance(k, (float, np.floating)) and 0 < k < 1:
+            given |= {"n_components": 0, "variance_share": float(k)}
+        elif not isinstance(k, Integral) or isinstance(k, (bool, np.bool_)) or k < 0:
+            raise ValueError(
+                f"n_components={k!r} must be a whole number of at least 1, a share of the variance between 0 and 1, or "
+                "None for all components."
+            )
+        algorithm = self._method(**given)
+        check_settings(algorithm)
+        check_settings(self, list(self._own))
+        return algorithm
+
+    def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
+        score = self.run_.algorithm.score(shard, replace(self._factors(None), U=U, V=V), self.run_.down)
+        return float(score.sse), int(score.n), float(score.total)
+
+    def _adopt(self, result: Run, federation: Federation) -> None:
+        super()._adopt(result, federation)
+        fitted: Any = result.algorithm.fitted
+        kind = to_numpy(self.components_).dtype
+        self.singular_values_, self.explained_variance_ = (np.asarray(part, kind) for part in fitted[1:3])
+        variance, rows = fitted[3]
+        self.explained_variance_ratio_ = (
+            self.explained_variance_ / variance if variance > 0 else np.zeros_like(self.explained_variance_)
+        )
+        self.n_samples_ = int(rows)
+
+
+@_documented
+class PooledPCA(_Spectral):
+    """Principal component analysis as if all rows lay in one place, from sums alone.
+
+    Attributes
+    ----------
+    mean_ : array of shape (n_features,)
+        Mean of each column over the rows of all clients.
+    noise_variance_ : float
+        Mean variance along the directions that are not among the components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedfactor import PooledPCA
+    >>> X = np.random.default_rng(0).standard_normal((30, 5)) * [5, 2, 1, 1, 1]
+    >>> model = PooledPCA(n_components=2).fit(X, groups=["north"] * 10 + ["south"] * 20)
+    >>> model.transform(X).shape, model.explained_variance_ratio_.sum() > 0.8
+    ((30, 2), True)
+    """
+
+    _method = algorithms.PooledPCA
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        whiten: bool = False,
+        solver: Solver = "auto",
+        oversampling: int = 20,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        device: str | None = None,
+        storage: Storage | None = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.solver = solver
+        self.oversampling = oversampling
+        self.rounds = rounds
+        self.n_clients = n_clients
+        self.engine = engine
+        self.privacy = privacy
+        self.random_state = random_state
+        self.device = device
+        self.storage = storage
+        self.missing_values = missing_values
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
+
+    def inverse_transform(self, U: Any) -> Array:
+        """Return rows from their coordinates: ``U V`` plus the mean of each column.
+
+        Parameters
+        ----------
+        U : array of shape (n, n_components_)
+
+        Returns
+        -------
+        X : array of shape (n, n_features)
+        """
+        U, V = with_components(self, U)
+        if self.whiten:
+            scale = np.maximum(np.sqrt(self.explained_variance_), np.finfo(self.explained_variance_.dtype).eps)
+            U = U * as_like(scale, U)
+        return U @ V + as_like(self.mean_, U)
+
+    def _adopt(self, result: Run, federation: Federation) -> None:
+        super()._adopt(result, federation)
+        fitted: Any = result.algorithm.fitted
+        self.mean_ = np.asarray(fitted[0], self.explained_variance_.dtype)
+        fewest, k = min(self.n_samples_, self.n_features_in_), self.n_components_
+        left = max(fitted[3][0] - sum(fitted[2]), 0.0)
+        self.noise_variance_ = left / (fewest - k) if fewest > k else 0.0
+
+
+@_documented
+class PooledSVD(_Spectral):
+    """Truncated singular value decomposition as if all rows lay in one place, from sums alone.
+
+    Rows are not centered, as in scikit-learn's ``TruncatedSVD``: for sparse counts and word frequencies.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedfactor import PooledSVD
+    >>> X = np.random.default_rng(0).random((30, 2)) @ np.random.default_rng(1).random((2, 6))
+    >>> model = PooledSVD(n_components=2, n_clients=3, random_state=0).fit(X)
+    >>> bool(np.allclose(model.inverse_transform(model.transform(X)), X))
+    True
+    """
+
+    _method = algorithms.PooledSVD
+
+    def __init__(
+        self,
+        n_components: int | float | None = 2,
+        *,
+        solver: Solver = "auto",
+        oversampling: int = 20,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        device: str | None = None,
+        storage: Storage | None = None,
+        missing_values: float | str | None = None,
+        verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.oversampling = oversampling
+        self.rounds = rounds
+        self.n_clients = n_clients
+        self.engine = engine
+        self.privacy = privacy
+        self.random_state = random_state
+        self.device = device
+        self.storage = storage
+        self.missing_values = missing_values
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
