@@ -20,7 +20,7 @@ from fedfactor.io.preprocessing import binarized
 from fedfactor.linalg.products import as_like
 
 
-class BooleanSolver(BooleanRows, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRows):
     """Base class of the solvers of one matrix.
 
     Attributes

@@ -8,7 +8,7 @@ from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.run import Run
 
-__all__ = ["Method", "SupportsAlgorithm", "algorithm_of"]
+__all__ = ["Method", "SupportsAlgorithm", "algorithm_of", "run_parameters"]
 
 
 @runtime_checkable
@@ -17,6 +17,10 @@ class SupportsAlgorithm(Protocol):
 
     def to_algorithm(self) -> Algorithm:
         """Return the algorithm with the parameters of the estimator."""
+        ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters of the estimator by name."""
         ...
 
     def run_algorithm(self, data: Any, *, participation: Any = 1.0, **changed: Any) -> Run:
@@ -62,3 +66,16 @@ def algorithm_of(method: Any) -> Algorithm:
         f"{type(method).__name__} is neither an estimator of a federated method nor an algorithm. Pass an estimator "
         "with its parameters, such as fedfactor.PooledNMF(n_components=5)."
     )
+
+
+def run_parameters(method: Any, **given: Any) -> dict[str, Any]:
+    """Return parameters of a run: those given, and of an estimator its own in place of those that are None.
+
+    Examples
+    --------
+    >>> import fedfactor
+    >>> run_parameters(fedfactor.PooledNMF(3, rounds=5, privacy="median"), rounds=None, privacy="secure-sum")
+    {'rounds': 5, 'privacy': 'secure-sum'}
+    """
+    own: dict[str, Any] = {} if isinstance(method, Algorithm) else method.get_params(deep=False)
+    return {name: own.get(name) if value is None else value for name, value in given.items()}
