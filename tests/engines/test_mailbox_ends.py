@@ -19,7 +19,7 @@ from fedfactor.network.exchange import Arrival
 from fedfactor.network.mailbox import boxes, connection_status, node, transport
 from fedfactor.network.mailbox.boxes import AFTER, BEAT, HAVE, SECRET, SECRET_FILE, SESSION, TICKET
 from fedfactor.network.mailbox.bundled_messages import pack, unpack
-from fedfactor.network.mailbox.connection_status import ConnectionStatus, is_foreign, told
+from fedfactor.network.connection_status import ConnectionStatus, is_foreign, told
 from fedfactor.network.mailbox.node import ForeignServer, Node, TurnedAway
 from fedfactor.network.mailbox.proof import CLOCK, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
 from fedfactor.network.mailbox.transport import Both, MailboxTransport

@@ -33,7 +33,7 @@ from fedfactor.network.flower.long_polling import Bell
 from fedfactor.network.flower.superlink import BODY, HEALTH, KNOCK, Gate, Registered, _about, _counted, _declared, _Room
 from fedfactor.network.flower.supernode import _Clock, watch
 from fedfactor.network.mailbox.boxes import OTHER_TERMS, PARTY, RUN, TERMS
-from fedfactor.network.mailbox.connection_status import ConnectionStatus
+from fedfactor.network.connection_status import ConnectionStatus
 from fedfactor.network.mailbox.proof import Signer, key_of
 
 HERE, THERE = ("10.0.0.1", 5), ("10.0.0.9", 5)

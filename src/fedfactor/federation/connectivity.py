@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.network.mailbox.boxes import OTHER_TERMS
-from fedfactor.network.mailbox.connection_status import CONNECTION
+from fedfactor.network.connection_status import CONNECTION
 
 SOON = 30
 """Days before its end at which a certificate is spoken of."""

@@ -38,7 +38,7 @@ from fedfactor.federation.vouching import registry, strangers
 from fedfactor.io.file_content import Reading
 from fedfactor.network.client import COLUMNS, RemoteClient
 from fedfactor.network.client_storage import WITNESS, ClientFolder
-from fedfactor.network.mailbox.connection_status import CONNECTION
+from fedfactor.network.connection_status import CONNECTION
 from fedfactor.privacy.secure_aggregation.primitives import Identity
 
 ROW_IDS = "rows.json"

@@ -11,9 +11,9 @@ from typing import Any
 
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.network.backoff import Backoff
+from fedfactor.network.connection_status import CONNECTION, ConnectionStatus, is_foreign, told
 from fedfactor.network.flower.objects import wait_for_pieces
 from fedfactor.network.mailbox.boxes import TERMS as TERMS_HEADER
-from fedfactor.network.mailbox.connection_status import CONNECTION, ConnectionStatus, is_foreign, told
 
 POLL = "FEDFACTOR_NODE_POLL"
 """Environment variable: most seconds between two looks for messages; Flower's own 3 s when it is not set."""

@@ -18,8 +18,8 @@ import httpx
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.network.backoff import Backoff
 from fedfactor.network.client import RemoteClient
+from fedfactor.network.connection_status import CONNECTION, ConnectionStatus, is_foreign, told
 from fedfactor.network.mailbox.boxes import AFTER, BEAT, HAVE, HOLD, PARTY, SESSION, TERMS, TICKET
-from fedfactor.network.mailbox.connection_status import CONNECTION, ConnectionStatus, is_foreign, told
 from fedfactor.network.mailbox.proof import Signer
 
 logger = logging.getLogger("fedfactor")
