@@ -13,7 +13,7 @@ from fedfactor.core.wire import from_bytes
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.message_format import read_head, seal
 from fedfactor.testing.data import small_data
-from tests.engines.in_process import AnyFolder, Office
+from tests.network.in_process import AnyFolder, Office
 
 pytest.importorskip("cryptography")
 METHODS = ("PooledNMF", "PooledBMF", "PooledCF", "PooledEASE", "PooledRidge", "PooledCNMF", "FCF", "Biases",
