@@ -20,7 +20,7 @@ from fedfactor.network.https import protocol as wire
 from fedfactor.network.https.client import PartyClient, TurnedAway, served
 from fedfactor.network.https.queues import RunInterrupted
 from fedfactor.network.server import Server
-from tests.engines.in_process import TERMS, Office
+from tests.network.in_process import TERMS, Office
 from tests.network.https_world import SERVED, heads, world
 
 

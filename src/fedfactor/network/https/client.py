@@ -100,8 +100,10 @@ class Wire:
     ) -> None:
         self._url, self._most, self._rejected = f"https://{address}", most, 0
         context: ssl.SSLContext = client_context(authority, key, certificate)
-        # Proxies are taken from the environment (HTTPS_PROXY, NO_PROXY).
-        self._http = httpx.Client(verify=context, timeout=30.0, headers={"Accept-Encoding": "identity"})
+        # Proxies are taken from the environment (HTTPS_PROXY, NO_PROXY), except to this very machine.
+        here = address.rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
+        head = {"Accept-Encoding": "identity"}
+        self._http = httpx.Client(verify=context, timeout=30.0, headers=head, trust_env=not here)
 
     def close(self) -> None:
         """Close all connections."""
