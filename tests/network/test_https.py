@@ -20,8 +20,8 @@ from fedfactor.network.https import protocol as wire
 from fedfactor.network.https.client import PartyClient, TurnedAway, served
 from fedfactor.network.https.queues import RunInterrupted
 from fedfactor.network.server import Server
-from tests.network.in_process import TERMS, Office
 from tests.network.https_world import SERVED, heads, world
+from tests.network.in_process import TERMS, Office
 
 
 @pytest.fixture
