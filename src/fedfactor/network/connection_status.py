@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 from fedfactor.core.atomic_files import write_atomic
 
@@ -43,11 +42,3 @@ class ConnectionStatus:
 def is_foreign(text: str) -> bool:
     """Tell whether a certificate is of another authority, and not only too old or made out for another name."""
     return not any(mark in text.lower() for mark in ("expired", "not yet valid", "mismatch", "not valid for"))
-
-
-def told(response: Any) -> str:
-    """Return what a server says about a request that it does not take."""
-    try:
-        return str(json.loads(response.text)["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP {response.status_code}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from fedfactor.network.mailbox.boxes import SESSION
+from fedfactor.network.https import protocol as wire
 from fedfactor.network.message_format import read_head
 
 STATUS = "FEDFACTOR_TEST_STATUS"
@@ -21,27 +21,27 @@ DOUBLE, LATE, ROUND = "south", "west", 1
 """Who sends every answer twice, and who brings that of which round when the others are beyond it."""
 
 
-def spoil(node: Any) -> None:
-    """Change how a class of nodes sends."""
-    ask: Any = node._ask
+def spoil(client: Any) -> None:
+    """Change how a class of party clients sends."""
+    ask: Any = client._ask
 
-    def odd(self: Any, body: bytes, headers: dict[str, str]) -> Any:
+    def odd(self: Any, answer: bytes, have: str) -> Any:
         name = self._remote.agreement.name
-        if name == DOUBLE and body:
-            _hang_up(self, body, headers)  # before the server could say thanks
-        if name == LATE and body and _place(body) == ("step", ROUND):
-            _hang_up(self, b"", headers)
+        if name == DOUBLE and answer:
+            _hang_up(self, answer, have)  # before the server could answer
+        if name == LATE and answer and _place(answer) == ("step", ROUND):
+            _hang_up(self, b"", have)
             while _reached() <= ROUND + 1:
                 time.sleep(0.02)
-        return ask(self, body, headers)
+        return ask(self, answer, have)
 
-    node._ask = odd
+    client._ask = odd
 
 
-def _hang_up(node: Any, body: bytes, headers: dict[str, str]) -> None:
-    head = {**node._signer.head(), SESSION: node._session, **headers}
+def _hang_up(client: Any, answer: bytes, have: str) -> None:
+    made, head = client._wire, {**client._head, wire.HAVE: have}
     with suppress(httpx.TimeoutException):
-        node._client.post(node._url, content=body, headers=head, timeout=0.3)
+        made._http.post(made._url + wire.EXCHANGE, content=answer, headers=head, timeout=0.3)
 
 
 def _place(data: bytes) -> tuple[str, int]:
