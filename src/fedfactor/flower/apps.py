@@ -1,0 +1,176 @@
+"""The ServerApp and the ClientApp that Flower starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import typer
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedfactor.core.errors import DataError
+from fedfactor.federation.keys import public_pem
+from fedfactor.flower import simulation
+from fedfactor.flower.coordinator_folder import Coordination
+from fedfactor.flower.party import Party
+from fedfactor.flower.records import Envelope, from_record, to_record
+from fedfactor.flower.transport import GridTransport
+from fedfactor.network.server import Outcome, Server
+
+logger = logging.getLogger("fedfactor")
+
+server_app = ServerApp()
+client_app = ClientApp()
+
+
+@server_app.main()
+def _serve(grid: Grid, context: Context) -> None:
+    """Run all rounds."""
+    serve(grid, context)
+
+
+@client_app.query()
+def _answer(message: Message, context: Context) -> Message:
+    """Answer one message."""
+    return answer(message, context)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The run configuration: ``[tool.flwr.app.config]`` and ``flwr run --run-config``.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the federation on the machine of the ServerApp: ``federation.toml``, and ``server`` with the
+        checkpoint and the result.
+    data : Path, optional
+        In Flower's simulation engine: a folder with one data file for each client.
+    again : bool
+        Start another run where the folder holds a finished or an interrupted one.
+    terms : dict
+        Entries such as ``algorithm.n_components``: the terms of a simulation. In a deployment, where the parties
+        signed ``federation.toml``, they have to be the same as there.
+    """
+
+    folder: Path
+    data: Path | None
+    again: bool
+    terms: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Settings:
+        """Read a run configuration."""
+        odd = [key for key in config if "." not in key and key not in ("folder", "data", "again")]
+        if odd:
+            raise DataError(f"The run configuration has no entry {odd[0]!r}: folder, data, again, or SECTION.ENTRY.")
+        folder, data = (str(config.get(name, "")) for name in ("folder", "data"))
+        for name, path in (("folder", folder), ("data", data)):
+            if (name == "folder" or path) and not Path(path).is_absolute():
+                raise DataError(
+                    f"{name} = {path!r} is not an absolute path, and Flower starts apps in folders of its own. Give "
+                    f"it on the command line: flwr run . --run-config \"{name}='$PWD/{path or 'federation'}'\""
+                )
+        terms: dict[str, dict[str, Any]] = {}
+        for key, value in config.items():
+            section, _, entry = key.partition(".")
+            if entry:
+                terms.setdefault(section, {})[entry] = value
+        return cls(Path(folder), Path(data) if data else None, bool(config.get("again", False)), terms)
+
+
+def serve(grid: Grid, context: Context) -> Outcome:
+    """Run a federation over a Flower grid, or resume it: the body of :data:`server_app`.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+        What Flower passes to a ServerApp.
+    context : flwr.app.Context
+        Its ``run_config`` holds ``folder``, and in a simulation ``data`` and the terms.
+
+    Returns
+    -------
+    Outcome
+        What the run leaves at the server; the same lies in ``server/result`` in the folder.
+
+    Raises
+    ------
+    NotEnough
+        Too few parties answered. The run is kept: start it again with the same ``flwr run``.
+    """
+    settings = Settings.of(context.run_config)
+    if settings.data is not None:
+        simulation.prepare(settings.folder, settings.data, settings.terms)
+    place = Coordination(settings.folder, settings.terms)
+    place.prepare(again=settings.again)
+    terms = place.terms
+    keys = {name: public_pem(party["key"]) for name, party in terms.content["parties"].items()}
+    policy = terms.policy()
+    transport = GridTransport(grid, context.run_id, keys, terms.fingerprint, ttl=max(3600.0, 2 * policy.deadline))
+    outcome = place.run(Server(place.server, terms.agreement(), policy, transport))
+    if settings.data is not None:
+        simulation.write_results(settings.folder, terms.names)
+    _report(outcome, settings)
+    return outcome
+
+
+def _report(outcome: Outcome, settings: Settings) -> None:
+    typer.echo(f"fedfactor: {len(outcome.history)} rounds, {outcome.status}; finished: {', '.join(outcome.finished)}.")
+    for name, score in outcome.scores.items():
+        typer.echo(f"fedfactor: {name}: relative error {score.relative_error:.6f}")
+    where = settings.folder / ("results" if settings.data is not None else "server/result")
+    typer.echo(f"fedfactor: results are in {where}.")
+
+
+def answer(message: Message, context: Context) -> Message:
+    """Answer a Flower message for the party whose folder the SuperNode names: the body of :data:`client_app`.
+
+    Parameters
+    ----------
+    message : flwr.app.Message
+        A message from :func:`serve`.
+    context : flwr.app.Context
+        Its ``node_config`` holds ``folder`` and ``key``, as given with ``flower-supernode --node-config``.
+
+    Returns
+    -------
+    flwr.app.Message
+        The answer, signed with the party's key.
+    """
+    try:
+        asked = from_record(message.content)
+        party = _party_of(context)
+        data = party.answer(asked.kind, asked.data)
+        signature = party.sign(message.metadata.run_id, message.metadata.dst_node_id, asked.data, data)
+    except Exception:
+        logger.exception("A message could not be answered.")
+        # Flower sends the text of an exception to the server, and a reason can depend on rows.
+        raise RuntimeError("the party could not answer; its own log says why") from None
+    return Message(to_record(Envelope(asked.kind, data, signature)), reply_to=message)
+
+
+def _party_of(context: Context) -> Party:
+    node, run = context.node_config, context.run_config
+    if "folder" in node and "key" in node:
+        folder, key = Path(str(node["folder"])), Path(str(node["key"]))
+    elif "partition-id" in node:
+        folder, key = simulation.client(Path(str(run.get("folder", ""))), int(node["partition-id"]))
+    else:
+        raise DataError(
+            "This SuperNode names no party's folder and key. Start it with: flower-supernode --node-config "
+            '\'folder="/path/to/north" key="/path/to/north.key"\''
+        )
+    return _open(folder, key, (folder / "agreement.json").stat().st_mtime_ns if folder.is_dir() else 0)
+
+
+@lru_cache(maxsize=32)
+def _open(folder: Path, key: Path, signed_at: int) -> Party:
+    """Open a party's folder once per process, and again when the party signed other terms."""
+    return Party(folder, key)

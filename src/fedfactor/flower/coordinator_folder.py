@@ -1,0 +1,85 @@
+"""The coordinator's folder when Flower carries the messages: what the ServerApp reads and leaves there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
+from fedfactor.core.errors import DataError
+from fedfactor.federation.coordinator import Coordinator
+from fedfactor.federation.model_versions import put_start
+from fedfactor.federation.terms import Terms
+from fedfactor.network.coordinator_journal import Journal
+from fedfactor.network.server import ABANDON, ENDED, Outcome, Server
+
+AGAIN = "--run-config 'again=true'"
+
+
+class Coordination:
+    """One federation at the machine of the ServerApp.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``federation.toml``; the server's own files lie in ``server`` beside it.
+    wanted : mapping of section to entries
+        Terms in the run configuration. They may repeat ``federation.toml``, and not contradict it.
+    """
+
+    def __init__(self, folder: Path, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+        self._toml = folder / "federation.toml"
+        if not self._toml.exists():
+            raise DataError(
+                f"{self._toml} is not there. In a deployment, make it with fedfactor federation init; in a simulation, "
+                "give the data: --run-config \"data='/path/to/data'\""
+            )
+        self.terms = Terms.read(self._toml)
+        self.server = folder / "server"
+        check_same(self.terms, wanted, self._toml)
+
+    def prepare(self, *, again: bool) -> None:
+        """Write what readers of the folder need; forget an earlier run only when told to."""
+        private_folder(self.server)
+        if again:
+            Coordinator(self._toml, self.server).forget()
+        record = self.server / "result" / "run.json"
+        if record.exists():
+            about = read_json(record)
+            if set(about["finished"]) == set(about["clients"]):
+                raise DataError(f"{record.parent} holds a finished run. Start another one with {AGAIN}.")
+        write_atomic(self.server / "agreement.json", self.terms.agreement().to_json())
+        write_atomic(self.server / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
+        weights = self.terms.declared_weights()
+        steps = {**self.terms.content["preprocess"], "weights": None if weights is None else weights.tolist()}
+        write_atomic(self.server / "preprocess.json", json.dumps(steps).encode(), mode=0o644)
+        put_start(self.terms, self.server)
+        for name in ("stop", ABANDON):
+            (self.server / name).unlink(missing_ok=True)
+
+    def run(self, server: Server) -> Outcome:
+        """Run, and record in the journal that it began and how it ended."""
+        journal = Journal(self.server)
+        resumed = (self.server / "checkpoint" / "run.safetensors").exists()
+        journal.write("run goes on" if resumed else "run begun", run=server.run_id, engine="flower")
+        try:
+            return server.run()
+        finally:
+            about = read_json(self.server / "status.json")
+            state = about["state"] if about["state"] in ENDED else "interrupted"
+            journal.write(f"run {state}", run=server.run_id, round=about["round"], reason=about.get("reason", ""))
+
+
+def check_same(terms: Terms, wanted: Mapping[str, Mapping[str, Any]], toml: Path) -> None:
+    """Raise when a run configuration contradicts the terms that the parties signed."""
+    for section, entries in wanted.items():
+        agreed = terms.content.get(section, {})
+        for entry, value in entries.items():
+            if agreed.get(entry, value) != value or (entry not in agreed and section == "algorithm"):
+                raise DataError(
+                    f"The run configuration says {section}.{entry} = {value!r}, and {toml} says "
+                    f"{agreed.get(entry, 'nothing')!r}. The parties signed that file: change the run configuration, or "
+                    "agree on new terms. For another simulation, give another folder."
+                )
