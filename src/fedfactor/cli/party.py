@@ -44,6 +44,10 @@ RaiseBudget = Annotated[
     bool, typer.Option("--raise-budget", help="It was decided that --budget may be more than it was before.")
 ]
 KeepOut = Annotated[float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")]
+AgreeOnly = Annotated[
+    bool,
+    typer.Option("--agree-only", help="Agree, prepare the folder, and end: a SuperNode of Flower answers from it."),
+]
 SuperNode = Annotated[
     bool, typer.Option("--supernode", help="Speak to the server through a SuperNode of Flower's: twice the memory.")
 ]
@@ -159,6 +163,7 @@ def join(
     poll: Annotated[float, typer.Option(help="With --supernode: most seconds between two looks for mail.")] = 0.5,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
     supernode: SuperNode = False,
+    agree_only: AgreeOnly = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
     json_logs: JsonLogs = False,
@@ -195,6 +200,15 @@ def join(
                 reading=reading(), keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,
             )  # fmt: skip
             seats.append((member, seat, _lines_of(member, alone=len(key) == 1)))
+        if agree_only:
+            for member, _, _ in seats:
+                where = f'folder="{member.folder.resolve()}" key="{member.key.resolve()}"'
+                typer.echo(f"{member.name}: start the SuperNode with --node-config '{where}'")
+            return
+        address = seats[0][0].terms.content["server"]["address"]
+        for member, seat, _ in seats:
+            count = seat.shard.n_rows
+            typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
         stop = threading.Event()
         stop_on_signals(stop)
         if len(seats) > 1:
@@ -214,8 +228,6 @@ def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: 
     for line in filter(None, (seat.left(), seat.spent())):
         typer.echo(printable(line))
     forget_old(member.folder, member.terms.keep)
-    address, count = member.terms.content["server"]["address"], seat.shard.n_rows
-    typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
     return seat
 
 

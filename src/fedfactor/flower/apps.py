@@ -55,8 +55,8 @@ class Settings:
     again : bool
         Start another run where the folder holds a finished or an interrupted one.
     terms : dict
-        Entries such as ``algorithm.n_components``: the terms of a simulation. In a deployment, where the parties
-        signed ``federation.toml``, they have to be the same as there.
+        Entries ``simulation.SECTION.ENTRY``, such as ``simulation.algorithm.n_components``: the terms of a simulation,
+        with the sections of ``federation.toml``. In a deployment that file alone counts, because parties signed it.
     """
 
     folder: Path
@@ -67,9 +67,13 @@ class Settings:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Settings:
         """Read a run configuration."""
-        odd = [key for key in config if "." not in key and key not in ("folder", "data", "again")]
+        paths = {key: key.split(".") for key in config if key not in ("folder", "data", "again")}
+        odd = [key for key, path in paths.items() if path[0] != "simulation" or len(path) != 3]
         if odd:
-            raise DataError(f"The run configuration has no entry {odd[0]!r}: folder, data, again, or SECTION.ENTRY.")
+            raise DataError(
+                f"The run configuration has no entry {odd[0]!r}. Its entries are folder, data, again, and "
+                "simulation.SECTION.ENTRY, with the sections and entries of federation.toml."
+            )
         folder, data = (str(config.get(name, "")) for name in ("folder", "data"))
         for name, path in (("folder", folder), ("data", data)):
             if (name == "folder" or path) and not Path(path).is_absolute():
@@ -78,10 +82,8 @@ class Settings:
                     f"it on the command line: flwr run . --run-config \"{name}='$PWD/{path or 'federation'}'\""
                 )
         terms: dict[str, dict[str, Any]] = {}
-        for key, value in config.items():
-            section, _, entry = key.partition(".")
-            if entry:
-                terms.setdefault(section, {})[entry] = value
+        for key, (_, section, entry) in paths.items():
+            terms.setdefault(section, {})[entry] = config[key]
         return cls(Path(folder), Path(data) if data else None, bool(config.get("again", False)), terms)
 
 
@@ -108,7 +110,7 @@ def serve(grid: Grid, context: Context) -> Outcome:
     settings = Settings.of(context.run_config)
     if settings.data is not None:
         simulation.prepare(settings.folder, settings.data, settings.terms)
-    place = Coordination(settings.folder, settings.terms)
+    place = Coordination(settings.folder)
     place.prepare(again=settings.again)
     terms = place.terms
     keys = {name: public_pem(party["key"]) for name, party in terms.content["parties"].items()}

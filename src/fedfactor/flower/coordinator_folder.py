@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
@@ -25,11 +23,9 @@ class Coordination:
     ----------
     folder : path
         Holds ``federation.toml``; the server's own files lie in ``server`` beside it.
-    wanted : mapping of section to entries
-        Terms in the run configuration. They may repeat ``federation.toml``, and not contradict it.
     """
 
-    def __init__(self, folder: Path, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, folder: Path) -> None:
         self._toml = folder / "federation.toml"
         if not self._toml.exists():
             raise DataError(
@@ -38,7 +34,6 @@ class Coordination:
             )
         self.terms = Terms.read(self._toml)
         self.server = folder / "server"
-        check_same(self.terms, wanted, self._toml)
 
     def prepare(self, *, again: bool) -> None:
         """Write what readers of the folder need; forget an earlier run only when told to."""
@@ -71,15 +66,3 @@ class Coordination:
             state = about["state"] if about["state"] in ENDED else "interrupted"
             journal.write(f"run {state}", run=server.run_id, round=about["round"], reason=about.get("reason", ""))
 
-
-def check_same(terms: Terms, wanted: Mapping[str, Mapping[str, Any]], toml: Path) -> None:
-    """Raise when a run configuration contradicts the terms that the parties signed."""
-    for section, entries in wanted.items():
-        agreed = terms.content.get(section, {})
-        for entry, value in entries.items():
-            if agreed.get(entry, value) != value or (entry not in agreed and section == "algorithm"):
-                raise DataError(
-                    f"The run configuration says {section}.{entry} = {value!r}, and {toml} says "
-                    f"{agreed.get(entry, 'nothing')!r}. The parties signed that file: change the run configuration, or "
-                    "agree on new terms. For another simulation, give another folder."
-                )

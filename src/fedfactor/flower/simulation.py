@@ -39,7 +39,9 @@ def prepare(folder: Path, data: Path, terms: Mapping[str, Mapping[str, Any]]) ->
         write_atomic(folder / MARK, b"All parties of this federation are on this machine.\n")
     elif not (folder / MARK).exists():
         raise DataError(f"{folder} is the folder of a real federation. Leave data out, or choose another folder.")
-    names = Terms.read(toml).names
+    agreed = Terms.read(toml)
+    _check_same(agreed, terms, folder)
+    names = agreed.names
     if set(names) != set(files):
         raise DataError(f"{folder} was made for {', '.join(names)}, and {data} holds {', '.join(files)}. Choose "
                         "another folder.")  # fmt: skip
@@ -66,3 +68,15 @@ def write_results(folder: Path, names: Sequence[str]) -> None:
         out = folder / "results" / name
         shutil.rmtree(out, ignore_errors=True)
         write_result(folder / name, out)
+
+
+def _check_same(agreed: Terms, wanted: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+    """Raise when a folder was made under other terms: its checkpoint belongs to them."""
+    for section, entries in wanted.items():
+        for entry, value in entries.items():
+            if agreed.content.get(section, {}).get(entry, value) != value:
+                found = agreed.content[section][entry]
+                raise DataError(
+                    f"{folder} was made with {section}.{entry} = {found!r}, and the run configuration says {value!r}. "
+                    "Choose another folder."
+                )
