@@ -48,8 +48,12 @@ AgreeOnly = Annotated[
     bool,
     typer.Option("--agree-only", help="Agree, prepare the folder, and end: a SuperNode of Flower answers from it."),
 ]
-SuperNode = Annotated[
-    bool, typer.Option("--supernode", help="Speak to the server through a SuperNode of Flower's: twice the memory.")
+Certificate = Annotated[
+    Path | None,
+    typer.Option(
+        help="Certificate for your key by your organisation's authority; by default one is made of the key.",
+        show_default=False,
+    ),
 ]
 
 
@@ -160,9 +164,7 @@ def join(
     budget: RowsBudget = None,
     raise_budget: RaiseBudget = False,
     keep_out: KeepOut = 0.0,
-    poll: Annotated[float, typer.Option(help="With --supernode: most seconds between two looks for mail.")] = 0.5,
-    patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
-    supernode: SuperNode = False,
+    certificate: Certificate = None,
     agree_only: AgreeOnly = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
@@ -187,8 +189,8 @@ def join(
         folders = folder or [None] * len(key)
         if not len(data) == len(key) == len(folders):
             raise DataError("Give --data, --key and --folder once for each party, in the same order.")
-        if len(key) > 1 and (supernode or page is not None or ledger is not None):
-            raise DataError("--supernode, --page and --ledger are for one party. Leave them out, or join each alone.")
+        if len(key) > 1 and (certificate is not None or page is not None or ledger is not None):
+            raise DataError("--certificate, --page and --ledger are for one party. Leave them out, or join each alone.")
         logs_as_json(json_logs)
         seats: list[Any] = []
         for rows, secret, own in zip(data, key, folders, strict=True):
@@ -217,7 +219,7 @@ def join(
         member, seat, say = seats[0]
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
-        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
+        member.join(seat, stop=stop, say=say, certificate=certificate)
 
 
 def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: Any) -> Any:

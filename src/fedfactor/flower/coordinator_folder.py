@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from fedfactor.core.atomic_files import private_folder, read_json, write_atomic
+from fedfactor.core.atomic_files import read_json
 from fedfactor.core.errors import DataError
 from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.model_versions import put_start
@@ -37,19 +36,15 @@ class Coordination:
 
     def prepare(self, *, again: bool) -> None:
         """Write what readers of the folder need; forget an earlier run only when told to."""
-        private_folder(self.server)
+        coordinator = Coordinator(self._toml, self.server)
         if again:
-            Coordinator(self._toml, self.server).forget()
+            coordinator.forget()
         record = self.server / "result" / "run.json"
         if record.exists():
             about = read_json(record)
             if set(about["finished"]) == set(about["clients"]):
                 raise DataError(f"{record.parent} holds a finished run. Start another one with {AGAIN}.")
-        write_atomic(self.server / "agreement.json", self.terms.agreement().to_json())
-        write_atomic(self.server / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
-        weights = self.terms.declared_weights()
-        steps = {**self.terms.content["preprocess"], "weights": None if weights is None else weights.tolist()}
-        write_atomic(self.server / "preprocess.json", json.dumps(steps).encode(), mode=0o644)
+        coordinator.write_terms()
         put_start(self.terms, self.server)
         for name in ("stop", ABANDON):
             (self.server / name).unlink(missing_ok=True)

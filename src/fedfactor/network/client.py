@@ -106,6 +106,11 @@ class RemoteClient:
         self._phases = questions(meta.n_clients)
         self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
 
+    @property
+    def longest(self) -> int:
+        """Most bytes of a message that can be right."""
+        return self._limit
+
     def answer(self, data: bytes) -> bytes:
         """Answer one message; the answer may be a refusal, and is written down before it is returned."""
         with self.store.locked(), limit_threads(self.agreement.threads):
