@@ -17,8 +17,10 @@ from typing import Any
 import psutil
 
 from fedfactor.core.wire import from_bytes
+from fedfactor.federation import terms_writer
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.processes import free_port
+from fedfactor.federation.terms import DEFAULTS
 from fedfactor.federation.trial import Trial
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +38,7 @@ class Processes:
         self.root, self.bin = root, flower / "bin"
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         root.mkdir(parents=True, exist_ok=True)
+        self.bad = root / "bad.json"
         words = self.command("flower-superlink", "--help").stdout
         self.one_port = "--port PORT" in words  # since 1.41 everything is served over HTTP at one port
 
@@ -45,7 +48,8 @@ class Processes:
         return {
             **{key: value for key, value in os.environ.items() if not key.startswith("FLWR")},
             "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("FEDFACTOR_TEST_PATH", "")]),
+            "PYTHONPATH": os.pathsep.join(map(str, [ROOT / "src", ROOT, ROOT / "tests" / "flower" / "spoiled"])),
+            "FEDFACTOR_TEST_BAD": str(self.bad),
             "FLWR_HOME": str(folder),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -112,12 +116,11 @@ class Processes:
         self.start("superlink", "flower-superlink", *where, "--database", self.root / "superlink.db", *more)
         return control
 
-    def flwr_run(self, folder: Path, data: Path | None = None, *more: str) -> None:
-        """Run the example app; the command waits for the SuperLink, which may be starting."""
-        config = f"folder='{folder}'" + (f" data='{data}'" if data else "")
-        words = ["flwr", "run", APP, "here", "--run-config", " ".join([config, *more])]
-        if data is not None:
-            words += ["--federation-config", "num-supernodes=3"]
+    def flwr_run(self, *config: Any, app: Path = APP, simulation: int = 0) -> None:
+        """Run an app, with so many simulated nodes; waits for the SuperLink, which may be starting."""
+        words = ["flwr", "run", app, "here", "--run-config", " ".join(map(str, config))]
+        if simulation:
+            words += ["--federation-config", f"num-supernodes={simulation}"]
         until(lambda: self.answered(*words), "flwr run", self.said_all)
 
     def answered(self, *words: Any) -> bool:
@@ -201,19 +204,41 @@ class Deployment(Processes):
         words = ["flwr", "supernode", "register", self.folder / f"{name}.key.pub", "here"]
         until(lambda: self.answered(*words), f"The registration of {name}", self.said_all)
 
-    def join(self, name: str, key: str = "", folder: str = "") -> None:
-        """Start a party's SuperNode, as often as the SuperLink takes its last one to be alive."""
+    def start_node(self, name: str, *, folder: str = "") -> subprocess.Popen[bytes]:
+        """Start a party's SuperNode."""
         own = free_port()
-        config = f'folder="{self.folder / (folder or name)}" key="{self.folder / f"{key or name}.key"}"'
+        config = f'folder="{self.folder / (folder or name)}" key="{self.folder / f"{name}.key"}"'
         where = ["--port", own] if self.one_port else ["--clientappio-api-address", f"127.0.0.1:{own}"]
-        words = ["flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", self.authority]
-        words += ["--auth-supernode-private-key", self.folder / f"{name}.key", "--node-config", config, *where]
+        return self.start(
+            name, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", self.authority,
+            "--auth-supernode-private-key", self.folder / f"{name}.key", "--node-config", config, *where,
+        )  # fmt: skip
+
+    def join(self, name: str) -> None:
+        """Start a party's SuperNode, as often as the SuperLink takes its last process to be alive."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             before = len(self.said(name)) if (self.root / f"{name}.log").exists() else 0
-            child = self.start(name, *words)
+            child = self.start_node(name)
             until(lambda: "SuperNode ID" in self.said(name)[before:] or child.poll() is not None, name, self.said_all)  # noqa: B023
             if child.poll() is None:
                 return
             time.sleep(5.0)
         raise TimeoutError(self.said(name)[-3000:])
+
+    def rejoin(self, name: str) -> None:
+        """Start a party's SuperNode again where it ended, as a supervisor of services does."""
+        self.signal(name, signal.SIGKILL)
+        self.join(name)
+
+    def run(self, *config: str) -> None:
+        """Let the coordinator run the federation."""
+        self.flwr_run(f"folder='{self.folder}'", *config)
+
+    def change(self, changes: Mapping[str, Any]) -> None:
+        """Let all parties agree to other terms; SuperLink and SuperNodes stay."""
+        kept = {part: self.trial.terms.content[part] for part in ("federation", "server", "features", "parties")}
+        sections = {part: {**DEFAULTS[part], **changes.get(part, {})} for part in DEFAULTS if part not in kept}
+        self.trial.terms = terms_writer.save(self.trial.toml, {**sections, **kept})
+        for name in self.trial.files:
+            self.agree(name, "--accept-changes")

@@ -60,4 +60,3 @@ class Coordination:
             about = read_json(self.server / "status.json")
             state = about["state"] if about["state"] in ENDED else "interrupted"
             journal.write(f"run {state}", run=server.run_id, round=about["round"], reason=about.get("reason", ""))
-

@@ -95,7 +95,8 @@ class GridTransport:
             self._identify(*answer)
         found: dict[str, tuple[bool, float, int]] = {}
         for node, (name, agreed) in self._names.items():  # of two nodes of one party, the one that came last
-            found[name] = max(found.get(name, (False, float("-inf"), 0)), (agreed, self._since[node], node))
+            if agreed or now - self._since[node] >= AGAIN:  # a relay to another federation must not be first
+                found[name] = max(found.get(name, (False, float("-inf"), 0)), (agreed, self._since[node], node))
         self._addresses = {name: node for name, (_, _, node) in found.items()}
         self._present = {name: f"{node} {since}" for name, (_, since, node) in found.items()}
         settled = {node for node, (_, agreed) in self._names.items() if agreed}
