@@ -25,7 +25,7 @@ from fedfactor.federation.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "examples" / "flower_app"
-PATIENCE = 600.0
+PATIENCE = 1500.0
 
 FLOWERS = [Path(path) for path in os.environ.get("FEDFACTOR_FLOWERS", sys.prefix).split(os.pathsep)]
 """Environments with a version of Flower each, in which its commands run; by default the present one."""

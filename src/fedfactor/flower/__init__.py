@@ -3,12 +3,12 @@
 An app names them in its ``pyproject.toml``::
 
     [tool.flwr.app.components]
-    serverapp = "app:server_app"
-    clientapp = "app:client_app"
+    serverapp = "server_app:app"
+    clientapp = "client_app:app"
 
-where ``app.py`` says ``from fedfactor.flower import client_app, server_app``. They work in Flower's simulation engine
-and in a deployment of SuperLink and SuperNodes, with the terms, the ledgers, the secure aggregation and the folders of
-the default transport. ``examples/flower_app`` is an app to copy.
+where ``server_app.py`` says ``from fedfactor.flower import server_app as app``, and ``client_app.py`` the same of
+``client_app``. They work in Flower's simulation engine and in a deployment of SuperLink and SuperNodes, with the terms,
+the ledgers, the secure aggregation and the folders of the default transport. ``examples/flower_app`` is an app to copy.
 """
 
 import lazy_loader
