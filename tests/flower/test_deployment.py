@@ -128,14 +128,14 @@ def test_killed_supernodes_and_superlinks_leave_no_trace_in_v(deployment):
 
 
 def test_a_late_party_is_left_out_of_rounds_and_comes_back(deployment):
-    rounds = 5
+    rounds = 6
     policy = {"minimum": 2, "deadline": 90, "absent": 5, "gather": 1200, "resend": 600}
     deployment.change(real.terms("PooledNMF", rounds, policy, tol=0.0))
     deployment.run("again=true")
     wait_for_round(deployment, 1)
     deployment.signal("west", signal.SIGSTOP)
     reached = status_of(deployment.folder)["round"]
-    wait_for_round(deployment, reached + 1)
+    wait_for_round(deployment, reached + 2)
     deployment.signal("west", signal.SIGCONT)
     status = wait_for_end(deployment, deployment.folder)
     assert status["state"] == "finished", (status, deployment.said_all())
