@@ -39,7 +39,7 @@ class _Spectral(FederatedTransformer):
         Rows of all clients; with noise that protects rows, their public number.
     """
 
-    n_components: int | float | None
+    n_components: Any
     _bounds: ClassVar[Mapping[str, Declared]] = {"n_components": Declared(check=False)}
     _expressed_otherwise: ClassVar[frozenset[str]] = frozenset({"variance_share"})
 
