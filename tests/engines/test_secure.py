@@ -14,8 +14,8 @@ from fedfactor.network.client import COLUMNS, REFUSAL, RemoteClient
 from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import Head, read_head, seal
-from fedfactor.network.secure_aggregation import Ready, collect, counts_messages
-from fedfactor.privacy.secure_aggregation.phases import Begin, Keys, Masked, Signatures
+
+from fedfactor.network.verified_messages import Masked
 from tests.engines.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")
