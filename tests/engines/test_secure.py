@@ -1,21 +1,21 @@
-"""Secure sums over messages."""
+"""Verified secure aggregation over messages: bits, faults, kills, and messages that no honest coordinator sends."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fedfactor
 from fedfactor import algorithms
-from fedfactor.core.algorithm import Meta, Score
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.wire import Leaf, from_bytes
+from fedfactor.core.wire import from_bytes, to_bytes
 from fedfactor.network.client import COLUMNS, REFUSAL, RemoteClient
 from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import Head, read_head, seal
-
-from fedfactor.network.verified_messages import Masked
+from fedfactor.network.verified_messages import Key, Masked, Meet, Question, Shown, Tagged, octets
 from tests.engines.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")
@@ -54,7 +54,7 @@ def test_the_server_is_never_sent_an_upload_in_the_clear(tmp_path):
     made.post.tamper = lambda name, answer: answers.append(answer) or [Arrival(name, answer)]
     made.server(dropouts="wait").run()
     kinds = {type(from_bytes(answer)).__name__ for answer in answers}
-    assert kinds == {"Ready", "Keys", "Sealed", "Begin", "Masked", "Signatures", "Opened", "Ask"}
+    assert kinds == {"Key", "Masked", "Tagged", "Begin", "Ask"}
     words = np.concatenate([from_bytes(a).words for a in answers if isinstance(from_bytes(a), Masked)])
     # Masked words are uniform: their top bytes fill all 256 values alike.
     counts = np.bincount((words >> np.uint64(56)).astype(int), minlength=256)
@@ -63,38 +63,38 @@ def test_the_server_is_never_sent_an_upload_in_the_clear(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_party_lost_in_the_middle_of_a_sum_comes_back_and_the_bits_are_the_same(tmp_path):
+def test_a_party_killed_in_any_phase_comes_back_and_the_bits_are_the_same(tmp_path):
     plain = office(tmp_path / "plain")
     plain.server(dropouts="wait").run()
-    made = office(tmp_path / "lost")
-    lost = []
+    made, lost, given = office(tmp_path / "lost"), [], {}
 
     def tamper(name, answer):
         head = read_head(answer)
-        phase = type(from_bytes(answer)) if head.kind != "refusal" else None
-        if name == "south" and head.index == 1 and phase in (Keys, Masked, Signatures) and phase not in lost:
-            lost.append(phase)
-            made.clerks["south"] = RemoteClient(
-                ClientFolder(tmp_path / "lost" / "south")
-            )  # a new process, with empty memory
+        place = (head.kind, head.index)
+        if name == "south" and head.kind != "refusal":
+            assert given.setdefault((*place, head.session), answer) == answer  # never a second answer
+        if name == "south" and place not in lost:
+            lost.append(place)
+            # A new process, with empty memory.
+            made.clerks["south"] = RemoteClient(ClientFolder(tmp_path / "lost" / "south"))
             made.post.here["south"] = str(len(lost) + 1)
             return []
         return [Arrival(name, answer)]
 
     made.post.tamper = tamper
     outcome = made.server(dropouts="wait").run()
-    assert len(lost) == 3
-    # Before it had masked anything it could simply begin anew; afterwards the sum had to.
-    assert outcome.rejected["refused south"] == 2
+    assert len(lost) == 1 + 2 + 1 + 2 * 3 + 1 - 1  # the sums of survey and step 0 have one number
+    assert not outcome.rejected
     for name in OWNERS:
         np.testing.assert_array_equal(made.factors(name).V, plain.factors(name).V)
 
 
 @pytest.mark.slow
-def test_a_server_killed_in_the_middle_of_a_sum_goes_on_with_the_same_bits(tmp_path):
+def test_a_server_killed_at_any_message_goes_on_with_the_same_bits(tmp_path):
     plain = office(tmp_path / "plain")
     plain.server(dropouts="wait").run()
-    for when in (5, 12, 17, 23, 33):
+    assert len(plain.post.messages) == 3 * (1 + 3 + 2 * 3 + 1)  # keys; survey; two exchanges a round; the end
+    for when in range(1, len(plain.post.messages), 4):
         made = office(tmp_path / str(when))
         made.run_with_a_server_killed_at(when)
         np.testing.assert_array_equal(made.factors("west").V, plain.factors("west").V)
@@ -105,8 +105,8 @@ def test_a_false_key_in_between_is_noticed(tmp_path):
 
     def tamper(name, answer):
         tree = from_bytes(answer) if read_head(answer).kind != "refusal" else None
-        if isinstance(tree, Keys) and name == "west":  # the server puts a key of its own in place of the party's
-            tree = Keys(np.ones(32, np.uint8), tree.mask, tree.signature)
+        if isinstance(tree, Key) and name == "west":  # the server puts a key of its own in place of the party's
+            tree = Key(np.ones(32, np.uint8), tree.signature)
             return [Arrival(name, seal(read_head(answer), tree))]
         return [Arrival(name, answer)]
 
@@ -116,109 +116,212 @@ def test_a_false_key_in_between_is_noticed(tmp_path):
     assert "not signed by 'west'" in reasons(tmp_path, "north")
 
 
+def altered(data, change):
+    """Change what a question asks, and leave all else as it is."""
+    question = from_bytes(data)
+    return seal(read_head(data), replace(question, down=octets(to_bytes(change(from_bytes(question.down.tobytes()))))))
+
+
 @pytest.mark.slow
-def test_parties_that_were_sent_different_factors_are_not_in_one_sum(tmp_path):
-    """Otherwise a server could silence all but one with an empty V, and read that one's upload from the sum."""
-    made = office(tmp_path)
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_false_question_is_refused_and_changes_nothing(tmp_path, index):
+    plain = office(tmp_path / "plain")
+    plain.server(dropouts="wait").run()
+    made = office(tmp_path / "made")
 
     def forge(name, data):
         head = read_head(data)
-        if name == "west" or head.kind != "step" or head.index != 2:
+        if name == "west" or (head.kind, head.index) != ("step", index):
             return data
-        tree = from_bytes(data)
-        return seal(head, type(tree)(np.zeros_like(tree.V)))
+        return altered(data, lambda down: replace(down, V=np.ascontiguousarray(down.V[::-1])))
 
     made.post.forge = forge
     with pytest.raises(NotEnough, match=REFUSAL):
         made.server(dropouts="wait").run()
-    assert "not signed by" in reasons(tmp_path, "north") + reasons(tmp_path, "west")
+    assert "is not what follows from the totals" in reasons(tmp_path / "made", "north")
+    made.post.forge = None
+    made.server(dropouts="wait").run()  # honest again
+    np.testing.assert_array_equal(made.factors("west").V, plain.factors("west").V)
 
 
 @pytest.mark.slow
-def test_parties_that_were_told_different_columns_are_not_in_one_sum(tmp_path):
+@pytest.mark.parametrize("odd", ["fewer", -1.0, 0.5])
+def test_false_totals_of_columns_are_refused(tmp_path, odd):
     made = office(tmp_path, least=(5, 2))
 
+    def change(down):
+        if odd == "fewer":  # so that one party leaves out a column which the others send
+            clients = down.clients.copy()
+            clients[3] = 1
+            return replace(down, clients=clients)
+        return replace(down, rows=down.rows * 0 + odd)
+
     def forge(name, data):
         head = read_head(data)
-        if name != "west" or head.kind != "survey" or head.index != 1:
-            return data
-        tree = from_bytes(data)
-        clients = tree.clients.copy()
-        clients[3] = 1  # so that one party leaves out a column which the others send
-        return seal(head, type(tree)(tree.rows, clients))
+        return altered(data, change) if name == "west" and (head.kind, head.index) == ("survey", 1) else data
 
     made.post.forge = forge
     with pytest.raises(NotEnough, match=REFUSAL):
         made.server(dropouts="wait").run()
-    assert "not signed by" in reasons(tmp_path, "north") + reasons(tmp_path, "west")
+    assert "not those that were verified" in reasons(tmp_path, "west")
 
 
-@pytest.mark.parametrize("odd", [-1.0, 0.5])
-def test_totals_that_are_no_counts_are_refused(tmp_path, odd):
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", [{"west"}, {"north", "south", "west"}])
+@pytest.mark.parametrize("part", ["words", "carries", "digests", "signatures"])
+def test_a_false_total_is_refused(tmp_path, part, whom):
+    """Whether one party is shown it or all are: then the tags do not add up, and no next question is answered."""
     made = office(tmp_path)
 
     def forge(name, data):
         head = read_head(data)
-        if name != "west" or head.kind != "survey" or head.index != 1:
+        if head.kind != "sum" or head.index != 1 or name not in whom:
             return data
-        tree = from_bytes(data)
-        return seal(head, type(tree)(tree.rows * 0 + odd, tree.clients))
+        shown = from_bytes(data)
+        false = getattr(shown, part).copy()
+        false.reshape(-1)[0] ^= 1
+        return seal(head, replace(shown, **{part: false}))
+
+    made.post.forge = forge
+    with pytest.raises(NotEnough):
+        made.server(dropouts="wait").run()
+    told = " ".join(reasons(tmp_path, name) for name in OWNERS)
+    assert part in ("words", "carries") or "VerificationError" in told
+    assert max(ClientFolder(tmp_path / name).load().head.index for name in OWNERS) == 1
+
+
+@pytest.mark.slow
+def test_false_tags_are_refused_with_the_next_question(tmp_path):
+    made = office(tmp_path)
+
+    def forge(name, data):
+        head = read_head(data)
+        if (head.kind, head.index) not in (("step", 2), ("end", 3)):
+            return data
+        question = from_bytes(data)
+        return seal(head, replace(question, tags=question.tags[::-1].copy()))
 
     made.post.forge = forge
     with pytest.raises(NotEnough, match=REFUSAL):
         made.server(dropouts="wait").run()
-    assert "are no counts" in reasons(tmp_path, "west")
+    assert "VerificationError" in reasons(tmp_path, "south")
 
 
 @pytest.mark.slow
-def test_masks_and_keys_of_two_tries_have_nothing_in_common(tmp_path):
+def test_the_last_sum_is_verified_too_and_the_end_follows_from_it(tmp_path):
+    made = office(tmp_path)
+
+    def forge(name, data):
+        if read_head(data).kind != "end" or name != "west":
+            return data
+        return altered(data, lambda down: replace(down, V=np.ascontiguousarray(down.V[::-1])))
+
+    made.post.forge = forge
+    made.server(dropouts="continue", minimum=2).run()
+    assert "is not what follows from the totals" in reasons(tmp_path, "west")
+    assert not (tmp_path / "west" / "result").exists()
+
+
+@pytest.mark.slow
+def test_masks_and_keys_of_two_runs_have_nothing_in_common(tmp_path):
     made, said = office(tmp_path, rounds=1), {}
 
     def tamper(name, answer):
-        head = read_head(answer)
-        tree = from_bytes(answer) if head.kind == "sum" else None
-        if name == "west" and isinstance(tree, Keys | Masked):
-            said.setdefault((head.index, type(tree)), []).append(tree)
-        first = len(said.get((0, Masked), [])) == 2  # the survey's and the first of the round
-        if name == "west" and isinstance(tree, Signatures) and first and "lost" not in said:
-            said["lost"] = []
-            made.clerks["west"] = RemoteClient(ClientFolder(tmp_path / "west"))
-            made.post.here["west"] = "2"
-            return []
+        tree = from_bytes(answer) if read_head(answer).kind != "refusal" else None
+        if name == "west" and isinstance(tree, Key | Masked):
+            said.setdefault(type(tree), []).append(tree)
         return [Arrival(name, answer)]
 
     made.post.tamper = tamper
     made.server(dropouts="wait").run()
-    masked = [tree.words for tree in said[0, Masked]][1:]
-    assert len(masked) == 2  # one upload, sent under masks twice
-    assert not (masked[0] == masked[1]).any()
-    assert len({tree.mask.tobytes() for tree in said[0, Keys]}) == len(said[0, Keys])
+    import shutil
+
+    shutil.rmtree(tmp_path / "server")
+    made.server(dropouts="wait").run()
+    counts, first, again, second = said[Masked]
+    for one, other in ((counts, again), (first, second)):  # one upload, sent under masks twice
+        assert not (one.words == other.words).any()
+    assert not np.array_equal(said[Key][0].key, said[Key][1].key)
 
 
 @pytest.mark.slow
-def test_a_step_never_answers_with_more_than_that_it_is_done(tmp_path):
+def test_a_party_answers_nothing_out_of_order_or_twice(tmp_path):
     made = office(tmp_path)
     made.server(dropouts="wait").run()
-    clerk = made.clerks["north"]
-    message = next(data for name, data in made.post.messages if name == "north" and read_head(data).kind == "step")
-    for session in (0, 12345):
-        plain = Head("step", f"run-{session}", 0, "north", TERMS, session=session, participants=tuple(OWNERS))
-        assert type(from_bytes(clerk.answer(seal(plain, from_bytes(message))))).__name__ == "Ready"
-    for down in (Begin(np.float64(0)), Begin(np.float64(1)), Signatures(np.zeros((3, 64), np.uint8))):
-        answer = read_head(clerk.answer(seal(Head("sum", "no-run", 0, "north", TERMS, session=7), down)))
-        assert answer.kind == "refusal"
+    clerk, sent = made.clerks["north"], [data for name, data in made.post.messages if name == "north"]
+    for data in sent[:-1]:  # the run has ended: nothing of it is answered again, but for its end
+        assert read_head(clerk.answer(data)).reason == REFUSAL
+    assert read_head(clerk.answer(sent[-1])).kind == "end"
+    for data in sent:  # nor in a run that the party does not know
+        head = replace(read_head(data), run="another")
+        told = read_head(clerk.answer(seal(head, from_bytes(data))))
+        assert told.kind == ("meet" if head.kind == "meet" else "refusal")
+    other = read_head(clerk.answer(sent[0]))
+    assert other.reason == REFUSAL
+    assert "what it kept of it is gone" in reasons(tmp_path, "north")
 
 
 @pytest.mark.slow
-def test_a_party_that_lost_its_folder_refuses_until_columns_are_counted_again(tmp_path):
-    made = office(tmp_path)
+@pytest.mark.parametrize("kind", [Question, Shown])
+def test_one_label_has_one_answer(tmp_path, kind):
+    """Asked again, a party sends the same bytes; asked something else under the same label, nothing."""
+    made, seen = office(tmp_path), []
+
+    def forge(name, data):
+        head = read_head(data)
+        tree = from_bytes(data)
+        if name == "north" and isinstance(tree, kind) and head.index == 1 and head.kind != "survey":
+            first, again = (made.clerks[name].answer(data) for _ in range(2))
+            seen.append(first == again)
+            if kind is Question:
+                tiny = altered(data, lambda down: replace(down, V=np.nextafter(down.V, 1)))  # within the tolerance
+            else:
+                tiny = seal(head, replace(tree, words=tree.words + np.uint64(1)))
+            seen.append(read_head(made.clerks[name].answer(tiny)).reason)
+        return data
+
+    made.post.forge = forge
     made.server(dropouts="wait").run()
-    message = next(data for name, data in made.post.messages if name == "north" and read_head(data).kind == "step")
-    for name in ("state.safetensors", COLUMNS):
-        (tmp_path / "north" / name).unlink()
-    answer = read_head(RemoteClient(ClientFolder(tmp_path / "north")).answer(message))
-    assert answer.kind == "refusal"
-    assert "the columns were never agreed on" in reasons(tmp_path, "north")
+    assert seen == [True, REFUSAL]
+    why = reasons(tmp_path, "north")
+    assert "one label has one answer" in why or "one sum has one total" in why
+
+
+@pytest.mark.slow
+def test_alternating_runs_get_no_second_answer(tmp_path):
+    made = office(tmp_path)
+    first, refused = made.server(dropouts="wait"), []
+
+    def forge(name, data):
+        head = read_head(data)
+        if head.kind == "step" and head.index == 1 and name == "north" and not refused:
+            clerk = made.clerks[name]
+            meet = Head("meet", "second", 0, name, TERMS)
+            assert read_head(clerk.answer(seal(meet, Meet(np.float64(0))))).kind == "meet"  # its run is replaced
+            refused.append(read_head(clerk.answer(data)).reason)
+            refused.append(read_head(clerk.answer(seal(replace(meet, run=head.run), Meet(np.float64(0))))).reason)
+        return data
+
+    made.post.forge = forge
+    with pytest.raises(NotEnough, match=REFUSAL):
+        first.run()
+    assert refused == [REFUSAL, REFUSAL]
+
+
+@pytest.mark.slow
+def test_a_party_that_lost_its_state_takes_no_further_part_in_that_run(tmp_path):
+    made = office(tmp_path)
+
+    def forge(name, data):
+        if read_head(data).index == 1 and read_head(data).kind == "step":
+            for file in ("state.safetensors", COLUMNS):
+                (tmp_path / "north" / file).unlink(missing_ok=True)
+        return data
+
+    made.post.forge = forge
+    with pytest.raises(NotEnough, match=REFUSAL):
+        made.server(dropouts="wait").run()
+    assert "is gone or was never made" in reasons(tmp_path, "north")
 
 
 @pytest.mark.slow
@@ -242,13 +345,31 @@ def test_what_must_be_seen_cannot_be_summed_in_secret(tmp_path):
         Office(tmp_path, algorithms.FNMF(3), OWNERS, protect="secure-sum")
 
 
-@pytest.mark.parametrize("kinds", [(0, 1), (2, 2), (-1, -1)])
-def test_uploads_of_unlike_or_unknown_kinds_have_no_sum(kinds):
-    class Answers:
-        def ask(self, head, messages, expected, since):
-            return {name: Ready(np.int64(kind), np.zeros(0, np.int64)) for name, kind in zip("ab", kinds, strict=True)}
+@pytest.mark.slow
+def test_uploads_of_unlike_forms_have_no_sum(tmp_path):
+    made = office(tmp_path)
 
-    meta, one = Meta(3, ("a", "b")), Begin(np.float64(0))
-    expected = counts_messages(meta) | {Score: {"sse": Leaf("float64", ())}}  # two kinds of upload
-    with pytest.raises(NotEnough, match="different kinds"):
-        collect(Answers(), meta, Head("step", "run", 0, "", TERMS), dict.fromkeys("ab", one), expected, {})
+    def tamper(name, answer):
+        tree = from_bytes(answer) if read_head(answer).kind == "step" else None
+        if name == "west" and isinstance(tree, Masked):
+            return [Arrival(name, seal(read_head(answer), replace(tree, sizes=tree.sizes[::-1].copy())))]
+        return [Arrival(name, answer)]
+
+    made.post.tamper = tamper
+    with pytest.raises(NotEnough, match="different forms"):
+        made.server(dropouts="wait").run()
+
+
+@pytest.mark.slow
+def test_a_party_that_sends_false_tags_stops_the_run(tmp_path):
+    made = office(tmp_path)
+
+    def tamper(name, answer):
+        tree = from_bytes(answer) if read_head(answer).kind == "sum" else None
+        if name == "west" and isinstance(tree, Tagged):
+            return [Arrival(name, seal(read_head(answer), replace(tree, tags=tree.tags ^ np.uint64(1))))]
+        return [Arrival(name, answer)]
+
+    made.post.tamper = tamper
+    with pytest.raises(NotEnough, match=r"cannot be verified.*'west'"):
+        made.server(dropouts="wait").run()

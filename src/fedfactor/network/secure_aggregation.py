@@ -35,6 +35,7 @@ from fedfactor.network.verified_messages import (
     layout_digest,
     layout_of,
     masked_messages,
+    octets,
     question_digest,
     question_of,
     tags_of,
@@ -116,9 +117,7 @@ class Relay:
         forms = {(int(up.kind), tuple(up.sizes.tolist()), up.words.size) for up in masked.values()}
         number, sizes, _ = next(iter(forms))
         if len(forms) != 1 or not 0 <= number + counts < len(kinds):
-            raise NotEnough(
-                "The parties made uploads of different forms. Do all run the same version?"
-            )
+            raise NotEnough("The parties made uploads of different forms. Do all run the same version?")
         return kinds[number + counts], np.array(sizes, np.int64)
 
     def _total(self, masked: Mapping[str, Masked]) -> dict[str, np.ndarray]:
@@ -148,12 +147,13 @@ class Relay:
     def _opened(self, head: Head) -> dict[str, Any]:
         """Return the keys of all parties, asked for once in a run."""
         if self._kept is None and self.file.exists():
-            self._kept = dict(freeze(from_bytes(self.file.read_bytes())))
+            kept = dict(freeze(from_bytes(self.file.read_bytes())))
+            self._kept = kept if kept["run"].tobytes() == head.run.encode() else None
         if self._kept is None:
             asked = Head("meet", head.run, 0, "", head.terms)
             keys = self.exchange.ask(asked, dict.fromkeys(self.names, Meet(np.float64(0))), KEY)
             rows = [np.concatenate([keys[name].key, keys[name].signature]) for name in self.names]
-            self._kept = {"keys": np.stack(rows)}
+            self._kept = {"run": octets(head.run.encode()), "keys": np.stack(rows)}
             write_atomic(self.file, to_bytes(self._kept))
         return self._kept
 

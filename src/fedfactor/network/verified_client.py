@@ -100,7 +100,7 @@ class VerifiedClient:
         if here is not None and here.head.kind == "end":
             raise Refused("that run has ended")
         if here is not None:
-            return self._key(told, here.protocol)
+            return here.answer if here.head.kind == "meet" else self._key(told, here.protocol)
         if asked.run in self.owner.store.answered.so_far()[0]:
             raise Refused("this party took part in that run, and what it kept of it is gone: only a new run can begin")
         protocol: State = {"secret": octets(Entropy().take(32))}
