@@ -25,7 +25,7 @@ from fedfactor.network.verified_messages import Masked, Tagged
 from fedfactor.privacy.agreed_noise import agree_on_noise
 from fedfactor.privacy.ledger import Ledger
 from fedfactor.privacy.secure_aggregation.transform import SecureSum
-from tests.engines.in_process import Office
+from tests.network.in_process import Office
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")

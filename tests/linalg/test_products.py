@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from fedfactor.core.threads import limit_threads
 from fedfactor.linalg import products
 from fedfactor.linalg.compiled import compile as compiled
-
-from .conftest import frozen, problem
+from tests.linalg.problems import frozen, problem
 
 STORES = {
     "C": np.ascontiguousarray,

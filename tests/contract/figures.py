@@ -1,4 +1,4 @@
-"""Small runs of every algorithm, and the figures that they gave: ``python -m tests.algorithms.figures`` writes them.
+"""Small runs of every algorithm, and the figures that they gave: ``python -m tests.contract.figures`` writes them.
 
 The contract says what all algorithms have in common, the tests beside this file what each paper claims. Neither notices
 that a run gives another, equally plausible V. These figures do: whoever changes them must mean to.

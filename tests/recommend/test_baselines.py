@@ -10,7 +10,7 @@ import fedfactor
 from fedfactor.algorithms import Biases, Popularity
 from fedfactor.core.algorithm import Meta
 from fedfactor.recommend.baselines import BiasServer, Shares
-from tests.algorithms.test_fedsplit import federation, planted
+from tests.recommend.test_fedsplit import federation, planted
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from fedfactor.core.threads import limit_threads
 from fedfactor.linalg import nnls as nmf
 from fedfactor.linalg.compiled import compile as compiled
-
-from .conftest import frozen, problem
+from tests.linalg.problems import frozen, problem
 
 sizes = st.tuples(st.integers(0, 70), st.integers(1, 9), st.integers(1, 9), st.integers(0, 10_000))
 

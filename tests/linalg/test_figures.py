@@ -1,6 +1,6 @@
 """Small calls give the figures that were written down, with and without compiled loops.
 
-``tests/kernels/figures.py`` says how to write them anew.
+``tests/linalg/figures.py`` says how to write them anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from tests.kernels.figures import CASES, WRITTEN, boiled
+from tests.linalg.figures import CASES, WRITTEN, boiled
 
 EXPECTED = json.loads(WRITTEN.read_text())
 
@@ -36,18 +36,18 @@ def test_figures_are_those_written_down(name, path):
 
 
 SIZES = {
-    "kernels.products": {"_SMALL": 0, "_BLOCK": 64, "_CHUNK": 16},
-    "kernels.boolean.asso": {"_CELLS": 40},
-    "kernels.boolean.bits": {"_CELLS": 300},
-    "kernels.boolean.home": {"_CELLS": 300},
-    "kernels.boolean.product": {"_WORDS": 7},
-    "kernels.nmf.missing_cells": {"_CELLS": 60},
-    "kernels.nmf.one_pass": {"_SMALL": 1, "_CACHE": 0, "_KEPT": 0, "_LIGHT": 0},
-    "kernels.ratings.deep": {"_CELLS": 30},
-    "kernels.ratings.least_squares": {"CELLS": 40},
-    "kernels.ratings.model": {"SMALL": 0},
-    "kernels.ratings.top_items": {"_CELLS": 60, "_LONG": 2},
-    "kernels.sketch.hadamard": {"_CELLS": 60},
+    "linalg.products": {"_SMALL": 0, "_BLOCK": 64, "_CHUNK": 16},
+    "boolean.solvers.asso": {"_CELLS": 40},
+    "boolean.bit_matrix": {"_CELLS": 300},
+    "boolean.counting": {"_CELLS": 300},
+    "boolean.product": {"_WORDS": 7},
+    "linalg.missing_values": {"_CELLS": 60},
+    "linalg.single_pass": {"_SMALL": 1, "_CACHE": 0, "_KEPT": 0, "_LIGHT": 0},
+    "recommend.feddmf.network": {"_CELLS": 30},
+    "recommend.alternating_least_squares": {"CELLS": 40},
+    "recommend.rating_model": {"SMALL": 0},
+    "recommend.top_items": {"_CELLS": 60, "_LONG": 2},
+    "nmf.distributed.hadamard": {"_CELLS": 60},
 }
 """Sizes from which work is cut into blocks, small enough for the cases here."""
 

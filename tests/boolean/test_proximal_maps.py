@@ -15,7 +15,7 @@ from fedfactor.boolean.proximal_maps import (
     tent_prox,
 )
 from fedfactor.linalg.compiled.compile import load_numba
-from tests.kernels.conftest import frozen
+from tests.linalg.problems import frozen
 
 CELLS = np.linspace(0, 1, 200_001)
 

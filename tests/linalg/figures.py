@@ -1,6 +1,6 @@
 """Small calls of every kernel without numba, and the figures that they gave.
 
-``FEDFACTOR_NUMBA=0 python -m tests.kernels.figures`` writes them; compiled loops must give the same.
+``FEDFACTOR_NUMBA=0 python -m tests.linalg.figures`` writes them; compiled loops must give the same.
 The tests beside this file compare kernels with oracles written for reading. These figures hold the corners that no
 oracle spells out: defaults, penalties beside each other, ties, odd shapes. Whoever changes one of them must mean to.
 """

@@ -14,7 +14,7 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.nmf.distributed.secure_steps import first_common, first_local, row_length
-from tests.algorithms.test_dsanls import FLOOR, low_rank
+from tests.nmf.distributed.test_dsanls import FLOOR, low_rank
 
 X = low_rank().T  # parties hold columns of M: rows of its transpose
 EVEN = {str(i): part for i, part in enumerate(np.array_split(X, 4))}

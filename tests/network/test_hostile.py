@@ -10,8 +10,8 @@ from fedfactor import algorithms
 from fedfactor.core.errors import ProtocolError
 from fedfactor.network.exchange import Arrival
 from fedfactor.network.message_format import read_head, unseal
-from tests.engines.hostile import KINDS
-from tests.engines.in_process import Office
+from tests.network.hostile import KINDS
+from tests.network.in_process import Office
 
 rng = np.random.default_rng(0)
 OWNERS = {name: rng.random((20, 12)) for name in ("north", "south", "west")}

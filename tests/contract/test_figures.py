@@ -1,4 +1,4 @@
-"""Small runs give the figures written down; ``python -m tests.algorithms.figures`` where a change is meant."""
+"""Small runs give the figures written down; ``python -m tests.contract.figures`` where a change is meant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from fedfactor import algorithms
 from fedfactor.core.algorithm import Round, download_for
 from fedfactor.testing.data import federation_for, small_data
-from tests.algorithms.figures import WRITTEN, cases, figures, settings
+from tests.contract.figures import WRITTEN, cases, figures, settings
 
 EXPECTED = json.loads(WRITTEN.read_text())
 SINGLE = ("FedDMF",)

@@ -17,7 +17,7 @@ from fedfactor.recommend.implicit_feedback import confidence, implicit_step
 from fedfactor.recommend.local_cnmf import cnmf
 from fedfactor.recommend.ratings import split_ratings_by_time
 from fedfactor.recommend.user_table import UserTable
-from tests.algorithms.test_fedsplit import errors, federation, planted
+from tests.recommend.test_fedsplit import errors, federation, planted
 
 
 @pytest.fixture(scope="module")

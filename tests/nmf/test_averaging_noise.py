@@ -9,7 +9,7 @@ from fedfactor.core.client_data import Federation
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data
-from tests.engines.in_process import InProcessEngine
+from tests.network.in_process import InProcessEngine
 
 
 @pytest.mark.slow

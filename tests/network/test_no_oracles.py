@@ -15,7 +15,7 @@ from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import read_head, seal
 from fedfactor.network.verified_messages import Masked, octets
 from fedfactor.testing.data import small_data
-from tests.engines.in_process import Office
+from tests.network.in_process import Office
 
 pytest.importorskip("cryptography")
 METHODS = ("PooledNMF", "PooledBMF", "PooledCF", "PooledEASE", "PooledRidge", "PooledCNMF", "FCF", "Biases",

@@ -15,7 +15,7 @@ from fedfactor.algorithms import PooledCF
 from fedfactor.core.algorithm import LocalFactors, Meta, Round
 from fedfactor.recommend.alternating_least_squares import half_size
 from fedfactor.recommend.pooled_cf import Levels
-from tests.algorithms.test_fedsplit import errors, federation, planted
+from tests.recommend.test_fedsplit import errors, federation, planted
 
 
 @pytest.fixture(scope="module")

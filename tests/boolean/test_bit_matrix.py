@@ -14,7 +14,7 @@ from fedfactor.boolean.product import (
     match_rows,
     vote,
 )
-from tests.kernels.conftest import frozen
+from tests.linalg.problems import frozen
 
 SHAPES = [(1, 1, 1), (5, 63, 3), (7, 64, 2), (9, 65, 8), (70, 200, 6), (3, 0, 2), (0, 10, 2)]
 

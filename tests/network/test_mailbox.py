@@ -27,7 +27,7 @@ from fedfactor.network.mailbox.node import Node, TurnedAway
 from fedfactor.network.mailbox.proof import AHEAD, BEHIND, KEY, MOMENT, SIGNATURE, UNKNOWN, Signer, key_of, refusal
 from fedfactor.network.mailbox.transport import MailboxTransport
 from fedfactor.network.server import Server
-from tests.engines.in_process import Office
+from tests.network.in_process import Office
 
 NORTH, SOUTH = b"key of north", b"key of south"
 NAMES = {NORTH: "north", SOUTH: "south"}

@@ -13,8 +13,7 @@ from fedfactor.linalg import missing_values as masked
 from fedfactor.linalg import nnls as nmf
 from fedfactor.linalg.compiled import compile as compiled
 from fedfactor.linalg.missing_values_pass import masked_pass
-
-from .conftest import frozen, problem
+from tests.linalg.problems import frozen, problem
 
 
 def holes(n, m, k, seed, dtype=np.float64):

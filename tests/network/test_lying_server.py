@@ -18,7 +18,7 @@ from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import NotEnough
 from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.network.secure_aggregation import Begin, Counts
-from tests.engines.in_process import TERMS, Office
+from tests.network.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")
 rng = np.random.default_rng(0)

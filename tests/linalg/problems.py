@@ -1,21 +1,8 @@
-"""Inputs and switches shared by the kernel tests."""
+"""Inputs shared by the tests of kernels."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-from fedfactor.linalg.compiled import compile as compiled
-
-
-@pytest.fixture(params=["compiled", "plain"])
-def path(request, monkeypatch):
-    """Run a test with numba and as if it were not installed."""
-    if request.param == "plain":
-        monkeypatch.setattr(compiled, "load_numba", lambda: None)
-    elif compiled.load_numba() is None:
-        pytest.skip("numba is not installed")
-    return request.param
 
 
 def frozen(*arrays):

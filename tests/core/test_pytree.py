@@ -75,7 +75,7 @@ def test_no_record_of_the_package_is_identified_by_its_module():
 
 
 def test_former_identifiers_lead_to_present_types():
-    assert known_type("fedfactor.nmf.pooled.algorithm:Factor") is known_type("pooled_nmf.Factor")
+    assert known_type("fedfactor.algorithms.pooled_nmf.algorithm:Factor") is known_type("pooled_nmf.Factor")
     assert known_type("pooled_nmf.Factor") is not None
 
 

@@ -22,7 +22,7 @@ from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.network.server import ABANDON, REMOVED, AbandonedError
-from tests.engines.in_process import TERMS, Office
+from tests.network.in_process import TERMS, Office
 
 rng = np.random.default_rng(0)
 X = rng.gamma(0.5, 1.0, (70, 4)) @ rng.gamma(0.6, 1.0, (4, 12))
