@@ -16,7 +16,7 @@ from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.network.verified_messages import Key, Masked, Meet, Question, Shown, Tagged, octets
-from tests.engines.in_process import TERMS, Office
+from tests.network.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")
 rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from fedfactor.algorithms import PooledCF
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.wire import Leaf
 from fedfactor.network.verified_messages import Tagged, empty_upload
-from tests.engines.in_process import Office
+from tests.network.in_process import Office
 
 pytest.importorskip("cryptography")
 rng = np.random.default_rng(0)
