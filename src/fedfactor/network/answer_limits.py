@@ -64,15 +64,14 @@ class AnsweredCounts:
             runs, rounds = self.so_far()
             place = (run, kind, index)
             known = any((line["run"], line["kind"], line["index"]) == place for line in mine)
-            if known:
-                last = mine[-1]
-                if ((last["run"], last["kind"], last["index"]), last.get("digest", "")) != (place, digest.hex()):
-                    raise LimitError(f"{kind} {index} of this run was answered before, and that answer is gone")
             if self.until and datetime.now(UTC).date() > date.fromisoformat(self.until):
                 raise LimitError(f"the last day that was agreed on was {self.until}")
             if self.first and datetime.now(UTC).date() < date.fromisoformat(self.first):
                 raise LimitError(f"the first day that was agreed on is {self.first}")
             if known:
+                last = mine[-1]
+                if ((last["run"], last["kind"], last["index"]), last.get("digest", "")) != (place, digest.hex()):
+                    raise LimitError(f"{kind} {index} of this run was answered before, and that answer is gone")
                 return
             if self.runs and run not in runs and len(runs) >= self.runs:
                 raise LimitError(f"{self.runs} runs were agreed on, and these rows have been in all of them")
