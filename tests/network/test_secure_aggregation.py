@@ -297,9 +297,9 @@ def test_alternating_runs_get_no_second_answer(tmp_path):
         if head.kind == "step" and head.index == 1 and name == "north" and not refused:
             clerk = made.clerks[name]
             meet = Head("meet", "second", 0, name, TERMS)
-            assert read_head(clerk.answer(seal(meet, Meet(np.float64(0))))).kind == "meet"  # its run is replaced
+            assert read_head(clerk.answer(seal(meet, Meet(np.int64(0))))).kind == "meet"  # its run is replaced
             refused.append(read_head(clerk.answer(data)).reason)
-            refused.append(read_head(clerk.answer(seal(replace(meet, run=head.run), Meet(np.float64(0))))).reason)
+            refused.append(read_head(clerk.answer(seal(replace(meet, run=head.run), Meet(np.int64(0))))).reason)
         return data
 
     made.post.forge = forge

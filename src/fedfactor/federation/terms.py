@@ -578,7 +578,7 @@ class Terms:
             survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
             protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
             limits=self.limits, links=self.links, noise=noise, start=self.start,
-            federation=self.id or self.content["federation"]["name"],
+            federation=self.id or self.content["federation"]["name"], further_seeds=self.stability[0],
         )  # fmt: skip
         return self._check_links(made)
 

@@ -96,6 +96,10 @@ class Agreement:
         Fingerprint of the components of an earlier version that a run starts at; empty when it begins anew.
     federation : str
         Random identifier of the federation; its name in terms of format 1.
+    further_seeds : int
+        How many other seeds runs may have, by which the stability of components is judged.
+    seed_number : int
+        At the server: which of these seeds a run has.
     """
 
     name: str
@@ -117,6 +121,17 @@ class Agreement:
     limits: tuple[int, int, str] | tuple[int, int, str, str] = (0, 0, "")
     start: str = ""
     federation: str = ""
+    further_seeds: int = 0
+    seed_number: int = 0
+
+    @property
+    def run_seed(self) -> int:
+        """Seed of the server's random numbers in this run."""
+        return self.numbered_seed(self.seed_number)
+
+    def numbered_seed(self, number: int) -> int:
+        """Return one of the agreed seeds: the run's own (0), or one of those that stability is judged by."""
+        return (self.seed + number) % (1 << 63)
 
     @property
     def asynchronous(self) -> bool:

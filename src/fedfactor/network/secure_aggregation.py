@@ -83,7 +83,8 @@ class Relay:
         self.exchange, self.links, self.file = exchange, tuple(links), file
         self.names = tuple(sorted(agreement.meta.clients))
         registry = {name: bytes.fromhex(key) for name, key in agreement.registry.items()}
-        self.context = Context(agreement.federation, agreement.terms, run, agreement.seed, registry)
+        self.context = Context(agreement.federation, agreement.terms, run, agreement.run_seed, registry)
+        self._number = agreement.seed_number
         self._kept: dict[str, Any] | None = None
 
     def question(self, head: Head, down: Tree) -> Question:
@@ -151,7 +152,7 @@ class Relay:
             self._kept = kept if kept["run"].tobytes() == head.run.encode() else None
         if self._kept is None:
             asked = Head("meet", head.run, 0, "", head.terms)
-            keys = self.exchange.ask(asked, dict.fromkeys(self.names, Meet(np.float64(0))), KEY)
+            keys = self.exchange.ask(asked, dict.fromkeys(self.names, Meet(np.int64(self._number))), KEY)
             rows = [np.concatenate([keys[name].key, keys[name].signature]) for name in self.names]
             self._kept = {"run": octets(head.run.encode()), "keys": np.stack(rows)}
             write_atomic(self.file, to_bytes(self._kept))

@@ -78,7 +78,7 @@ class Outcome:
             "settings": agreement.settings,
             "terms": agreement.terms,
             "run": self.run,
-            "seed": agreement.seed,
+            "seed": agreement.run_seed,
             "status": self.status,
             "rounds": len(self.history),
             "clients": list(agreement.meta.clients),
@@ -140,7 +140,7 @@ class Server:
         self.relay = Relay(self.exchange, agreement, self.run_id, sums, links) if agreement.secure else None
         self.clients = Stream(self) if agreement.asynchronous else RemoteClients(self)
         self.loop = Rounds(
-            self.algorithm, self.meta, self.clients, agreement.most_steps, agreement.seed, channel=self.channel,
+            self.algorithm, self.meta, self.clients, agreement.most_steps, agreement.run_seed, channel=self.channel,
             kept=Checkpoint(self.folder / "checkpoint"), mark=self._mark(),
         )  # fmt: skip
         self.expected = self.loop.expected
@@ -180,7 +180,7 @@ class Server:
             "terms": self.agreement.terms,
             "algorithm": algorithm_tag(type(self.algorithm)),
             "settings": settings_of(self.algorithm),
-            "seed": self.agreement.seed,
+            "seed": self.agreement.run_seed,
             **environment(self.agreement.threads),
         }
         return json.loads(json.dumps(mark, default=str))

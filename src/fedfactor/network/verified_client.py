@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _ORDER = ("survey", "step", "end")
 
 State = dict[str, Any]
-"""What a party keeps of the protocol: secret, keys, server, down, start, open, total, tagged."""
+"""What a party keeps of the protocol: secret, number of the seed, keys, server, down, start, open, total, tagged."""
 
 
 class VerifiedClient:
@@ -96,21 +96,25 @@ class VerifiedClient:
     # ------------------------------------------------------------------------------------------------------- setup
     def _meet(self, asked: Head, data: bytes, told: Head, here: Kept | None) -> bytes:
         """Send the fresh key of a run; the same one as often as it is asked for."""
-        unseal(data, asked, MEET)
+        number = int(unseal(data, asked, MEET).seed)
         if here is not None and here.head.kind == "end":
             raise Refused("that run has ended")
         if here is not None:
             return here.answer if here.head.kind == "meet" else self._key(told, here.protocol)
         if asked.run in self.owner.store.answered.so_far()[0]:
             raise Refused("this party took part in that run, and what it kept of it is gone: only a new run can begin")
-        protocol: State = {"secret": octets(Entropy().take(32))}
+        if not 0 <= number <= self.mine.further_seeds:
+            raise Refused(
+                f"a run with seed number {number} was begun, but {self.mine.further_seeds} further were agreed"
+            )
+        protocol: State = {"secret": octets(Entropy().take(32)), "number": np.int64(number)}
         self._member(asked.run, protocol)  # a party that is not registered, or too few of them: nothing is kept
         answer = self._key(told, protocol)
         self.owner.store.save(Kept(told, answer, protocol=protocol))
         return answer
 
     def _key(self, told: Head, protocol: State) -> bytes:
-        advert = self._member(told.run, {"secret": protocol["secret"]}).advert
+        advert = self._member(told.run, {**protocol, "keys": None}).advert
         return seal(told, Key(octets(advert.key), octets(advert.signature)))
 
     def _member(self, run: str, protocol: State, keys: np.ndarray | None = None) -> Member:
@@ -118,7 +122,8 @@ class VerifiedClient:
         mine = self.mine
         registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
         identity = Identity((self.owner.store.folder / "identity.key").read_bytes())
-        context = Context(mine.federation, mine.terms, run, mine.seed, registry)
+        seed = mine.numbered_seed(int(protocol["number"]))
+        context = Context(mine.federation, mine.terms, run, seed, registry)
         member = Member(context, mine.name, identity, to_numpy(protocol["secret"]).tobytes())
         known = protocol.get("keys") if keys is None else keys
         if known is not None:
@@ -185,7 +190,7 @@ class VerifiedClient:
             server, adopted, wrong = replica.following(protocol["server"], total, index - 1, down)
         if wrong:
             raise Refused(f"the question does not follow from the totals: {wrong}")
-        kept = {"secret": protocol["secret"], "keys": protocol["keys"], "start": start}
+        kept = {**{name: protocol[name] for name in ("secret", "number", "keys")}, "start": start}
         return {**kept, "server": server, "down": adopted, "open": None, "total": None, "tagged": None}
 
     def _replica(self, asked: Head, down: Tree, protocol: State) -> tuple[Replica, Any]:
@@ -198,7 +203,8 @@ class VerifiedClient:
             start = down.V
         if start is not None:
             algorithm = algorithm.starting_at(start)
-        return Replica(algorithm, mine.meta, mine.seed, self.owner.expected), start
+        seed = mine.numbered_seed(int(protocol["number"]))
+        return Replica(algorithm, mine.meta, seed, self.owner.expected), start
 
     def _verified(self, asked: Head, protocol: State, question: Any) -> Tree:
         """Check the tags of the last sum, and return what its total says; None where there was none."""

@@ -31,9 +31,9 @@ MOST_SIZES = 256
 
 @record("verified.Meet")
 class Meet:
-    """Down: asks for a party's fresh key of this run."""
+    """Down: asks for a party's fresh key of this run; says which of the agreed seeds the run has."""
 
-    nothing: Array = public()
+    seed: Array = public()
 
 
 @record("verified.Key")
@@ -98,7 +98,7 @@ class Counts:
         return np.flatnonzero(few & (self.rows > 0))
 
 
-MEET: dict[type, Spec] = {Meet: {"nothing": Leaf("float64", ())}}
+MEET: dict[type, Spec] = {Meet: {"seed": Leaf("int64", ())}}
 KEY: dict[type, Spec] = {Key: {"key": Leaf("uint8", (32,)), "signature": Leaf("uint8", (64,))}}
 TAGGED: dict[type, Spec] = {Tagged: {"tags": Leaf("uint64", (2,)), "signature": Leaf("uint8", (64,))}}
 
