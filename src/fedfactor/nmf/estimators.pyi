@@ -162,8 +162,8 @@ class OneShotNMF(FederatedTransformer):
 
 class FNMF(OwnComponents):
     n_components: int
-    alignment: Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"]
-    barycenter: Literal["fixed_point", "progressive", "hierarchical"] | Literal["client"]
+    alignment: Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"]
+    barycenter: Literal["fixed_point", "progressive", "hierarchical"] | Literal["printed", "client"]
     gamma: float
     scale_gamma: bool
     pull_from: int
@@ -172,6 +172,7 @@ class FNMF(OwnComponents):
     inertia: float
     align_every: int
     significance: float
+    correction: Literal["bonferroni", "none"]
     epsilon: float
     neighbours: int
     start: Literal["own", "common"]
@@ -179,13 +180,14 @@ class FNMF(OwnComponents):
     row_norm: Literal["unit", "usage", "free"]
     tol: float
     patience: int
+    synchronisation: Literal["reorder", "replace"]
     diagnostics: bool
     def __init__(
         self,
         n_components: int = 2,
         *,
-        alignment: Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"] = "lap",
-        barycenter: Literal["fixed_point", "progressive", "hierarchical"] | Literal["client"] = "fixed_point",
+        alignment: Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"] = "lap",
+        barycenter: Literal["fixed_point", "progressive", "hierarchical"] | Literal["printed", "client"] = "fixed_point",
         gamma: float = 0.01,
         scale_gamma: bool = False,
         pull_from: int = 1,
@@ -194,6 +196,7 @@ class FNMF(OwnComponents):
         inertia: float = 0.0,
         align_every: int = 10,
         significance: float = 0.001,
+        correction: Literal["bonferroni", "none"] = "bonferroni",
         epsilon: float = 0.05,
         neighbours: int = 1,
         start: Literal["own", "common"] = "own",
@@ -201,6 +204,7 @@ class FNMF(OwnComponents):
         row_norm: Literal["unit", "usage", "free"] = "unit",
         tol: float = 0.0001,
         patience: int = 3,
+        synchronisation: Literal["reorder", "replace"] = "reorder",
         diagnostics: bool = False,
         rounds: int | None = None,
         n_clients: int = 1,
