@@ -187,7 +187,8 @@ class FNMF(OwnComponents):
         n_components: int = 2,
         *,
         alignment: Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"] = "lap",
-        barycenter: Literal["fixed_point", "progressive", "hierarchical"] | Literal["printed", "client"] = "fixed_point",
+        barycenter: Literal["fixed_point", "progressive", "hierarchical"]
+        | Literal["printed", "client"] = "fixed_point",
         gamma: float = 0.01,
         scale_gamma: bool = False,
         pull_from: int = 1,

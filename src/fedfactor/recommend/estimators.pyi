@@ -11,7 +11,7 @@ class FedSPLIT(FederatedRecommender):
     local_components: int
     rank_rule: Literal["third", "paper"]
     item_bias: Literal["pooled", "count", "mean"]
-    unrated: Literal["draw", "mean", "keep"]
+    unrated: Literal["draw", "mean", "keep", "zero"]
     masked: bool
     unit_rows: bool
     joint: Literal["gather", "sum"]
@@ -22,6 +22,8 @@ class FedSPLIT(FederatedRecommender):
     select: Literal["all", "size", "quality"]
     min_ratings: int
     max_error: float
+    updates: Literal["stable", "printed"]
+    joint_solver: Literal["hals", "multiplicative"]
     iterations: int
     overrides: tuple[tuple[Any, tuple[tuple[str, Any], ...]], ...]
     start_scale: float
@@ -39,7 +41,7 @@ class FedSPLIT(FederatedRecommender):
         local_components: int = 6,
         rank_rule: Literal["third", "paper"] = "third",
         item_bias: Literal["pooled", "count", "mean"] = "pooled",
-        unrated: Literal["draw", "mean", "keep"] = "draw",
+        unrated: Literal["draw", "mean", "keep", "zero"] = "draw",
         masked: bool = False,
         unit_rows: bool = True,
         joint: Literal["gather", "sum"] = "gather",
@@ -50,6 +52,8 @@ class FedSPLIT(FederatedRecommender):
         select: Literal["all", "size", "quality"] = "all",
         min_ratings: int = 100,
         max_error: float = 1.0,
+        updates: Literal["stable", "printed"] = "stable",
+        joint_solver: Literal["hals", "multiplicative"] = "hals",
         iterations: int = 60,
         overrides: tuple[tuple[Any, tuple[tuple[str, Any], ...]], ...] = (),
         start_scale: float = 1.0,
