@@ -48,6 +48,8 @@ class FELB(AsPrinted):
 class FALB(AsPrinted):
     """FELB with a rate of its own for each cell: the closer to 0 or 1, the stronger the pull."""
 
+    _printed: ClassVar[dict[str, Any]] = PAPER | {"eps": 0.0}
+
 
 @face(algorithms.PooledBMF)
 class PooledBMF(BooleanTransformer):

@@ -300,6 +300,7 @@ class FedDMF(CatalogueRecommender):
     average: bool
     beta: float
     margin: float
+    pairs: int | None
     anchor: Literal["others", "mean"]
     swap: float
     refine: int
@@ -325,6 +326,7 @@ class FedDMF(CatalogueRecommender):
         average: bool = False,
         beta: float = 0.0,
         margin: float = 0.2,
+        pairs: int | None = 256,
         anchor: Literal["others", "mean"] = "others",
         swap: float = 0.5,
         refine: int = 0,

@@ -36,11 +36,11 @@ class FNMF(Algorithm):
 
     Notes
     -----
-    Differences from the paper; :meth:`paper` has none of them. Step lengths: ``1/‖VVᵀ‖₂`` for U and ``1/‖UᵀU‖₂`` for V; the printed ones belong to the
-    other block and diverge. Rows of the middle are divided by the mass that plans give them, not by the number of
-    clients. U follows when V is reordered. Private components survive a synchronisation. No pull in the first round
-    (see `pull_from`). A component of the middle that at most one client supports gives way to one that several
-    have in common.
+    Differences from the paper; :meth:`paper` has none of them. Step lengths: ``1/‖VVᵀ‖₂`` for U and ``1/‖UᵀU‖₂``
+    for V; the printed ones belong to the other block and diverge. Rows of the middle are divided by the mass that
+    plans give them, not by the number of clients. U follows when V is reordered. Private components survive a
+    synchronisation. No pull in the first round (see `pull_from`). A component of the middle that at most one client
+    supports gives way to one that several have in common.
 
     Up and down per client and round: k m numbers (and k more). The barycenters at the server take each V_c in the
     clear; ``"client"`` is a sum.

@@ -162,8 +162,8 @@ class FedSPLIT(RatingParts):
         """Return the paper's protocol: eqs. 2, 3 and 10 to 19 and Algorithm 1.
 
         Other readings of the print: ``updates="stable"`` (Surprise's steps, one rating after the other, which the text
-        says were adopted, in batches that cannot overshoot); ``unrated="keep"`` (the initial factors stay for items that
-        a client has not rated, so that the stacked matrix is dense, as the text says; by eq. 13 they become zero);
+        says were adopted, in batches that cannot overshoot); ``unrated="keep"`` (the initial factors stay for items
+        that a client has not rated, so that the stacked matrix is dense, as the text says; eq. 13 makes them zero);
         ``by_count=True`` (Surprise's regularization by numbers of ratings).
         """
         printed = {
