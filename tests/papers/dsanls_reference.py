@@ -14,8 +14,8 @@ def pcd(W, A, B, mu):
     """Algorithm 3: one pass of proximal coordinate descent on ‖A − W B‖² + μ‖W − W_t‖², W ≥ 0."""
     old, W = W, W.copy()
     for j in range(W.shape[1]):
-        others = [l for l in range(W.shape[1]) if l != j]
-        rest = A @ B[j] - sum((W[:, l] * (B[l] @ B[j]) for l in others), np.zeros(len(W)))
+        others = [i for i in range(W.shape[1]) if i != j]
+        rest = A @ B[j] - sum((W[:, i] * (B[i] @ B[j]) for i in others), np.zeros(len(W)))
         W[:, j] = np.maximum((mu * old[:, j] + rest) / (B[j] @ B[j] + mu), 0)
     return W
 
@@ -29,8 +29,8 @@ def dsanls(M, Us, Vs, rows, columns, sketches, sketches_of_rows, step):
     """Algorithm 2: `step(W, A, B, t)` solves a sketched subproblem; sums over nodes are the all-reduce."""
     for t, (S, S_rows) in enumerate(zip(sketches, sketches_of_rows, strict=True)):
         B = sum(V.T @ S[J] for V, J in zip(Vs, columns, strict=True))
-        Us = [step(U, M[I] @ S, B, t) for U, I in zip(Us, rows, strict=True)]
-        B = sum(U.T @ S_rows[I] for U, I in zip(Us, rows, strict=True))
+        Us = [step(U, M[at] @ S, B, t) for U, at in zip(Us, rows, strict=True)]
+        B = sum(U.T @ S_rows[at] for U, at in zip(Us, rows, strict=True))
         Vs = [step(V, M[:, J].T @ S_rows, B, t) for V, J in zip(Vs, columns, strict=True)]
     return np.vstack(Us), np.vstack(Vs)
 
@@ -53,7 +53,7 @@ def syn_sd(Ms, U, Vs, outer, inner, mu):
 
 
 def syn_ssd(Ms, U, Vs, steps, inner, mu, shared=None, private=None):
-    """Syn-SSD-U (`shared` sketches of U), -V (`private` sketches of each party's columns) and -UV, without a last V step.
+    """Syn-SSD-U (`shared` sketches of U), -V (`private` sketches of a party's columns) and -UV; no last V step.
 
     Each step moves every U_(r), then averages: the sketches Sᵀ U_(r), or U itself when nothing is sketched or T₂ steps
     are done. V_r then moves with the schedule of the next step, which is how the library counts; the paper prints one

@@ -77,7 +77,7 @@ def test_votes(owners, rule):
     method = BooleanVotes.paper(3, "grecond", vote=rule)
     federation = Federation(owners)
     meta = federation.prepare(method.domain)
-    server, down = method.init_server(meta, Round(0, 0))
+    _, down = method.init_server(meta, Round(0, 0))
     ups = []
     for c in meta.clients:
         shard, at = federation.shard(c), Round(0, 0, c)

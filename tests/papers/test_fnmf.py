@@ -80,7 +80,7 @@ def test_printed_step_lengths_diverge_where_rows_and_columns_differ(rows, diverg
     U, V = rng.random((rows, 6)), rng.random((6, 80))
     with np.errstate(all="ignore"):
         found = paper.client(X, U, V, V, 2, 0.0, paper.lap, lengths="printed")
-    assert (max(part.max() for part in found) > 1e6) is diverges
+    assert any(not part.max() < 1e6 for part in found) is diverges
 
 
 def test_algorithm_1():

@@ -383,8 +383,8 @@ class FALB(ProximalAveraging):
 
     gamma: float = setting("Γ of the adaptive rate.", default=10.0, above=0)
     eps: float = setting(
-        "Smallest distance to 0 or 1 that enters the rate; 0, as printed: the rate is infinite at 0 and 1, and what lies "
-        "beyond them counts as lying there.",
+        "Smallest distance to 0 or 1 that enters the rate; 0, as printed: the rate is infinite at 0 and 1, and cells "
+        "beyond them count as lying there.",
         default=1e-2,
         at_least=0,
         below=0.5,
