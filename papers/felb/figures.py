@@ -1,4 +1,4 @@
-"""One picture for each study: loss, recall and seconds per client over the data."""
+"""One picture for each study: loss, recall, similarity and seconds per client over the data."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def draw(out: Path, study: str, rows: list[dict[str, Any]]) -> Path:
     """Draw ``<study>.png``; votes as published are grey, aligned ones dashed."""
     rows = means(rows)
     data = list(dict.fromkeys(row["data"] for row in rows))
-    axes = panels(3)
-    for ax, quantity in zip(axes, ("loss", "recall", "seconds_per_client"), strict=True):
+    axes = panels(4)
+    for ax, quantity in zip(axes, ("loss", "recall", "similarity", "seconds_per_client"), strict=True):
         for method in dict.fromkeys(row["method"] for row in rows):
             mine = {row["data"]: row[quantity] for row in rows if row["method"] == method}
             ax.plot([data.index(one) for one in mine], list(mine.values()), **_style(method))
