@@ -41,7 +41,7 @@ PAPERS: dict[str, Paper] = {
     "dsanls": Paper(
         "Fast and secure distributed NMF (DSANLS, Syn and Asyn methods)",
         {
-            "iterations": (), "complexity": (), "errors": (), "scaling": (), "components": (), "solvers": (),
+            "iterations": (), "complexity": (), "protocol": (), "errors": (), "scaling": (), "components": (), "solvers": (),
             "secure": (), "parties": (),
         },
         ("cbcl_faces", "fashion_mnist", "newsgroups", "ca_grqc"),

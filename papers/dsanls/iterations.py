@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.algorithms import DSANLS
+from fedfactor.algorithms import DSANLS, SynSD
+from fedfactor.core.algorithm import Round
+from fedfactor.core.client_data import Federation
 from fedfactor.core.grid import grid_federation
 from fedfactor.engines.run import run
 from fedfactor.linalg.factors import reconstruction
+from fedfactor.nmf.distributed.syn_sd import Own
 from papers.dsanls.datasets import planted
 
-__all__ = ["MARKS", "complexity", "iterations"]
+__all__ = ["MARKS", "complexity", "iterations", "protocol", "write_figure"]
 
 MARKS = (5, 10, 20, 40, 80, 160)
 """Iterations at which errors are measured."""
@@ -71,6 +74,31 @@ def complexity(full: bool) -> Iterator[dict[str, Any]]:
                 row = {"rows": n, "columns": m, "rank": k, "nodes": nodes, "method": method}
                 ratios = {"products_ratio": products / plain, "sent_ratio": sent / (k * (n + m))}
                 yield {**row, "multiplications": round(products), "numbers_sent": sent, **ratios}
+
+
+def protocol(full: bool) -> Iterator[dict[str, Any]]:
+    """Yield how well one of two parties of Syn-SD recovers the other's factor from the means that it receives.
+
+    The paper's definition of a private protocol lets a party learn its outputs and nothing else; the local factor that
+    the other party had at an exchange is no output. The attack uses what the first party sent and received, no more.
+    """
+    M = planted()
+    owners = {"a": np.ascontiguousarray(M[:, :150].T), "b": np.ascontiguousarray(M[:, 150:].T)}
+    method, federation = SynSD.published(8), Federation(owners)
+    meta = federation.prepare(method.domain)
+    server, down = method.init_server(meta, Round(0, 0))
+    states = {name: method.init_client(federation.shard(name), meta, Round(0, 0, name)) for name in meta.clients}
+    largest = 0.0
+    for index in range(5):
+        ups = {}
+        for name in meta.clients:
+            at = Round(0, index, name)
+            states[name], ups[name] = method.client_step(federation.shard(name), states[name], down, at)
+        both = Own(ups["a"].V + ups["b"].V, ups["a"].n + ups["b"].n)
+        server, down = method.server_step(server, both, Round(0, index, participants=meta.clients))
+        recovered = 2 * down.V - ups["a"].V
+        largest = max(largest, float(np.abs(recovered - ups["b"].V).max() / np.abs(ups["b"].V).max()))
+    yield {"parties": 2, "exchanges": 5, "largest_error": largest}
 
 
 def write_figure(out: Path, rows: list[dict[str, Any]]) -> None:

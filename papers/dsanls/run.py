@@ -69,7 +69,11 @@ def solvers(full: bool) -> Iterator[dict[str, Any]]:
                 yield {"data": data, "method": f"DSANLS {kind} {solver}"}
 
 
-IN_PROCESS = {"iterations": counted.iterations, "complexity": counted.complexity}
+IN_PROCESS = {
+    "iterations": counted.iterations,
+    "complexity": counted.complexity,
+    "protocol": counted.protocol,
+}
 STUDIES: dict[str, Callable[[bool], Iterator[dict[str, Any]]]] = {
     "errors": errors,
     "scaling": scaling,
