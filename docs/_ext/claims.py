@@ -1,7 +1,7 @@
 """Writes the page of claims and one page for each paper from ``docs/papers/claims/*.toml`` and the stored results.
 
-``python docs/_ext/claims.py`` writes ``docs/papers/claims.md`` and ``docs/papers/<paper>.md``; tests compare them. One TOML
-file for each paper::
+``python docs/_ext/claims.py`` writes ``docs/papers/claims.md`` and ``docs/papers/<paper>.md``; tests compare them. One
+TOML file for each paper::
 
     title = "FELB and FALB"             # heading
     paper = "Dalleiger, …, AAAI 2025"   # authors, title, venue
@@ -31,9 +31,9 @@ file for each paper::
     answer = "…"
 
 ``{paper/study?column=value&…#figure|format}`` is looked up in ``papers/<paper>/stored/<study>.json``, which
-``python -m papers run … --store`` writes; ``{experiment/key/key|format}`` in ``papers/<experiment>/expected.json``, where
-results of earlier commits are kept. Measured figures are never typed: a decimal number in ``measured`` or ``because`` outside
-of braces is refused.
+``python -m papers run … --store`` writes; ``{experiment/key/key|format}`` in ``papers/<experiment>/expected.json``,
+where results of earlier commits are kept. Measured figures are never typed: a decimal number in ``measured`` or
+``because`` outside of braces is refused.
 """
 
 from __future__ import annotations
@@ -68,22 +68,23 @@ HEAD = f"""# The five papers, claim by claim
 {NOTE}
 
 Each claim has two verdicts: one on the algorithm **as printed** (`FELB.paper`, `FNMF.paper`, `FedSPLIT.as_printed`,
-`FedDMF.paper`, `DSANLS.published`; each tested against an independent implementation, see `tests/papers/README.md`), one on what the library
-**provides**, with the changes that the second verdict needs (listed by letter on the page of the paper).
+`FedDMF.paper`, `DSANLS.published`; each tested against an independent implementation, see
+`tests/papers/README.md`), one on what the library **provides**, with the changes that the second verdict needs (listed
+by letter on the page of the paper).
 
 | verdict | meaning |
 |---|---|
 | reproduced | the direction and the size that the paper reports, within what its plots and tables let one read |
-| holds after documented changes | the same, for the library's variant; not, or not everywhere, for the printed algorithm |
+| holds after documented changes | the same, for the library's variant, but not everywhere for the printed algorithm |
 | not reproduced (settings unknown) | another result here, where data, sizes or parameters of the paper are not known |
 | contradicted | a counter-example in the paper's own setting, named in the line |
 | not testable here | data, machines or a proof are missing, and the line says which |
 | not a claim | future work, an open question, or a misprint |
 
-Where the record column names a commit, `python -m papers run … --store` wrote the figures, and the same command prints them
-again. "earlier" means: recorded in `expected.json` by earlier commits, without the commit and the time of the run; the
-command of the line runs the study as it is now. `python -m papers run --quick -o OUT` runs a part of all studies with one
-seed, and `python -m papers compare OUT` compares it with the stored quick results.
+Where the record column names a commit, `python -m papers run … --store` wrote the figures, and the same command prints
+them again. "earlier" means: recorded in `expected.json` by earlier commits, without the commit and the time of the run;
+the command of the line runs the study as it is now. `python -m papers run --quick -o OUT` runs a part of all studies with
+one seed, and `python -m papers compare OUT` compares it with the stored quick results.
 """
 
 
@@ -178,7 +179,7 @@ def _paper_page(paper: Mapping[str, Any], known: Mapping[str, Any]) -> str:
 
 
 def filled(text: str, known: Mapping[str, Any]) -> str:
-    """Put stored results in place of ``{paper/study?column=value#figure|format}`` and ``{experiment/key/key|format}``."""
+    """Put stored results in place of ``{paper/study?column=value#figure}`` and ``{experiment/key/key}``."""
 
     def value(place: re.Match[str]) -> str:
         found: Any = known
