@@ -25,9 +25,9 @@ from fedfactor.core.input_validation import (
     is_sparse,
     library,
     row_ids_of,
-    split_missing,
     wake_card,
 )
+from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.pytree import Array, is_numpy
 
 Missing = float | str | None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
@@ -288,46 +287,6 @@ def as_real(X: Any, where: str = "") -> Any:
     if real is not X and isinstance(real, np.memmap):
         return np.asarray(cast("Any", real))
     return real
-
-
-def check_missing(missing_values: Any) -> None:
-    """Refuse a rule for missing cells that nothing here knows."""
-    if missing_values is None or (isinstance(missing_values, str) and missing_values == "unstored"):
-        return
-    beyond = isinstance(missing_values, Integral) and abs(int(missing_values)) > sys.maxsize
-    if beyond or not isinstance(missing_values, Real):
-        raise DataError(f"missing_values={missing_values!r:.40} is not known. Use None, nan, a number or 'unstored'.")
-
-
-def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:
-    """Separate values from missingness; missing cells of a dense matrix become zero in a copy."""
-    check_missing(missing_values)
-    if missing_values is None:
-        return X, None
-    if isinstance(missing_values, str):
-        if not is_sparse(X):
-            raise DataError(
-                "missing_values='unstored' needs a sparse matrix, but this one is dense. Use nan or a number."
-            )
-        return X, "stored"
-    if is_sparse(X):
-        if missing_values == 0:
-            X = X.copy()
-            X.eliminate_zeros()
-            return X, "stored"
-        raise DataError(
-            f"missing_values={missing_values} cannot be told apart in a sparse matrix. Store only the observed cells "
-            "and use missing_values='unstored', or pass a dense matrix."
-        )
-    # As a number of X's own type: 0.1 in double precision equals no cell in single.
-    mask = X == X if math.isnan(missing_values) else X != float(missing_values)
-    return _fill(X, mask), mask
-
-
-def _fill(X: Any, mask: Any) -> Any:
-    if hasattr(X, "detach"):
-        return X.masked_fill(~mask, 0.0)
-    return np.where(mask, X, np.zeros((), X.dtype))  # type: ignore[reportUnknownVariableType]
 
 
 def check_values(

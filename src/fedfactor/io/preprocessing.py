@@ -14,6 +14,7 @@ from fedfactor.core.client_data import Federation
 from fedfactor.core.column_statistics import SCALES, weighted
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import check_values, is_sparse
+from fedfactor.core.missing_policies import parse_missing
 
 STEPS = ("library-size", "log1p", "binarize", "select", "tf-idf", "scale")
 """``library-size N``: each row sums to N. ``log1p``: ln(1 + x). ``binarize T``: 1 where x > T. The others weigh columns
@@ -49,7 +50,7 @@ class Preprocess:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Preprocess:
         """Read ``[preprocess]``."""
-        return cls.parse(given["steps"], _missing(given["missing_values"]))
+        return cls.parse(given["steps"], parse_missing(given["missing_values"], "[preprocess] missing_values ="))
 
     @classmethod
     def parse(cls, words: Sequence[str], missing_values: float | str | None = None) -> Preprocess:
@@ -146,19 +147,6 @@ def _value(text: Any, name: str, rest: str) -> float | None:
     if value is not None and name == "binarize" and value < 0:
         raise DataError("[preprocess] binarize needs a threshold of at least 0, so that absent cells stay 0.")
     return value
-
-
-def _missing(value: Any) -> float | str | None:
-    if value == "none":
-        return None
-    if value == "unstored":
-        return "unstored"
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise DataError(
-            f"[preprocess] missing_values = {value!r}: use 'none', 'nan', 'unstored' or a number."
-        ) from None
 
 
 def _library_size(X: Any, target: float) -> Any:
