@@ -25,6 +25,7 @@ from fedfactor.network.client_storage import PUBLIC, Agreement
 from fedfactor.network.exchange import WaitingRules
 from fedfactor.network.secure_aggregation import LEAST, uploads
 from fedfactor.privacy.minimums import Minimums
+from fedfactor.privacy.modes import Protection
 
 FORMAT = 1
 
@@ -151,7 +152,7 @@ class Terms:
                 raise TermsError(f"[run] {entry} = {c['run'][entry]!r} must be a whole number of at least 1.")
         if c["policy"]["dropouts"] not in ("continue", "wait"):
             raise TermsError("[policy] dropouts must be 'continue' or 'wait'.")
-        if c["privacy"]["protect"] not in ("none", "secure-sum", "dp"):
+        if c["privacy"]["protect"] not in list(Protection):
             raise TermsError("[privacy] protect must be 'none', 'secure-sum' or 'dp'.")
         if c["features"]["how"] not in ("same", "union", "intersection"):
             raise TermsError("[features] how must be 'same', 'union' or 'intersection'.")

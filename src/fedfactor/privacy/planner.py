@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.aggregation.robust import Robust
 from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.client_data import Federation
@@ -22,6 +21,7 @@ from fedfactor.privacy.accounting import calibrate
 from fedfactor.privacy.dp import DP
 from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, judge_rows
+from fedfactor.privacy.modes import transform_named
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.noise_shares import secure_for_noise
 from fedfactor.privacy.pipeline import Books, Channel
@@ -38,13 +38,6 @@ SURVEY_SHARE = 0.05
 
 ROW_ROUNDS, CLIENT_ROUNDS = 30, 10
 """Rounds of a private run unless the user says otherwise: each further round makes all of them noisier."""
-
-WORDS = {
-    "secure-sum": SecureSum(),
-    "median": Robust("median"),
-    "trimmed-mean": Robust("trimmed-mean"),
-    "group-median": Robust("group-median"),
-}
 
 
 @dataclass(slots=True)
@@ -77,9 +70,7 @@ def parts_of(privacy: Any) -> Parts:
             raise IncompatibleError(f"privacy holds two {kind.__name__}, of which only one could count. Keep one.")
     for part in given:
         if isinstance(part, str):
-            if part not in WORDS:
-                raise ValueError(f"privacy={part!r} is not known. Use {', '.join(map(repr, WORDS))}, or dp(...).")
-            found.links.append(WORDS[part])
+            found.links.append(transform_named(part))
         elif isinstance(part, DP):
             found.dp = part
         elif isinstance(part, Transform):
