@@ -11,7 +11,8 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,10 +23,35 @@ if TYPE_CHECKING:
     from fedfactor.core.client_data import Shard
     from fedfactor.core.wire import Spec
 
-Uplink = Literal["sum", "gather", "group"]
-Domain = Literal["nonnegative", "binary", "real"]
-Layout = Literal["rows", "grid", "blocks"]
-"""What clients hold: rows, rows and columns of one matrix, or blocks of it on a grid."""
+
+class Uplink(StrEnum):
+    """What the server needs of the uploads of one kind."""
+
+    SUM = "sum"
+    """Their leaf-wise sum."""
+    GATHER = "gather"
+    """Each of them."""
+    GROUP = "group"
+    """The sums over groups of clients."""
+
+
+class Domain(StrEnum):
+    """Values that an algorithm takes."""
+
+    NONNEGATIVE = "nonnegative"
+    BINARY = "binary"
+    REAL = "real"
+
+
+class Layout(StrEnum):
+    """What clients hold."""
+
+    ROWS = "rows"
+    """Rows of one matrix."""
+    GRID = "grid"
+    """Rows and columns of one matrix."""
+    BLOCKS = "blocks"
+    """Blocks of one matrix on a grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +195,7 @@ class LocalFactors:
 class Score:
     """An error that adds up over owners: summed squares of the residual, cells counted, summed squares of the data."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     sse: Array
     n: Array = public()
@@ -197,10 +223,10 @@ class Algorithm(ABC):
 
     __slots__ = ()
 
-    domain: ClassVar[Domain] = "nonnegative"
+    domain: ClassVar[Domain] = Domain.NONNEGATIVE
     handles_missing: ClassVar[bool] = False
     handles_tensors: ClassVar[bool] = False
-    layout: ClassVar[Layout] = "rows"
+    layout: ClassVar[Layout] = Layout.ROWS
     default_rounds: ClassVar[int] = 100
 
     @abstractmethod

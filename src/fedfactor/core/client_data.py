@@ -231,7 +231,7 @@ class Federation:
         """Column names, when the owners have them."""
         return self.shard(self.names[0]).features
 
-    def prepare(self, domain: Domain = "nonnegative", halves: bool = False) -> Meta:
+    def prepare(self, domain: Domain = Domain.NONNEGATIVE, halves: bool = False) -> Meta:
         """Open and check every shard, bring all to one dtype and one order of columns, and say what is public.
 
         Tensors of half precision on a card stay as they are with `halves`, and factors are then of single precision;

@@ -315,13 +315,13 @@ def check_values(
         )
         where = _place(X, lambda part: ~np.isfinite(part), features, row_ids)
         raise DataError(f"Input X contains {kind} (owner {name!r}{where}), which no factor can explain: {remedy}.")
-    if domain != "real" and low < 0:
+    if domain != Domain.REAL and low < 0:
         raise DataError(
             f"Negative values in data passed: owner {name!r} has {low:g}"
             f"{_place(X, lambda part: part == low, features, row_ids)}, but the factors are non-negative. Shift or "
             "clip the data, drop the column, or take a method for real data."
         )
-    if domain == "binary" and not _is_binary(values):
+    if domain == Domain.BINARY and not _is_binary(values):
         raise DataError(
             f"Owner {name!r} has values other than 0 and 1 (up to {high:g}). Threshold the data first; estimators do "
             "so with binarize=0.5 or the like."

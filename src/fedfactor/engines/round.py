@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink, one_of
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
 from fedfactor.core.pytree import Tree, add_up, freeze, kind_of, leaves, nbytes, tree_sum
 from fedfactor.core.run import RoundRecord, Run, Status
@@ -71,7 +71,7 @@ class Receiver:
 
     def add(self, name: str, up: Tree) -> None:
         """Check one upload and take it in, or leave it out and say so."""
-        later = getattr(up, "uplink", "") == "sum" and _on_card(up)
+        later = getattr(up, "uplink", "") == Uplink.SUM and _on_card(up)
         try:
             check_message(up, self._expected, ask_card=not later)
             wrong = self._doubt(up)
@@ -87,7 +87,7 @@ class Receiver:
         self._kind = kind_of(up)
         self.present.append(name)
         self.bytes_up += nbytes(up)
-        if up.uplink == "gather":
+        if up.uplink == Uplink.GATHER:
             self._gathered[name] = up
             return
         if name in self._groups:

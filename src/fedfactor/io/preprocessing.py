@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.algorithm import Domain
 from fedfactor.core.client_data import Federation
 from fedfactor.core.column_statistics import SCALES, weighted
 from fedfactor.core.errors import DataError
@@ -184,6 +185,6 @@ def binarized(federation: Federation, threshold: float | None) -> Federation:
         raise ValueError(f"binarize={threshold!r} must be a number, or None when the rows are zeros and ones already.")
     shards = {name: federation.shard(name) for name in federation.names}
     for name, shard in shards.items():
-        check_values(name, shard.X, shard.mask, "real")
+        check_values(name, shard.X, shard.mask, Domain.REAL)
     made = {name: replace(shard, X=above(shard.X, float(threshold))) for name, shard in shards.items()}
     return Federation(made, missing_values=federation.missing_values)

@@ -73,7 +73,7 @@ READY: dict[type, Spec] = {Ready: {"kind": Leaf("int64", ()), "shapes": Leaf("in
 class Counts:
     """What the sum before round 0 adds up: rows that fill each column, and whether any does."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     rows: Array
     clients: Array
@@ -93,7 +93,7 @@ def counts_messages(meta: Meta) -> dict[type, Spec]:
 def uploads(expected: Mapping[type, Spec]) -> list[type]:
     """List the kinds of upload in a fixed order; refuse an algorithm whose uploads cannot be summed."""
     kinds = sorted((kind for kind in expected if hasattr(kind, "uplink")), key=type_tag)
-    gathered = [kind.__name__ for kind in kinds if getattr(kind, "uplink", "") == "gather"]
+    gathered = [kind.__name__ for kind in kinds if getattr(kind, "uplink", "") == Uplink.GATHER]
     if gathered:
         raise IncompatibleError(
             f"A secure sum hides single uploads, but this algorithm must see each {gathered[0]}. Use PooledNMF, or "

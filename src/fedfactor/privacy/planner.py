@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Meta
+from fedfactor.core.algorithm import Algorithm, Meta, Uplink
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
@@ -369,9 +369,9 @@ def entry_of(links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: 
 def check_links(links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
     """Refuse, before round 0, a channel that cannot carry this algorithm's uploads, or would not protect them."""
     uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
-    gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
+    gathered = [kind.__name__ for kind in uploads if kind.uplink == Uplink.GATHER]
     combining = [link for link in links if link.combines_only()]
-    if any(kind.uplink == "group" for kind in uploads):
+    if any(kind.uplink == Uplink.GROUP for kind in uploads):
         raise IncompatibleError(
             f"{type(algorithm).__name__} sums among nodes that hold blocks of the same rows, and no channel protects "
             "such sums. Leave privacy out, or take a method whose uploads are summed, such as PooledNMF."

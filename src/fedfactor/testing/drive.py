@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, download_for, one_of
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Uplink, download_for, one_of
 from fedfactor.core.client_data import Shard
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.parameters import check_settings
@@ -129,7 +129,7 @@ def traces(algorithm: Algorithm, data: Mapping[str, Any] | None = None) -> dict[
 def combine(algorithm: Algorithm, ups: Mapping[str, Tree], down: Tree, meta: Meta) -> Tree:
     """Add the answers to a download in the order given, all of them or by group, or hand them out by name."""
     first = next(iter(ups.values()))
-    if getattr(type(first), "uplink", None) == "gather":
+    if getattr(type(first), "uplink", None) == Uplink.GATHER:
         return {name: ups[name] for name in meta.clients}
     groups = algorithm.groups(one_of(down), meta)
     if groups:

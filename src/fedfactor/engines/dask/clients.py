@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink, one_of
 from fedfactor.core.client_data import Facts, Federation, agree
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.grid import even_bounds
@@ -82,7 +82,7 @@ class DaskClients(Clients):
         """Bring all rows to what was agreed, and say how uploads come: in sums, or one by one."""
         algorithm, meta = self.algorithm, self.meta
         self.apart, sender = channel is not None, None if channel is None else channel.sender
-        gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+        gathers = any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in algorithm.messages(meta))
         self.summed = channel is None and not gathers
         about = (algorithm, self.facts[0], meta, algorithm.domain, sender)
         largest = self._everywhere(worker.adopt, lambda where: (*about, self.threads[where]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink, one_of
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import ClientUnavailable, NotFiniteError, ProtocolError
 from fedfactor.core.grid import even_bounds
@@ -213,7 +213,7 @@ class RankClients(OwnClients):
         try:
             return self.channel.sender.sent(name, up, at, down)
         except NotFiniteError:
-            if up.uplink == "gather":  # seen one by one: the server leaves it out, and names its sender
+            if up.uplink == Uplink.GATHER:  # seen one by one: the server leaves it out, and names its sender
                 return up
             raise
 
