@@ -21,6 +21,7 @@ from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.threads import limit_threads
 from fedfactor.core.wire import Spec, check_message, checksum, receive
 from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.capabilities import client_groups, rejected_by, with_learned
 from fedfactor.engines.checkpoint import Snapshot, environment
 from fedfactor.engines.client_sampling import Participation, participants, rule_name
 from fedfactor.engines.engine import check_fit, downloads
@@ -422,7 +423,16 @@ class Rounds:
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
         run = Run(
-            self.algorithm.learned(down), self.seed, status, history, factors, scores, down, about, features, privacy
+            with_learned(self.algorithm, down),
+            self.seed,
+            status,
+            history,
+            factors,
+            scores,
+            down,
+            about,
+            features,
+            privacy,
         )
         if privacy is None:
             return run
@@ -476,7 +486,7 @@ class Rounds:
     def receiver(self, at: Round, down: Tree) -> Receiving:
         """Open a round for uploads."""
         if self.channel is None:
-            groups, here = self.algorithm.groups(one_of(down), self.meta), self.clients.served
+            groups, here = client_groups(self.algorithm, one_of(down), self.meta), self.clients.served
             own = {name: group for name, group in groups.items() if here is None or name in here}
             return Receiver(self.expected, self.algorithm.doubt, own)
         return self.channel.open(self.expected, at, down, encoded=self.clients.apart)
@@ -487,7 +497,7 @@ class Rounds:
         if self.clients.holds_server:
             server, down, seen = self._served(snapshot, receiver, at)
             self._seen = server, seen
-            rejected = tuple(sorted({*receiver.rejected, *self.algorithm.rejected(seen)}))
+            rejected = tuple(sorted({*receiver.rejected, *rejected_by(self.algorithm, seen)}))
             traffic = self.clients.traffic(snapshot.down, at, receiver)
             told = Told(tuple(receiver.present), rejected, *traffic, self.algorithm.report(seen))
         told, down = self.clients.publish(told, down)

@@ -18,6 +18,7 @@ from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
 from fedfactor.core.parameters import renamed, settings_of_class
+from fedfactor.engines.capabilities import SupportsWarmStart
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
 from fedfactor.io.preprocessing import DECLARED, Preprocess
@@ -183,7 +184,7 @@ class Terms:
             raise TermsError("[stability] seeds must be a whole number of at least 0, and leave_out true or false.")
         if not seeds and not leave_out:
             return
-        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+        if not isinstance(self.algorithm(), SupportsWarmStart):
             raise TermsError("[stability] is for PooledNMF, whose first components the server draws.")
         if seeds and self.start:
             raise TermsError("[stability] seeds draw other first components, and [run] start fixes them. Take one.")
@@ -210,7 +211,7 @@ class Terms:
                 "[run] start names components that rows have shaped, and epsilon would not count what they tell. Leave "
                 "it out where noise protects a run."
             )
-        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+        if not isinstance(self.algorithm(), SupportsWarmStart):
             raise TermsError(f"{type(self.algorithm()).__name__} cannot start at components of an earlier run.")
 
     def _check_numbers(self) -> None:
@@ -369,7 +370,7 @@ class Terms:
 
     def _check_noise(self) -> None:
         """Refuse noise that could not protect, whoever takes part."""
-        from fedfactor.privacy.dp import dp
+        from fedfactor.privacy.dp import against_noise, dp
 
         privacy = self.content["privacy"]
         for entry, usual in NOISE.items():
@@ -390,7 +391,8 @@ class Terms:
                 f"[privacy] delta = {privacy['delta']:g} is no promise: with that chance it may fail for each of "
                 f"{max(privacy['rows'], len(self.names)):g} units. Take far less than one over their number."
             )
-        algorithm, against = self.algorithm(), self.algorithm().against_noise
+        algorithm = self.algorithm()
+        against = against_noise(algorithm)
         if against:
             raise TermsError(f"{type(algorithm).__name__} does not bear noise: {against}")
         try:

@@ -16,9 +16,9 @@ from fedfactor.core.algorithm import Algorithm, Meta, Uplink
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.transforms import Transform, check_order
+from fedfactor.core.transforms import HasNeutralUpload, Transform, check_order
 from fedfactor.privacy.accounting import calibrate
-from fedfactor.privacy.dp import DP
+from fedfactor.privacy.dp import DP, against_noise
 from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, judge_rows
 from fedfactor.privacy.modes import transform_named
@@ -135,7 +135,7 @@ def for_links(links: Sequence[Transform], algorithm: Algorithm) -> Algorithm:
     if not any(link.equal_weights for link in links):
         return algorithm
     algorithm = _equal_weights(algorithm, alone=any(link.noisy for link in links))
-    averages = type(algorithm).neutral is not Algorithm.neutral
+    averages = isinstance(algorithm, HasNeutralUpload)
     return _random_start(algorithm) if averages else algorithm  # a start from sums is for plain sums
 
 
@@ -274,8 +274,8 @@ def _bounded(
 def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
     """Refuse, before anything is released, an algorithm that noise for this unit cannot protect."""
     name = type(algorithm).__name__
-    if algorithm.against_noise:
-        raise IncompatibleError(f"{name} does not bear noise: {algorithm.against_noise}")
+    if against := against_noise(algorithm):
+        raise IncompatibleError(f"{name} does not bear noise: {against}")
     if asked.unit == "client":
         return
     if "row_clip" not in {f.name for f in fields(algorithm)}:  # type: ignore[arg-type]

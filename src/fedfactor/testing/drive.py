@@ -13,6 +13,7 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.parameters import check_settings
 from fedfactor.core.pytree import Tree, freeze, leaves, tree_sum
+from fedfactor.engines.capabilities import client_groups
 from fedfactor.testing.data import federation_for, variants
 
 Keep = Callable[[Tree], Tree]
@@ -131,7 +132,7 @@ def combine(algorithm: Algorithm, ups: Mapping[str, Tree], down: Tree, meta: Met
     first = next(iter(ups.values()))
     if getattr(type(first), "uplink", None) == Uplink.GATHER:
         return {name: ups[name] for name in meta.clients}
-    groups = algorithm.groups(one_of(down), meta)
+    groups = client_groups(algorithm, one_of(down), meta)
     if groups:
         return {n: freeze(tree_sum(up for m, up in ups.items() if groups[m] == groups[n])) for n in meta.clients}
     return freeze(tree_sum(ups.values()))

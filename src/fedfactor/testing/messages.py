@@ -12,6 +12,7 @@ from fedfactor.core.errors import ProtocolError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.pytree import freeze, leaves
 from fedfactor.core.wire import check_message, receive, to_bytes
+from fedfactor.engines.capabilities import SupportsGroups, client_groups
 from fedfactor.testing.drive import Trace, combine, differences, traces
 
 Data = Mapping[str, Any] | None
@@ -50,7 +51,7 @@ def check_uplink(algorithm: Algorithm, data: Data = None) -> None:
             words = ("sum", "gather", "group")
             assert word in words, f"{sent.__name__} declares uplink={word!r}; it must be one of {', '.join(words)}"
             down = next(iter(trace.downs[index].values()))
-            grouped = set(algorithm.groups(down, trace.meta)) == set(trace.meta.clients)
+            grouped = set(client_groups(algorithm, down, trace.meta)) == set(trace.meta.clients)
             assert grouped == (word == "group"), (
                 f"{sent.__name__} declares uplink={word!r}, but groups() says otherwise"
             )
@@ -62,7 +63,7 @@ def check_groups_alone(algorithm: Algorithm, data: Data = None) -> None:
 
     Engines take the step wherever a group is: the state must not depend on which one.
     """
-    if type(algorithm).groups is Algorithm.groups:
+    if not isinstance(algorithm, SupportsGroups):
         return
     trace = traces(algorithm, data)["dense"][1]
     for index, ups in enumerate(trace.ups):

@@ -15,6 +15,7 @@ from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.grid import even_bounds
 from fedfactor.core.input_validation import check_scale
 from fedfactor.core.pytree import Tree
+from fedfactor.engines.capabilities import client_groups
 from fedfactor.engines.dask import worker
 from fedfactor.engines.round import Clients, Receiver, Receiving
 
@@ -123,7 +124,10 @@ class DaskClients(Clients):
                     receiver.add(name, worker.landed(up))
             return
         assert isinstance(receiver, Receiver)  # what goes through a channel is seen one by one
-        groups, add = self.algorithm.groups(one_of(down), self.meta), self._chain if self.ordered else self._tree
+        groups, add = (
+            client_groups(self.algorithm, one_of(down), self.meta),
+            self._chain if self.ordered else self._tree,
+        )
         if not groups:
             (part,) = self._results([add(ups, None)])
             receiver.replace_by(worker.landed(part.total), part.present, part.rejected)
