@@ -58,7 +58,7 @@ class AskProducts:
 class Moments:
     """Up: half of ``XᵀX`` and the sums of columns. ``rows``: how many rows these are."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     half: Array
     total: Array
@@ -69,7 +69,7 @@ class Moments:
 class Products:
     """Up: ``Q XᵀX``, the sums of columns, the sum of squares, and the number of rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     Y: Array
     total: Array
@@ -151,7 +151,7 @@ class _SecondMoments(Algorithm):
         "Column means, singular values, variances, and the variance and number of all rows.", default=None
     )
 
-    domain: ClassVar[Domain] = "real"
+    domain: ClassVar[Domain] = Domain.REAL
     pooled: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 4
     noisy_rounds: ClassVar[int] = 1

@@ -33,7 +33,7 @@ MEAN_SHARE, FLAT_SHARE = 0.3, 0.01
 class CountSums:
     """Up, for counts: ``Uᵀ(X / UV)``, the sums of U over observed cells, the divergence and that of flat rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     N: Array
     D: Array

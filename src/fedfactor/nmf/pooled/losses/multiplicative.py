@@ -29,7 +29,7 @@ from fedfactor.nmf.pooled.losses.loss import HIDDEN_BACKGROUND, LAST_STEPS, Loss
 class DivergenceSums:
     """Up, for a divergence: U times both weights of the observed cells, the divergence and that of flat rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     N: Array
     D: Array
