@@ -29,6 +29,8 @@ from .core.errors import IncompatibleError as IncompatibleError
 from .core.errors import MissingExtraError as MissingExtraError
 from .core.errors import ProtocolError as ProtocolError
 from .core.run import Run as Run
+from .decomposition.estimators import PooledPCA as PooledPCA
+from .decomposition.estimators import PooledSVD as PooledSVD
 from .engines.local.engine import LocalEngine as LocalEngine
 from .engines.run import run as run
 from .evaluation.rank_selection import RankSelection as RankSelection

@@ -8,6 +8,8 @@ from ..boolean.greedy_solver_estimators import GreConD as GreConD
 from ..boolean.relaxed_solver_estimators import ELBMF as ELBMF
 from ..boolean.relaxed_solver_estimators import PRIMP as PRIMP
 from ..boolean.relaxed_solver_estimators import ZhangBMF as ZhangBMF
+from ..decomposition.estimators import PooledPCA as PooledPCA
+from ..decomposition.estimators import PooledSVD as PooledSVD
 from ..nmf.averaging_estimators import FedAvgNMF as FedAvgNMF
 from ..nmf.averaging_estimators import FedProxNMF as FedProxNMF
 from ..nmf.averaging_estimators import OneShotNMF as OneShotNMF
