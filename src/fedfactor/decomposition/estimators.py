@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fedfactor import algorithms
 from fedfactor.core.client_data import Federation, Shard
+<<<<<<< HEAD
+=======
+from fedfactor.core.parameters import Declared, check_settings, settings_of_class
+>>>>>>> main
 from fedfactor.core.pytree import Array, to_numpy
 from fedfactor.core.run import Run
 from fedfactor.decomposition.pca import Solver
 from fedfactor.engines.engine import Engine
 from fedfactor.estimators.base import FederatedTransformer, with_components
 from fedfactor.estimators.parameter_names import accept_other_names
+<<<<<<< HEAD
 from fedfactor.linalg.cuda.device_rows import Storage
+=======
+>>>>>>> main
 from fedfactor.linalg.products import as_like
 
 
@@ -38,9 +46,24 @@ class _Spectral(FederatedTransformer):
     """
 
     n_components: Any
+<<<<<<< HEAD
 
     def _algorithm_parameters(self) -> dict[str, Any]:
         """Return the parameters of the algorithm, in which a share of the variance is a parameter of its own."""
+=======
+    _bounds: ClassVar[Mapping[str, Declared]] = {"n_components": Declared(check=False)}
+    _expressed_otherwise: ClassVar[frozenset[str]] = frozenset({"variance_share"})
+
+    def to_algorithm(self) -> Algorithm:
+        """Validate all parameters and return the algorithm with those that are its own.
+
+        Returns
+        -------
+        Algorithm
+        """
+        own = settings_of_class(self._method)
+        given = {each.name: getattr(self, each.name, each.default) for each in own}
+>>>>>>> main
         k = self.n_components
         given = super()._algorithm_parameters()
         if k is None or (isinstance(k, Integral) and k == 0):  # 0: as the record of a run writes None
@@ -52,7 +75,15 @@ class _Spectral(FederatedTransformer):
                 f"n_components={k!r} must be a whole number of at least 1, a share of the variance between 0 and 1, or "
                 "None for all components."
             )
+<<<<<<< HEAD
         return given
+=======
+        algorithm = self._method(**given)
+        check_settings(algorithm)
+        names = {each.name for each in own}
+        check_settings(self, [each for each in self._parameters() if each.name not in names])
+        return algorithm
+>>>>>>> main
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
         score = self.run_.algorithm.score(shard, replace(self._factors(None), U=U, V=V), self.run_.down)
@@ -70,7 +101,11 @@ class _Spectral(FederatedTransformer):
         self.n_samples_ = int(rows)
 
 
+<<<<<<< HEAD
 @accept_other_names()
+=======
+@accept_other_names(max_iter="rounds")
+>>>>>>> main
 class PooledPCA(_Spectral):
     """Principal component analysis with the result of pooled rows, from sums over clients.
 
@@ -99,9 +134,37 @@ class PooledPCA(_Spectral):
     engine, privacy, device, storage, callbacks, checkpoint
         As in :func:`fedfactor.run`.
 
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        Number of components; a number between 0 and 1: as many as explain more than this share of the variance; None:
+        as many as there are.
+    solver : {"auto", "gram", "subspace"}, default="auto"
+        ``"gram"``: one exchange of m(m + 1)/2 numbers, exact. ``"subspace"``: in each of a few exchanges
+        (k + oversampling) m numbers; needs ``n_components``. ``"auto"``: the Gram matrix up to 2048 columns.
+    oversampling : int, at least 0, default=20
+        Directions beyond ``n_components`` in each exchange of the subspace solver.
+    whiten : bool, default=False
+        Divide the columns of U by their standard deviation.
+    rounds : int, optional
+        Maximum number of exchanges of the subspace solver; default 4. ``max_iter`` is an alias.
+    n_clients : int, default=1
+        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
+        given.
+    random_state : int, RandomState, Generator or None, optional
+        Seed of every random stream; the seed that was used is ``run_.seed``.
+    missing_values : nan, number or "unstored", optional
+        Marker of missing values, with which rows are rejected: impute them first, or use
+        :class:`~fedfactor.PooledNMF`.
+    verbose : int, default=0
+        1 or more: show progress.
+    engine, privacy, device, storage, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
+
     Attributes
     ----------
     components_ : array of shape (n_components_, n_features)
+<<<<<<< HEAD
         V: orthonormal rows, the largest variance first; the entry of largest absolute value of each is positive.
     explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
         Variance along each component, and its share of the variance of all columns.
@@ -113,10 +176,32 @@ class PooledPCA(_Spectral):
         Number of rounds.
     run_ : Run
         History, traffic, time, errors by client, and the seed.
+=======
+        V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
+    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
+        Variance along each component, and its share of the variance of all columns.
+    singular_values_ : array of shape (n_components_,)
+        Singular values of the rows of all clients together.
+    reconstruction_err_, relative_error_ : float
+        Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
+    n_samples_ : int
+        Rows of all clients; with noise that protects rows, their public number.
+>>>>>>> main
     mean_ : array of shape (n_features,)
         Mean of each column over the rows of all clients.
     noise_variance_ : float
         Mean variance along the directions that are not among the components.
+    client_factors_ : dict of str to array of shape (n_c, n_components_)
+        U of each client (in a simulation, where one process has them all).
+    n_iter_ : int
+        Number of exchanges.
+    run_ : Run
+        History, traffic, time, errors by client, and the seed.
+
+    Notes
+    -----
+    With m columns, the Gram matrix takes one exchange of m (m + 1) / 2 numbers from each client and O(n m²) time; the
+    subspace solver sends (k + oversampling) m numbers in each exchange and takes O(n m k) time.
 
     Notes
     -----
@@ -128,7 +213,7 @@ class PooledPCA(_Spectral):
     >>> from fedfactor import PooledPCA
     >>> X = np.random.default_rng(0).standard_normal((30, 5)) * [5, 2, 1, 1, 1]
     >>> model = PooledPCA(n_components=2).fit(X, groups=["north"] * 10 + ["south"] * 20)
-    >>> model.transform(X).shape, model.explained_variance_ratio_.sum() > 0.8
+    >>> model.transform(X).shape, bool(model.explained_variance_ratio_.sum() > 0.8)
     ((30, 2), True)
     """
 
@@ -138,25 +223,25 @@ class PooledPCA(_Spectral):
         self,
         n_components: int | float | None = None,
         *,
-        whiten: bool = False,
         solver: Solver = "auto",
         oversampling: int = 20,
+        whiten: bool = False,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
         privacy: Any = None,
         random_state: Any = None,
         device: str | None = None,
-        storage: Storage | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
         callbacks: Any = (),
         checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
-        self.whiten = whiten
         self.solver = solver
         self.oversampling = oversampling
+        self.whiten = whiten
         self.rounds = rounds
         self.n_clients = n_clients
         self.engine = engine
@@ -195,7 +280,11 @@ class PooledPCA(_Spectral):
         self.noise_variance_ = left / (fewest - k) if fewest > k else 0.0
 
 
+<<<<<<< HEAD
 @accept_other_names()
+=======
+@accept_other_names(max_iter="rounds")
+>>>>>>> main
 class PooledSVD(_Spectral):
     """Truncated singular value decomposition with the result of pooled rows, from sums over clients.
 
@@ -204,6 +293,7 @@ class PooledSVD(_Spectral):
     Parameters
     ----------
     n_components : int, float or None, default=2
+<<<<<<< HEAD
         Number of components; between 0 and 1: as many as explain more than this share of the variance; None: all.
     solver : {"auto", "gram", "subspace"}, default="auto"
         ``"gram"``: one exchange of m (m + 1) / 2 numbers, exact. ``"subspace"``: (k + oversampling) m numbers in each
@@ -212,13 +302,30 @@ class PooledSVD(_Spectral):
         Directions beyond ``n_components`` in each exchange of the subspace solver.
     rounds : int, optional
         Maximum number of rounds; default 4.
+=======
+        Number of components; a number between 0 and 1: as many as explain more than this share of the variance; None:
+        as many as there are.
+    solver : {"auto", "gram", "subspace"}, default="auto"
+        ``"gram"``: one exchange of m(m + 1)/2 numbers, exact. ``"subspace"``: in each of a few exchanges
+        (k + oversampling) m numbers; needs ``n_components``. ``"auto"``: the Gram matrix up to 2048 columns.
+    oversampling : int, at least 0, default=20
+        Directions beyond ``n_components`` in each exchange of the subspace solver.
+    rounds : int, optional
+        Maximum number of exchanges of the subspace solver; default 4. ``max_iter`` is an alias.
+>>>>>>> main
     n_clients : int, default=1
         Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
         given.
     random_state : int, RandomState, Generator or None, optional
         Seed of every random stream; the seed that was used is ``run_.seed``.
+<<<<<<< HEAD
     missing_values : None
         Only None: this method requires complete rows.
+=======
+    missing_values : nan, number or "unstored", optional
+        Marker of missing values, with which rows are rejected: impute them first, or use
+        :class:`~fedfactor.PooledNMF`.
+>>>>>>> main
     verbose : int, default=0
         1 or more: show progress.
     engine, privacy, device, storage, callbacks, checkpoint
@@ -227,6 +334,7 @@ class PooledSVD(_Spectral):
     Attributes
     ----------
     components_ : array of shape (n_components_, n_features)
+<<<<<<< HEAD
         V: orthonormal rows, the largest variance first; the entry of largest absolute value of each is positive.
     explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
         Variance along each component, and its share of the variance of all columns.
@@ -236,12 +344,32 @@ class PooledSVD(_Spectral):
         U of each client (in a simulation).
     n_iter_ : int
         Number of rounds.
+=======
+        V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
+    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
+        Variance along each component, and its share of the variance of all columns.
+    singular_values_ : array of shape (n_components_,)
+        Singular values of the rows of all clients together.
+    reconstruction_err_, relative_error_ : float
+        Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
+    n_samples_ : int
+        Rows of all clients; with noise that protects rows, their public number.
+    client_factors_ : dict of str to array of shape (n_c, n_components_)
+        U of each client (in a simulation, where one process has them all).
+    n_iter_ : int
+        Number of exchanges.
+>>>>>>> main
     run_ : Run
         History, traffic, time, errors by client, and the seed.
 
     Notes
     -----
+<<<<<<< HEAD
     The Gram matrix costs O(n m²) time at the clients and O(m³) at the server; the subspace solver O(n m k) a round.
+=======
+    With m columns, the Gram matrix takes one exchange of m (m + 1) / 2 numbers from each client and O(n m²) time; the
+    subspace solver sends (k + oversampling) m numbers in each exchange and takes O(n m k) time.
+>>>>>>> main
 
     Examples
     --------
@@ -267,7 +395,7 @@ class PooledSVD(_Spectral):
         privacy: Any = None,
         random_state: Any = None,
         device: str | None = None,
-        storage: Storage | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
         callbacks: Any = (),

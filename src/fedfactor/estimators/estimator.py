@@ -74,6 +74,8 @@ class FederatedEstimator(Estimator, ABC):
 
     _method: ClassVar[type[Algorithm]]
     _aliases: ClassVar[Mapping[str, str]] = {}
+    _expressed_otherwise: ClassVar[frozenset[str]] = frozenset()
+    """Settings of the algorithm that follow from values of other parameters."""
     rounds: int | None
     n_clients: int
     engine: str | Engine
