@@ -53,13 +53,14 @@ def documented(made):
 
 
 @pytest.mark.parametrize("made", FEDERATED)
-def test_the_signature_has_the_parameters_of_the_algorithm(made):
+def test_the_signature_has_the_parameters_of_the_algorithm_first(made):
     own = own_settings(made)
     given = parameters(made)
-    hints = get_type_hints(made.__init__)
-    if "variance_share" in own:  # a share as n_components stands for it, as in scikit-learn
-        del own["variance_share"], own["n_components"]
+    shared = {name for made in FEDERATED for name in parameters(made) if name not in own_settings(made)}
+    alone = [name for name in own if name not in shared]
     assert set(own) <= set(given)
+    assert [name for name in given if name not in shared][: len(alone)] == alone
+    hints = get_type_hints(made.__init__)
     for name, declared in own.items():
         if declared.default is MISSING:
             assert name == "n_components"

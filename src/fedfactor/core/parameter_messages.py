@@ -94,7 +94,8 @@ def _kind_words(part: Any) -> str:
         return "object"
     if part is type(None):
         return "None"
-    origin, inside = get_origin(part), [_kind_words(each) for each in get_args(part) if each is not Ellipsis]
+    origin = get_origin(part)
+    inside = [_kind_words(each) for each in get_args(part) if each is not Ellipsis]
     if origin is None:
         return str(getattr(part, "__name__", part))
     if issubclass(origin, Mapping):

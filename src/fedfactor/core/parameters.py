@@ -44,8 +44,10 @@ class Declared:
 
     def meta(self) -> msgspec.Meta:
         """Return the bounds as msgspec takes them."""
-        finite = None if self.at_most == math.inf else self.at_most
-        return msgspec.Meta(ge=self.at_least, gt=self.above, le=finite, lt=self.below)
+        given: dict[str, Any] = {"ge": self.at_least, "gt": self.above, "lt": self.below}
+        if self.at_most != math.inf:
+            given["le"] = self.at_most
+        return msgspec.Meta(**given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +260,8 @@ def former_names(settings: list[Setting]) -> dict[str, str]:
 
 def renamed(owner: str, given: Mapping[str, Any], settings: list[Setting], *, values: bool = True) -> dict[str, Any]:
     """Replace names (and choices) that settings had before by those of now, with a warning for each."""
-    old, known = former_names(settings), {each.name: each for each in settings}
+    old = former_names(settings)
+    known = {each.name: each for each in settings}
     found: dict[str, Any] = {}
     for name, value in given.items():
         now = old.get(name, name)
@@ -342,7 +345,8 @@ def _is_list(value: Any) -> bool:
 def _plain(value: Any) -> Any:
     """Return a number or a sequence of numbers as Python's own, which is what msgspec validates."""
     if isinstance(value, np.generic):
-        return value.item()
+        found: Any = value.item()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return found
     if _is_list(value):
         return [_plain(each) for each in value]
     if isinstance(value, Integral) and not isinstance(value, bool):

@@ -11,20 +11,13 @@ import numpy as np
 
 from fedfactor import algorithms
 from fedfactor.core.client_data import Federation, Shard
-<<<<<<< HEAD
-=======
-from fedfactor.core.parameters import Declared, check_settings, settings_of_class
->>>>>>> main
+from fedfactor.core.parameters import Declared
 from fedfactor.core.pytree import Array, to_numpy
 from fedfactor.core.run import Run
 from fedfactor.decomposition.pca import Solver
 from fedfactor.engines.engine import Engine
 from fedfactor.estimators.base import FederatedTransformer, with_components
 from fedfactor.estimators.parameter_names import accept_other_names
-<<<<<<< HEAD
-from fedfactor.linalg.cuda.device_rows import Storage
-=======
->>>>>>> main
 from fedfactor.linalg.products import as_like
 
 
@@ -46,24 +39,11 @@ class _Spectral(FederatedTransformer):
     """
 
     n_components: Any
-<<<<<<< HEAD
-
-    def _algorithm_parameters(self) -> dict[str, Any]:
-        """Return the parameters of the algorithm, in which a share of the variance is a parameter of its own."""
-=======
     _bounds: ClassVar[Mapping[str, Declared]] = {"n_components": Declared(check=False)}
     _expressed_otherwise: ClassVar[frozenset[str]] = frozenset({"variance_share"})
 
-    def to_algorithm(self) -> Algorithm:
-        """Validate all parameters and return the algorithm with those that are its own.
-
-        Returns
-        -------
-        Algorithm
-        """
-        own = settings_of_class(self._method)
-        given = {each.name: getattr(self, each.name, each.default) for each in own}
->>>>>>> main
+    def _algorithm_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the algorithm, of which a share of the variance is one of its own."""
         k = self.n_components
         given = super()._algorithm_parameters()
         if k is None or (isinstance(k, Integral) and k == 0):  # 0: as the record of a run writes None
@@ -75,15 +55,7 @@ class _Spectral(FederatedTransformer):
                 f"n_components={k!r} must be a whole number of at least 1, a share of the variance between 0 and 1, or "
                 "None for all components."
             )
-<<<<<<< HEAD
         return given
-=======
-        algorithm = self._method(**given)
-        check_settings(algorithm)
-        names = {each.name for each in own}
-        check_settings(self, [each for each in self._parameters() if each.name not in names])
-        return algorithm
->>>>>>> main
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
         score = self.run_.algorithm.score(shard, replace(self._factors(None), U=U, V=V), self.run_.down)
@@ -101,38 +73,9 @@ class _Spectral(FederatedTransformer):
         self.n_samples_ = int(rows)
 
 
-<<<<<<< HEAD
-@accept_other_names()
-=======
 @accept_other_names(max_iter="rounds")
->>>>>>> main
 class PooledPCA(_Spectral):
-    """Principal component analysis with the result of pooled rows, from sums over clients.
-
-    Parameters
-    ----------
-    n_components : int, float or None, optional
-        Number of components; between 0 and 1: as many as explain more than this share of the variance; None: all.
-    whiten : bool, default=False
-        Divide the columns of U by their standard deviation.
-    solver : {"auto", "gram", "subspace"}, default="auto"
-        ``"gram"``: one exchange of m (m + 1) / 2 numbers, exact. ``"subspace"``: (k + oversampling) m numbers in each
-        of several exchanges. ``"auto"``: the Gram matrix unless there are many columns.
-    oversampling : int, at least 0, default=20
-        Directions beyond ``n_components`` in each exchange of the subspace solver.
-    rounds : int, optional
-        Maximum number of rounds; default 4.
-    n_clients : int, default=1
-        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
-        given.
-    random_state : int, RandomState, Generator or None, optional
-        Seed of every random stream; the seed that was used is ``run_.seed``.
-    missing_values : None
-        Only None: this method requires complete rows.
-    verbose : int, default=0
-        1 or more: show progress.
-    engine, privacy, device, storage, callbacks, checkpoint
-        As in :func:`fedfactor.run`.
+    """Principal component analysis as if all rows lay in one place, from sums alone.
 
     Parameters
     ----------
@@ -164,19 +107,6 @@ class PooledPCA(_Spectral):
     Attributes
     ----------
     components_ : array of shape (n_components_, n_features)
-<<<<<<< HEAD
-        V: orthonormal rows, the largest variance first; the entry of largest absolute value of each is positive.
-    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
-        Variance along each component, and its share of the variance of all columns.
-    singular_values_ : array of shape (n_components_,)
-        Singular values of the rows of all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components_)
-        U of each client (in a simulation).
-    n_iter_ : int
-        Number of rounds.
-    run_ : Run
-        History, traffic, time, errors by client, and the seed.
-=======
         V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
     explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
         Variance along each component, and its share of the variance of all columns.
@@ -186,7 +116,6 @@ class PooledPCA(_Spectral):
         Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
     n_samples_ : int
         Rows of all clients; with noise that protects rows, their public number.
->>>>>>> main
     mean_ : array of shape (n_features,)
         Mean of each column over the rows of all clients.
     noise_variance_ : float
@@ -202,10 +131,6 @@ class PooledPCA(_Spectral):
     -----
     With m columns, the Gram matrix takes one exchange of m (m + 1) / 2 numbers from each client and O(n m²) time; the
     subspace solver sends (k + oversampling) m numbers in each exchange and takes O(n m k) time.
-
-    Notes
-    -----
-    The Gram matrix costs O(n m²) time at the clients and O(m³) at the server; the subspace solver O(n m k) a round.
 
     Examples
     --------
@@ -280,29 +205,15 @@ class PooledPCA(_Spectral):
         self.noise_variance_ = left / (fewest - k) if fewest > k else 0.0
 
 
-<<<<<<< HEAD
-@accept_other_names()
-=======
 @accept_other_names(max_iter="rounds")
->>>>>>> main
 class PooledSVD(_Spectral):
-    """Truncated singular value decomposition with the result of pooled rows, from sums over clients.
+    """Truncated singular value decomposition as if all rows lay in one place, from sums alone.
 
     Rows are not centered, as in scikit-learn's ``TruncatedSVD``: for sparse counts and word frequencies.
 
     Parameters
     ----------
     n_components : int, float or None, default=2
-<<<<<<< HEAD
-        Number of components; between 0 and 1: as many as explain more than this share of the variance; None: all.
-    solver : {"auto", "gram", "subspace"}, default="auto"
-        ``"gram"``: one exchange of m (m + 1) / 2 numbers, exact. ``"subspace"``: (k + oversampling) m numbers in each
-        of several exchanges. ``"auto"``: the Gram matrix unless there are many columns.
-    oversampling : int, at least 0, default=20
-        Directions beyond ``n_components`` in each exchange of the subspace solver.
-    rounds : int, optional
-        Maximum number of rounds; default 4.
-=======
         Number of components; a number between 0 and 1: as many as explain more than this share of the variance; None:
         as many as there are.
     solver : {"auto", "gram", "subspace"}, default="auto"
@@ -312,20 +223,14 @@ class PooledSVD(_Spectral):
         Directions beyond ``n_components`` in each exchange of the subspace solver.
     rounds : int, optional
         Maximum number of exchanges of the subspace solver; default 4. ``max_iter`` is an alias.
->>>>>>> main
     n_clients : int, default=1
         Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
         given.
     random_state : int, RandomState, Generator or None, optional
         Seed of every random stream; the seed that was used is ``run_.seed``.
-<<<<<<< HEAD
-    missing_values : None
-        Only None: this method requires complete rows.
-=======
     missing_values : nan, number or "unstored", optional
         Marker of missing values, with which rows are rejected: impute them first, or use
         :class:`~fedfactor.PooledNMF`.
->>>>>>> main
     verbose : int, default=0
         1 or more: show progress.
     engine, privacy, device, storage, callbacks, checkpoint
@@ -334,17 +239,6 @@ class PooledSVD(_Spectral):
     Attributes
     ----------
     components_ : array of shape (n_components_, n_features)
-<<<<<<< HEAD
-        V: orthonormal rows, the largest variance first; the entry of largest absolute value of each is positive.
-    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
-        Variance along each component, and its share of the variance of all columns.
-    singular_values_ : array of shape (n_components_,)
-        Singular values of the rows of all clients.
-    client_factors_ : dict of str to array of shape (n_c, n_components_)
-        U of each client (in a simulation).
-    n_iter_ : int
-        Number of rounds.
-=======
         V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
     explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
         Variance along each component, and its share of the variance of all columns.
@@ -358,18 +252,13 @@ class PooledSVD(_Spectral):
         U of each client (in a simulation, where one process has them all).
     n_iter_ : int
         Number of exchanges.
->>>>>>> main
     run_ : Run
         History, traffic, time, errors by client, and the seed.
 
     Notes
     -----
-<<<<<<< HEAD
-    The Gram matrix costs O(n m²) time at the clients and O(m³) at the server; the subspace solver O(n m k) a round.
-=======
     With m columns, the Gram matrix takes one exchange of m (m + 1) / 2 numbers from each client and O(n m²) time; the
     subspace solver sends (k + oversampling) m numbers in each exchange and takes O(n m k) time.
->>>>>>> main
 
     Examples
     --------
