@@ -1,3 +1,4 @@
+from .core.grid import block_federation as block_federation
 from .datasets.loading import Dataset as Dataset
 from .datasets.loading import available as available
 from .datasets.loading import data_folder as data_folder

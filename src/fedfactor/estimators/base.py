@@ -164,7 +164,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
 
         found = self._each(X, error)
         parts = list(found.values()) if isinstance(found, dict) else [found]
-        sse, total = (sum(part[place] for part in parts) for place in (0, 2))
+        sse = sum(part[0] for part in parts)
+        total = sum(part[2] for part in parts)
         return -math.sqrt(sse / total) if total > 0 else 0.0
 
     def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
@@ -300,7 +301,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
                 f"X has {federation.n_features} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input."
             )
-        names, known = federation.feature_names, getattr(self, "feature_names_in_", None)
+        names = federation.feature_names
+        known = getattr(self, "feature_names_in_", None)
         if names is not None and known is not None and names != tuple(known):
             raise DataError("The feature names should match those that were passed during fit, in the same order.")
 

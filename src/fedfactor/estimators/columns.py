@@ -64,7 +64,8 @@ class ColumnSplitEstimator(FederatedTransformer):
 
     def _turn(self, labels: Any) -> None:
         """Exchange the roles: what the owners have is V, what they share is U."""
-        shared, factors = self.run_.V, self.run_.factors
+        shared = self.run_.V
+        factors = self.run_.factors
         self._common: Array = shared.T
         n_features = sum(len(kept.U) for kept in factors.values())
         positions = {"0": np.arange(n_features)} if labels is None else row_positions(labels)
