@@ -36,7 +36,7 @@ PER_KEY = 6
 """Connections of one key at a time. A party needs two: one waits for requests, and one gives signs of life."""
 
 COLLECT = 32
-"""Handshakes after which garbage is collected. An ended TLS connection of asyncio is part of a reference cycle and holds
+"""Handshakes after which garbage is collected. An ended TLS connection of asyncio sits in a reference cycle and holds
 a buffer of 256 KiB, which the collector does not count: without this a flood of connections fills the memory."""
 
 BACKLOG = 256
