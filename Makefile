@@ -77,8 +77,7 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 types: $(FULL) ## pyright: strict in core and engines
 	$(BIN)/pyright --pythonpath $(RUN)
 
-format: $(FULL) ## write the stubs of the estimators and the page of claims, let ruff write the layout
-	$(RUN) -m tests.estimators.write_stubs
+format: $(FULL) ## write the page of claims, let ruff write the layout
 	$(RUN) docs/_ext/claims.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -44,6 +44,10 @@ RaiseBudget = Annotated[
     bool, typer.Option("--raise-budget", help="It was decided that --budget may be more than it was before.")
 ]
 KeepOut = Annotated[float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")]
+AgreeOnly = Annotated[
+    bool,
+    typer.Option("--agree-only", help="Agree, prepare the folder, and end: a SuperNode of Flower answers from it."),
+]
 Certificate = Annotated[
     Path | None,
     typer.Option(
@@ -182,6 +186,7 @@ def join(
     raise_budget: RaiseBudget = False,
     keep_out: KeepOut = 0.0,
     certificate: Certificate = None,
+    agree_only: AgreeOnly = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
     json_logs: JsonLogs = False,
@@ -213,11 +218,22 @@ def join(
             member = Member(file, secret, own)
             if not seats:
                 typer.echo(words(member.terms))
+                if notice := member.terms.notice:
+                    typer.echo(notice)
             seat = _sign_up(
                 member, rows, yes, fingerprint, accept_changes=accept_changes, replace_data=replace_data,
                 reading=reading(), keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,
             )  # fmt: skip
             seats.append((member, seat, _lines_of(member, alone=len(key) == 1)))
+        if agree_only:
+            for member, _, _ in seats:
+                where = f'folder="{member.folder.resolve()}" key="{member.key.resolve()}"'
+                typer.echo(f"{member.name}: start the SuperNode with --node-config '{where}'")
+            return
+        address = seats[0][0].terms.content["server"]["address"]
+        for member, seat, _ in seats:
+            count = seat.shard.n_rows
+            typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
         stop = threading.Event()
         stop_on_signals(stop)
         if len(seats) > 1:
@@ -237,8 +253,6 @@ def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: 
     for line in filter(None, (seat.left(), seat.spent())):
         typer.echo(printable(line))
     forget_old(member.folder, member.terms.keep)
-    address, count = member.terms.content["server"]["address"], seat.shard.n_rows
-    typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
     return seat
 
 

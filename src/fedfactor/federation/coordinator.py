@@ -89,12 +89,17 @@ class Coordinator:
         self._has_papers()
         private_folder(self.folder)
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
+        self.write_terms()
+        self._admit()
+
+    def write_terms(self) -> None:
+        """Write what was agreed in the form in which runs, and readers of their results, need it."""
+        private_folder(self.folder)
         write_atomic(self.folder / "agreement.json", self.terms.agreement().to_json())
         write_atomic(self.folder / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
         weights = self.terms.declared_weights()
         steps = {**self.terms.content["preprocess"], "weights": None if weights is None else weights.tolist()}
         write_atomic(self.folder / "preprocess.json", json.dumps(steps).encode(), mode=0o644)
-        self._admit()
 
     def _admit(self) -> None:
         """Write down whose keys are let in: those in the file, without those who left the run that goes on."""
