@@ -1,7 +1,5 @@
 """Principal components and singular vectors with scikit-learn's interface."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -127,9 +125,9 @@ class PooledPCA(_Spectral):
         self,
         n_components: int | float | None = None,
         *,
-        whiten: bool = False,
         solver: Solver = "auto",
         oversampling: int = 20,
+        whiten: bool = False,
         rounds: int | None = None,
         n_clients: int = 1,
         engine: str | Engine = "local",
@@ -143,9 +141,9 @@ class PooledPCA(_Spectral):
         checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
-        self.whiten = whiten
         self.solver = solver
         self.oversampling = oversampling
+        self.whiten = whiten
         self.rounds = rounds
         self.n_clients = n_clients
         self.engine = engine
