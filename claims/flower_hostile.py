@@ -29,7 +29,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from fedfactor.engines.remote import client as clerk
 from fedfactor.network.message_format import read_head
-from tests.engines.hostile import KINDS
+from tests.network.hostile import KINDS
 from fedfactor.federation.party import Member
 
 honest, kinds = clerk.RemoteClient.answer, list(KINDS.values())
@@ -67,7 +67,7 @@ def growth(trial: Trial, rounds: int) -> dict[str, float]:
 
 def claim() -> dict:
     sys.path.insert(0, str(ROOT))
-    from tests.engines.hostile import KINDS
+    from tests.network.hostile import KINDS
 
     rounds = len(KINDS) + 2
     figures: dict[str, Any] = {"kinds": len(KINDS)}

@@ -18,7 +18,7 @@ from fedfactor.network.flower.supernode import CONNECTION
 from fedfactor.network.message_format import Head
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 EVIL = "\x1b[2J\x1b]0;title\x07 fine\x9b31m"

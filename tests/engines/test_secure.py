@@ -16,7 +16,7 @@ from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.network.secure_aggregation import Ready, collect, counts_messages
 from fedfactor.privacy.secure_aggregation.phases import Begin, Keys, Masked, Signatures
-from tests.engines.in_process import TERMS, Office
+from tests.network.in_process import TERMS, Office
 
 pytest.importorskip("cryptography")
 rng = np.random.default_rng(0)

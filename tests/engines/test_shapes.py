@@ -10,7 +10,7 @@ from fedfactor.algorithms import PooledCF
 from fedfactor.core.wire import Leaf
 from fedfactor.network.exchange import NotEnough
 from fedfactor.network.secure_aggregation import Ready, empty_upload
-from tests.engines.in_process import Office
+from tests.network.in_process import Office
 
 pytest.importorskip("cryptography")
 rng = np.random.default_rng(0)

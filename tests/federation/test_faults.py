@@ -36,7 +36,7 @@ from fedfactor.network.coordinator_journal import Journal
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import read_head
 from fedfactor.network.server import AbandonedError, Lock
-from tests.engines.in_process import Office
+from tests.network.in_process import Office
 
 run = CliRunner().invoke
 rng = np.random.default_rng(0)

@@ -174,7 +174,7 @@ def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
 def test_results_and_status_of_a_party(trial, tmp_path):
     from fedfactor.network.client import RemoteClient
     from fedfactor.network.server import Server
-    from tests.engines.in_process import InProcessTransport
+    from tests.network.in_process import InProcessTransport
 
     stores = {name: member(trial, name).sign_up(file) for name, file in trial.files.items()}
     trial.coordinator.prepare = lambda: None

@@ -28,8 +28,8 @@ from fedfactor.network.client import RemoteClient
 from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import NotEnough
 from fedfactor.network.server import Server
-from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed
+from tests.network.in_process import InProcessTransport
 
 run = CliRunner().invoke
 BOTH = {"seeds": 1, "leave_out": True}

@@ -34,8 +34,8 @@ from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.network.server import Server
 from fedfactor.nmf.pooled.warm_start import Begin
-from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed
+from tests.network.in_process import InProcessTransport
 
 run = CliRunner().invoke
 PARTIES = ("east", "north", "south", "west")

@@ -21,7 +21,7 @@ from fedfactor.federation.vouching import read_public, strangers, vouch, voucher
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 run = CliRunner().invoke
