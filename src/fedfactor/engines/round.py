@@ -421,9 +421,12 @@ class Rounds:
         about = {**environment(threads), **self.clients.about()}
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
+        keeps = getattr(self.algorithm, "totals", None) if self.clients.holds_server else None
+        totals = None if keeps is None else keeps(snapshot.server)
         run = Run(
-            self.algorithm.learned(down), self.seed, status, history, factors, scores, down, about, features, privacy
-        )
+            self.algorithm.learned(down), self.seed, status, history, factors, scores, down, about, features, privacy,
+            totals=totals,
+        )  # fmt: skip
         if privacy is None:
             return run
         from fedfactor.privacy.publication import seal  # late: a run in the clear needs none of it
