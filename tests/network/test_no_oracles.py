@@ -17,7 +17,8 @@ from tests.network.in_process import AnyFolder, Office
 
 pytest.importorskip("cryptography")
 METHODS = ("PooledNMF", "PooledBMF", "PooledCF", "PooledEASE", "PooledRidge", "PooledCNMF", "FCF", "Biases",
-           "Popularity", "PooledPCA", "PooledSVD", "FedAvgNMF", "FELB", "SynSD", "SynSSD", "DistributedNMF")  # fmt: skip
+           "Popularity", "FedAvgNMF", "FELB", "SynSD", "SynSSD", "DistributedNMF",
+           "PooledPCA", "PooledSVD")  # fmt: skip
 SECURE = {"rounds": 3, "protect": "secure-sum", "report_score": False}
 SCALES = (0.0, -1.0, 1e-150, 1e-30, 1e30, 1e150)
 
