@@ -1,49 +1,26 @@
 """Principal components and singular vectors with scikit-learn's interface."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fedfactor import algorithms
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation, Shard
-from fedfactor.core.docstrings import join_sections, split_sections
-from fedfactor.core.parameters import Setting, check_settings, settings_of_class
+from fedfactor.core.parameters import Declared, check_settings, settings_of_class
 from fedfactor.core.pytree import Array, to_numpy
 from fedfactor.core.run import Run
 from fedfactor.decomposition.incremental import KeepsTotals
 from fedfactor.decomposition.pca import Solver
 from fedfactor.engines.engine import Engine
-from fedfactor.engines.run_parameters import Storage
 from fedfactor.estimators.base import with_components
-from fedfactor.estimators.signatures import face
+from fedfactor.estimators.parameter_names import accept_other_names
 from fedfactor.linalg.products import as_like
-
-N_COMPONENTS = (
-    "Number of components; a number between 0 and 1: as many as explain more than this share of the variance; None: as "
-    "many as there are."
-)
-
-
-def _documented(cls: Any) -> Any:
-    """Document a class by the settings of its algorithm, and keep the ``__init__`` that is written out in it."""
-    written = vars(cls)["__init__"]
-    made = face(cls._method)(cls)
-    made.__init__ = written
-    made._declared = tuple(_as_in_sklearn(each) for each in made._declared if each.name != "variance_share")
-    head, sections = split_sections(made.__doc__)
-    sections["Parameters"] = "\n".join(each.entry() for each in made._declared)
-    made.__doc__ = join_sections(head, sections)
-    return made
-
-
-def _as_in_sklearn(each: Setting) -> Setting:
-    if each.name != "n_components":
-        return each
-    declared = replace(each.declared, words=N_COMPONENTS, at_least=None)
-    return Setting(each.name, int | float | None, None, declared)
 
 
 class _Spectral(KeepsTotals):
@@ -64,10 +41,18 @@ class _Spectral(KeepsTotals):
     """
 
     n_components: Any
-    _how = "n_components=2, n_clients=3, random_state=0"
+    _bounds: ClassVar[Mapping[str, Declared]] = {"n_components": Declared(check=False)}
+    _expressed_otherwise: ClassVar[frozenset[str]] = frozenset({"variance_share"})
 
-    def _algorithm(self) -> Algorithm:
-        given = {each.name: getattr(self, each.name, each.default) for each in settings_of_class(self._method)}
+    def to_algorithm(self) -> Algorithm:
+        """Validate all parameters and return the algorithm with those that are its own.
+
+        Returns
+        -------
+        Algorithm
+        """
+        own = settings_of_class(self._method)
+        given = {each.name: getattr(self, each.name, each.default) for each in own}
         k = self.n_components
         if k is None or (isinstance(k, Integral) and k == 0):  # 0: as the record of a run writes None
             given["n_components"] = 0
@@ -80,7 +65,8 @@ class _Spectral(KeepsTotals):
             )
         algorithm = self._method(**given)
         check_settings(algorithm)
-        check_settings(self, list(self._own))
+        names = {each.name for each in own}
+        check_settings(self, [each for each in self._parameters() if each.name not in names])
         return algorithm
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
@@ -99,16 +85,64 @@ class _Spectral(KeepsTotals):
         self.n_samples_ = int(rows)
 
 
-@_documented
+@accept_other_names(max_iter="rounds")
 class PooledPCA(_Spectral):
     """Principal component analysis as if all rows lay in one place, from sums alone.
 
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        Number of components; a number between 0 and 1: as many as explain more than this share of the variance; None:
+        as many as there are.
+    solver : {"auto", "gram", "subspace"}, default="auto"
+        ``"gram"``: one exchange of m(m + 1)/2 numbers, exact. ``"subspace"``: in each of a few exchanges
+        (k + oversampling) m numbers; needs ``n_components``. ``"auto"``: the Gram matrix up to 2048 columns.
+    oversampling : int, at least 0, default=20
+        Directions beyond ``n_components`` in each exchange of the subspace solver.
+    whiten : bool, default=False
+        Divide the columns of U by their standard deviation.
+    rounds : int, optional
+        Maximum number of exchanges of the subspace solver; default 4. ``max_iter`` is an alias.
+    n_clients : int, default=1
+        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
+        given.
+    random_state : int, RandomState, Generator or None, optional
+        Seed of every random stream; the seed that was used is ``run_.seed``.
+    missing_values : nan, number or "unstored", optional
+        Marker of missing values, with which rows are rejected: impute them first, or use
+        :class:`~fedfactor.PooledNMF`.
+    verbose : int, default=0
+        1 or more: show progress.
+    engine, privacy, device, storage, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
+
     Attributes
     ----------
+    components_ : array of shape (n_components_, n_features)
+        V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
+    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
+        Variance along each component, and its share of the variance of all columns.
+    singular_values_ : array of shape (n_components_,)
+        Singular values of the rows of all clients together.
+    reconstruction_err_, relative_error_ : float
+        Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
+    n_samples_ : int
+        Rows of all clients; with noise that protects rows, their public number.
     mean_ : array of shape (n_features,)
         Mean of each column over the rows of all clients.
     noise_variance_ : float
         Mean variance along the directions that are not among the components.
+    client_factors_ : dict of str to array of shape (n_c, n_components_)
+        U of each client (in a simulation, where one process has them all).
+    n_iter_ : int
+        Number of exchanges.
+    run_ : Run
+        History, traffic, time, errors by client, and the seed.
+
+    Notes
+    -----
+    With m columns, the Gram matrix takes one exchange of m (m + 1) / 2 numbers from each client and O(n m²) time; the
+    subspace solver sends (k + oversampling) m numbers in each exchange and takes O(n m k) time.
 
     Examples
     --------
@@ -135,7 +169,7 @@ class PooledPCA(_Spectral):
         privacy: Any = None,
         random_state: Any = None,
         device: str | None = None,
-        storage: Storage | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
         callbacks: Any = (),
@@ -183,11 +217,60 @@ class PooledPCA(_Spectral):
         self.noise_variance_ = left / (fewest - k) if fewest > k else 0.0
 
 
-@_documented
+@accept_other_names(max_iter="rounds")
 class PooledSVD(_Spectral):
     """Truncated singular value decomposition as if all rows lay in one place, from sums alone.
 
     Rows are not centered, as in scikit-learn's ``TruncatedSVD``: for sparse counts and word frequencies.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=2
+        Number of components; a number between 0 and 1: as many as explain more than this share of the variance; None:
+        as many as there are.
+    solver : {"auto", "gram", "subspace"}, default="auto"
+        ``"gram"``: one exchange of m(m + 1)/2 numbers, exact. ``"subspace"``: in each of a few exchanges
+        (k + oversampling) m numbers; needs ``n_components``. ``"auto"``: the Gram matrix up to 2048 columns.
+    oversampling : int, at least 0, default=20
+        Directions beyond ``n_components`` in each exchange of the subspace solver.
+    rounds : int, optional
+        Maximum number of exchanges of the subspace solver; default 4. ``max_iter`` is an alias.
+    n_clients : int, default=1
+        Number of clients among which rows are split at random when the data name no clients and ``groups`` is not
+        given.
+    random_state : int, RandomState, Generator or None, optional
+        Seed of every random stream; the seed that was used is ``run_.seed``.
+    missing_values : nan, number or "unstored", optional
+        Marker of missing values, with which rows are rejected: impute them first, or use
+        :class:`~fedfactor.PooledNMF`.
+    verbose : int, default=0
+        1 or more: show progress.
+    engine, privacy, device, storage, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components_, n_features)
+        V: orthonormal rows, the largest variance first; of each, the entry of largest absolute value is positive.
+    explained_variance_, explained_variance_ratio_ : array of shape (n_components_,)
+        Variance along each component, and its share of the variance of all columns.
+    singular_values_ : array of shape (n_components_,)
+        Singular values of the rows of all clients together.
+    reconstruction_err_, relative_error_ : float
+        Norm of what the components leave of the rows, and the same divided by ``‖X‖``. Not after a run with noise.
+    n_samples_ : int
+        Rows of all clients; with noise that protects rows, their public number.
+    client_factors_ : dict of str to array of shape (n_c, n_components_)
+        U of each client (in a simulation, where one process has them all).
+    n_iter_ : int
+        Number of exchanges.
+    run_ : Run
+        History, traffic, time, errors by client, and the seed.
+
+    Notes
+    -----
+    With m columns, the Gram matrix takes one exchange of m (m + 1) / 2 numbers from each client and O(n m²) time; the
+    subspace solver sends (k + oversampling) m numbers in each exchange and takes O(n m k) time.
 
     Examples
     --------
@@ -213,7 +296,7 @@ class PooledSVD(_Spectral):
         privacy: Any = None,
         random_state: Any = None,
         device: str | None = None,
-        storage: Storage | None = None,
+        storage: Literal["float64", "float32", "bfloat16"] | None = None,
         missing_values: float | str | None = None,
         verbose: int | bool = 0,
         callbacks: Any = (),

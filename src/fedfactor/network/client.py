@@ -15,7 +15,7 @@ import errno
 import hashlib
 import logging
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,7 @@ from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.checksummed_files import read_checked, write_checked
 from fedfactor.core.client_data import Shard
 from fedfactor.core.column_statistics import ColumnSums, column_sums, needs_bins, weighted
+from fedfactor.core.entropy import Entropy
 from fedfactor.core.errors import CheckpointError, FedfactorError, NotFiniteError, ProtocolError
 from fedfactor.core.flattened_upload import Layout, Parcel, flatten, restore
 from fedfactor.core.pytree import Tree, kind_of, to_numpy, tree_map
@@ -38,6 +39,7 @@ from fedfactor.engines.engine import check_fit
 from fedfactor.network.answer_limits import LimitError
 from fedfactor.network.client_storage import Agreement, ClientFolder, Kept
 from fedfactor.network.column_survey import Ask, survey_messages
+from fedfactor.network.kept_sum import KeptSum, entropy_of
 from fedfactor.network.message_format import Head, most_bytes, read_head, seal, unseal
 from fedfactor.network.secure_aggregation import (
     Counts,
@@ -82,10 +84,14 @@ class RemoteClient:
     ----------
     store : ClientFolder
         The client's folder.
+    short_lived : bool
+        Whether another process may answer the next message. A secure aggregation is then kept in the folder between
+        two messages; otherwise it lives in memory only, and a restarted client takes part in the next try.
     """
 
-    def __init__(self, store: ClientFolder) -> None:
+    def __init__(self, store: ClientFolder, *, short_lived: bool = False) -> None:
         self.store = store
+        self._kept_sum = KeptSum(store.folder) if short_lived else None
         self.agreement: Agreement = store.agreement
         self.algorithm = self.agreement.make()
         self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
@@ -99,6 +105,11 @@ class RemoteClient:
         self._kinds: list[type] = uploads(self.expected) if secure else []
         self._phases = questions(meta.n_clients)
         self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
+
+    @property
+    def longest(self) -> int:
+        """Most bytes of a message that can be right."""
+        return self._limit
 
     def answer(self, data: bytes) -> bytes:
         """Answer one message; the answer may be a refusal, and is written down before it is returned."""
@@ -140,7 +151,7 @@ class RemoteClient:
     def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
         told, mine = replace(asked, participants=(), reason="", scales=(), attempt=0), self.agreement
         if asked.kind == "sum":
-            return seal(told, self._sum(asked, unseal(data, asked, self._phases))), told
+            return seal(told, self._sum(asked, unseal(data, asked, self._phases), self._resume_sum(asked, data))), told
         kept = self.store.load()
         if kept is not None and kept.head.run == asked.run:
             last = kept.head
@@ -243,7 +254,22 @@ class RemoteClient:
             self._outbox = (run, Outbox(folder, run))
         return self._outbox[1]
 
-    def _sum(self, asked: Head, down: Tree) -> Tree:
+    def _resume_sum(self, asked: Head, data: bytes) -> bytes:
+        """Repeat the steps of a secure aggregation that other processes of this client took; return its secret."""
+        if self._kept_sum is None:
+            return b""
+        down = unseal(data, asked, self._phases)
+        if isinstance(down, Begin):
+            self._kept_sum.begin(asked.session)
+        secret, questions = self._kept_sum.add(asked.session, type(down).__name__, data)
+        self._part = None
+        for question in questions:
+            head = read_head(question)
+            with suppress(Exception):  # it was refused then, and is refused again
+                self._sum(head, unseal(question, head, self._phases), secret)
+        return secret
+
+    def _sum(self, asked: Head, down: Tree, secret: bytes) -> Tree:
         """Take the next step of a secure sum of the upload that waits here."""
         mine = self.agreement
         if not mine.secure:
@@ -255,7 +281,8 @@ class RemoteClient:
             registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
             identity = Identity((self.store.folder / "identity.key").read_bytes())
             summed = Counts if kind == "survey" else self._kinds[int(kept.up["kind"])]
-            part = part_of(mine.name, mine.meta.clients, identity, registry, asked, summed, kept.up, kept.bond)
+            entropy = entropy_of(secret, kept.up, kept.bond) if secret else Entropy()
+            part = part_of(mine.name, mine.meta.clients, identity, registry, asked, summed, kept.up, kept.bond, entropy)
             self._part = (asked.session, part)
         if self._part is None or self._part[0] != asked.session:
             raise Refused("this party was restarted in the midst of that secure sum, which the server begins anew")

@@ -140,12 +140,13 @@ def part_of(
     kind: type,
     waiting: Mapping[str, Any],
     bond: np.ndarray,
+    entropy: Entropy | None = None,
 ) -> SumClient:
     """Let a client take part in one sum with the parcel that waits."""
     parcel = Parcel.of(waiting)
     size = size_of(parcel.values.size, len(parcel.side))
     about = (_run(head, kind, bond), head.index, tuple(names), len(names), size)
-    client = SecureClient(name, identity, registry, LEAST, Entropy())
+    client = SecureClient(name, identity, registry, LEAST, entropy or Entropy())
     return SumClient(client, about, words_of(parcel, FRACTION, len(names), cut=True))
 
 

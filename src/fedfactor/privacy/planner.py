@@ -192,7 +192,7 @@ def _private_plan(
     secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
     # A method that ends after one exchange pays for one: noise for rounds that do not take place would be wasted.
     usual = CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS
-    rounds = rounds or getattr(type(algorithm), "noisy_rounds", usual)
+    rounds = int(rounds or getattr(type(algorithm), "noisy_rounds", usual))
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
     share = SURVEY_SHARE if survey else 0.0
     z = asked.noise_multiplier or calibrate(
