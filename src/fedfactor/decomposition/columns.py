@@ -96,8 +96,8 @@ def factor_columns(
         )
     if asked_of(options.get("privacy")) is not None:
         raise IncompatibleError(
-            "Noise of a run on columns would protect columns, not the rows of X, each of which is in the uploads of all "
-            "clients. Use privacy='secure-sum', or leave privacy out."
+            "Noise of a run on columns would protect columns, not the rows of X, each of which is in the uploads of "
+            "all clients. Use privacy='secure-sum', or leave privacy out."
         )
     if not tables:
         raise DataError("No client has columns. Give at least one table.")
