@@ -422,6 +422,8 @@ class Rounds:
         about = {**environment(threads), **self.clients.about()}
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
+        keeps = getattr(self.algorithm, "totals", None) if self.clients.holds_server else None
+        totals = None if keeps is None else keeps(snapshot.server)
         run = Run(
             with_learned(self.algorithm, down),
             self.seed,
@@ -433,6 +435,7 @@ class Rounds:
             about,
             features,
             privacy,
+            totals=totals,
         )
         if privacy is None:
             return run
