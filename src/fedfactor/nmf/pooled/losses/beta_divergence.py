@@ -42,6 +42,11 @@ class BetaDivergence(MultiplicativeLoss):
         return cls(beta) if isfinite(beta) and beta not in (0, 1, 2) else None
 
     @property
+    def order(self) -> float:  # type: ignore[reportIncompatibleVariableOverride]
+        """The β that was given."""
+        return self.beta
+
+    @property
     def positive(self) -> bool:
         """Below 0 a zero costs infinitely much."""
         return self.beta < 0
