@@ -15,7 +15,7 @@ LIGHT := $(VENV)/.light
 FULL := $(VENV)/.full
 PIP_INSTALL := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
 # Extras that the tests use; torch (the extra "deep") is a step of its own, see $(FULL).
-EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
+EXTRAS := federation,flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
 
 # Flower: no telemetry, no look for updates. Figures go to files. Two parallel test processes share two cores.
 export FLWR_TELEMETRY_ENABLED := 0
@@ -46,7 +46,7 @@ test: $(FULL) ## everything, in small counts: all tests, doctests, docs; some tw
 real: $(FULL)
 	$(PYTEST) -n 3 --dist loadfile -m integration tests
 
-federation: $(FULL) ## only the tests with a real SuperLink and SuperNodes on this machine: some four minutes
+federation: $(FULL) ## only the tests with real servers and parties on this machine: some four minutes
 	$(PYTEST) -m federation tests
 
 claims: $(FULL) ## every claim at full count, resumable; ITEM=name for one; writes evidence.json
@@ -77,8 +77,7 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 types: $(FULL) ## pyright: strict in core and engines
 	$(BIN)/pyright --pythonpath $(RUN)
 
-format: $(FULL) ## write the stubs of the estimators and the page of claims, let ruff write the layout
-	$(RUN) -m tests.estimators.write_stubs
+format: $(FULL) ## write the page of claims, let ruff write the layout
 	$(RUN) docs/_ext/claims.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

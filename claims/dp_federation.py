@@ -116,7 +116,7 @@ def killed(trial: Trial) -> dict[str, Any]:
     for more in (1, 2):
         real.wait_for_round(trial, min(reached + more, ROUNDS - 1), PATIENCE)
         real.kill_server(trial)
-        trial.coordinator.serve(PATIENCE)
+        trial.serve()
         trial.coordinator.start()
     state = trial.coordinator.wait(PATIENCE)["state"]
     spent = books(trial)

@@ -27,7 +27,7 @@ def kill(trial: Trial, kind: str, name: str) -> None:
         trial.join(name)
     else:
         real.kill_server(trial)
-        trial.coordinator.serve()
+        trial.serve()
         trial.coordinator.start()
 
 

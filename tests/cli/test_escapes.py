@@ -14,7 +14,7 @@ from fedfactor.federation.trial import Trial
 from fedfactor.io.result_folder import write_factors
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.client_storage import ClientFolder
-from fedfactor.network.flower.supernode import CONNECTION
+from fedfactor.network.connection_status import CONNECTION
 from fedfactor.network.message_format import Head
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner

@@ -88,6 +88,11 @@ class RemoteClient:
         forms = {**self.expected, **self._surveyed} if self._verified is None else self._verified.forms
         self._limit = most_bytes(forms)
 
+    @property
+    def longest(self) -> int:
+        """Most bytes of a message that can be right."""
+        return self._limit
+
     def answer(self, data: bytes) -> bytes:
         """Answer one message; the answer may be a refusal, and is written down before it is returned."""
         with self.store.locked(), limit_threads(self.agreement.threads):
