@@ -7,7 +7,6 @@ answered before gets the same bytes again; another question under the same label
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +175,8 @@ class VerifiedClient:
         """Check the total of the last sum, take the server's step, and refuse any other question than what follows."""
         total, index = self._verified(asked, protocol, question), int(asked.index)
         if asked.kind == "survey":
-            if not isinstance(down, Begin if index == 0 else Counts):
+            right: Any = Begin if index == 0 else Counts
+            if not isinstance(down, right):
                 raise Refused("the columns are counted once, and their totals are told once")
             if index and not _same_counts(total, down):
                 raise Refused("the totals of the columns are not those that were verified")
@@ -305,5 +305,5 @@ def session_of(kind: str) -> int:
     return 1 if kind == "survey" else 2
 
 
-def _same_counts(total: Mapping[str, Any] | Tree, told: Counts) -> bool:
+def _same_counts(total: Counts, told: Counts) -> bool:
     return np.array_equal(total.rows, told.rows) and np.array_equal(total.clients, told.clients)
