@@ -19,7 +19,7 @@ FLOWER := $(VENV)/flower-$(LOWEST)
 CORE := numpy scipy scikit-learn numba llvmlite safetensors array-api-compat lazy-loader threadpoolctl dp-accounting
 PIP_INSTALL := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
 # Extras that the tests use; torch (the extra "deep") is a step of its own, see $(FULL).
-EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
+EXTRAS := federation,flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
 
 # Flower: no telemetry, no look for updates. Figures go to files. Two parallel test processes share two cores.
 export FLWR_TELEMETRY_ENABLED := 0
@@ -84,8 +84,7 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 types: $(FULL) ## pyright: strict in core and engines
 	$(BIN)/pyright --pythonpath $(RUN)
 
-format: $(FULL) ## write the stubs of the estimators and the page of claims, let ruff write the layout
-	$(RUN) -m tests.estimators.write_stubs
+format: $(FULL) ## write the page of claims, let ruff write the layout
 	$(RUN) docs/_ext/claims.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

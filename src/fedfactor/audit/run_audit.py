@@ -26,6 +26,7 @@ from fedfactor.boolean.pooled.algorithm import PooledBMF
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import FedfactorError
+from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.core.pytree import to_numpy
 from fedfactor.engines.run import run
 from fedfactor.nmf.pooled.algorithm import PooledNMF
@@ -45,7 +46,7 @@ RUNS_PER_CANARY = 0.2
 
 
 def audit(
-    algorithm: Algorithm,
+    algorithm: Method,
     federation: Federation | Mapping[str, Any] | Sequence[Any],
     *,
     privacy: Any = None,
@@ -57,8 +58,8 @@ def audit(
 
     Parameters
     ----------
-    algorithm : Algorithm
-        What is run.
+    algorithm : estimator or Algorithm
+        What is run. Of an estimator ``privacy`` and ``rounds`` are used where they are not given here.
     federation : Federation, mapping or list
         The data it is meant for (or data like it): half of the rows are kept out, to be told from the others.
     privacy : as for :func:`fedfactor.run`
@@ -77,13 +78,16 @@ def audit(
     Examples
     --------
     >>> import numpy as np
-    >>> from fedfactor.algorithms import PooledNMF
+    >>> from fedfactor import PooledNMF
     >>> X = (np.random.default_rng(0).random((15, 60)) < 0.1) * 1.0
     >>> audit(PooledNMF(4), {"a": X[:3], "b": X[3:8], "c": X[8:]}, rounds=3).verdict
     'REFUTED'
     """
     if not isinstance(federation, Federation):
         federation = Federation(federation)
+    how = run_parameters(algorithm, privacy=privacy, rounds=rounds)
+    privacy, rounds = how["privacy"], how["rounds"]
+    algorithm = algorithm_of(algorithm)
     federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
     told = parts_of(parts)

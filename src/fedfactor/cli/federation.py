@@ -11,7 +11,7 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
-from fedfactor.cli.party import features, forget, join, keygen, leave, vouch, worth
+from fedfactor.cli.party import features, forget, join, keygen, leave, request, vouch, worth
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
 from fedfactor.cli.shared_options import Server, Toml
 from fedfactor.cli.status import check, results, status
@@ -243,7 +243,7 @@ def attempt(
 def register(app: typer.Typer) -> None:
     """Add the group ``federation`` and the commands of its members."""
     group = typer.Typer(help="Set up a federation across organisations.", no_args_is_help=True)
-    for command in (init, add, remove, leave, forget, worth, agree, units, check, show, certify):
+    for command in (init, add, remove, leave, forget, worth, agree, units, check, show, certify, request):
         group.command()(command)
     group.command(name="try")(attempt)
     group.command()(dossier)

@@ -79,6 +79,27 @@ def keygen(
     typer.echo(f"In words, for the coordinator and for who vouches for you: {said}")
 
 
+def request(
+    key: Annotated[Path, typer.Argument(help="Your private key.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="By default KEY.csr.", show_default=False)] = None,
+    debug: Debug = False,
+) -> None:
+    """Write a signing request for your key, where your organisation's authority shall issue your certificate.
+
+    Only needed if your organisation asks for it: without one, a certificate is derived from your key. The coordinator
+    then has to trust that authority (fedfactor serve --party-authority).
+
+    Example: fedfactor federation request north.key
+    """
+    from fedfactor.federation.keys import line_of_private
+    from fedfactor.network.https.identity import certificate_request
+
+    with polite(debug):
+        line_of_private(key)  # which explains what is wrong with a file that is no key
+        path = write_atomic(out or Path(f"{key}.csr"), certificate_request(key, key.stem), mode=0o644)
+    typer.echo(f"{path}: have it signed, and give the certificate to fedfactor join --certificate.")
+
+
 def vouch(
     file: Toml,
     name: Annotated[str, typer.Argument(help="The new party's name.")],

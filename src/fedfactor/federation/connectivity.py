@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.network.connection_status import CONNECTION
-from fedfactor.network.https.protocol import OTHER_TERMS, SECOND_PROCESS, UNKNOWN_KEY
+from fedfactor.network.https.protocol import OTHER_TERMS, SECOND_PROCESS, UNKNOWN_KEY, VERSIONS
 
 SOON = 30
 """Days before its end at which a certificate is spoken of."""
@@ -108,6 +108,11 @@ def clock_ahead(date: str) -> float | None:
 def explain(error: BaseException | str, where: str) -> Reached:
     """Turn what went wrong into words, and into what to do."""
     text = str(error).lower()
+    if VERSIONS.lower() in text or "only nodes may speak" in text:  # the latter is what version 0.2 answers
+        return Reached(
+            "the server and this party have versions of fedfactor that do not understand each other",
+            "install the same version at the coordinator and at all parties; terms, keys and folders stay",
+        )
     if UNKNOWN_KEY.lower() in text:
         return Reached("the server does not know this key: it is not registered, or was removed", "ask the coordinator")
     if OTHER_TERMS.lower() in text:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.atomic_files import alone_with, private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.federation import certificates
+from fedfactor.federation import certificates, former_files
 from fedfactor.federation.connectivity import CERTIFY, SOON, moment
 from fedfactor.federation.keys import public_pem
 from fedfactor.federation.processes import ChildError, need_federation
@@ -36,9 +36,6 @@ SERVING, PRESENCE, REMOVED = "serving.lock", "presence.json", "removed.json"
 READY, ORDER, REPORT = "ready.json", "order.json", "report.jsonl"
 """Files in the server's folder: where it listens, once it does; what the serving process is to do next; and what it
 reports about that, one line at a time."""
-
-OLD_DATABASE = "superlink.db*"
-"""Files that version 0.2 kept for Flower; nothing in them is needed."""
 
 BESIDE = ("features.json", "preprocess.json", "survey.safetensors")
 """What is kept beside an earlier version's result, so that it can be read under terms that changed since."""
@@ -189,8 +186,7 @@ class Coordinator:
         os.utime(handle)
         for name in (READY, ORDER):
             (self.folder / name).unlink(missing_ok=True)
-        for file in self.folder.glob(OLD_DATABASE):
-            file.unlink()
+        former_files.remove_former(self.folder, former_files.SERVER)
         self._lock = handle
 
     @property
@@ -262,6 +258,8 @@ class Coordinator:
                     break
                 done += 1
                 told = json.loads(line)
+                if "line" not in told:
+                    file.unlink()
                 if "error" in told:
                     raise DataError(told["error"])
                 if "result" in told:

@@ -21,6 +21,7 @@ from fedfactor.core.checksummed_files import file_digest
 from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import DataError
 from fedfactor.core.rollback_detection import Witness
+from fedfactor.federation import former_files
 from fedfactor.federation import processes as children
 from fedfactor.federation.connectivity import Reached, explain, probe
 from fedfactor.federation.fingerprint_words import terms_words
@@ -279,6 +280,7 @@ class Member:
 
         stop = stop or threading.Event()
         with self._alone():
+            former_files.remove_former(self.folder, former_files.PARTY)
             self._greet(say)
             watch = PartyWatch(store, self.terms.content["server"]["address"])
             remote = RemoteClient(store)

@@ -190,7 +190,9 @@ def _private_plan(
         raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
     check_bears(asked, algorithm, meta)
     secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
-    rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
+    # A method that ends after one exchange pays for one: noise for rounds that do not take place would be wasted.
+    usual = CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS
+    rounds = int(rounds or getattr(type(algorithm), "noisy_rounds", usual))
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
     share = SURVEY_SHARE if survey else 0.0
     z = asked.noise_multiplier or calibrate(
@@ -288,7 +290,7 @@ def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
     if "row_clip" not in {f.name for f in fields(algorithm)}:  # type: ignore[arg-type]
         raise IncompatibleError(
             f"{name} has no bound on what one row can change, so no noise could protect a row. Use "
-            "PooledNMF, PooledBMF with solver='proximal', or unit='client'."
+            "PooledNMF, PooledPCA, PooledBMF with solver='proximal', or unit='client'."
         )
     if meta.masked:
         raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")

@@ -40,6 +40,7 @@ UNKNOWN_KEY = "This key is not registered"
 OTHER_TERMS = "Other terms are served here"
 SECOND_PROCESS = "Another process of this party is connected"
 ENDING = "The server is ending"
+VERSIONS = "The server speaks the wire protocol in version"
 
 HOLD = 20.0
 """Most seconds that a request of a party is held. Proxies end connections that are silent for 30 s or more."""

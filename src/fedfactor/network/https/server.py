@@ -162,6 +162,8 @@ class HttpsServer:
             return await handler(request)
         except Refused as refused:
             return _closing(refused.status, str(refused))
+        except web.HTTPNotFound:
+            return _closing(404, f"{wire.VERSIONS} {wire.VERSION}")
         except web.HTTPException as refused:
             return _closing(refused.status, refused.reason)
         finally:

@@ -12,6 +12,7 @@ from array_api_compat import array_namespace
 from fedfactor.core.algorithm import Meta, Uplink
 from fedfactor.core.pytree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
+from fedfactor.linalg.cuda import divergence as gpu
 from fedfactor.linalg.factors import row_sums
 from fedfactor.linalg.missing_values import Penalty
 from fedfactor.linalg.products import as_like
@@ -67,6 +68,10 @@ class KullbackLeibler(Loss):
         wide = Leaf(meta.dtype, (k, meta.n_features))
         D = wide if self.masked else Leaf(meta.dtype, (k, 1))
         return CountSums, {"N": wide, "D": D, "sse": Leaf("float64", ())}
+
+    def reads_sparse_tensors(self, X: Array) -> bool:
+        """Read CSR tensors in single precision on a GPU."""
+        return gpu.fits(X, None, 1)
 
     def rows_for_start(self, X: Array) -> Array:
         """Return the roots of counts, which all scatter alike: their squared error is near the divergence."""

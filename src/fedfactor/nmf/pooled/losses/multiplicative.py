@@ -50,6 +50,10 @@ class MultiplicativeLoss(Loss):
     # Extrapolated from the first round on, runs ended up to 10 % higher, in another optimum.
     quiet_rounds: ClassVar[int] = 30
 
+    def beta_order(self) -> float | None:
+        """Return the β of a β-divergence; None for any other divergence."""
+        return self.order
+
     @property
     def positive(self) -> bool:
         """Whether a zero costs infinitely much, whatever is foretold."""

@@ -1,4 +1,4 @@
-"""The local Boolean solvers, each an estimator of its own: one matrix, no federation."""
+"""Base class of the Boolean solvers as estimators: one matrix, no federation."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from fedfactor.boolean.solvers.registry import RANDOM, factor
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.input_validation import check_rank, check_values
-from fedfactor.core.parameters import check_settings, offers_settings, setting
 from fedfactor.core.pytree import Array
 from fedfactor.estimators import inputs as _inputs
-from fedfactor.estimators.signatures import Face
 from fedfactor.io.preprocessing import binarized
 from fedfactor.linalg.products import as_like
 
 
-@offers_settings
-class BooleanSolver(BooleanRows, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
-    """What the local solvers share.
+class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRows):
+    """Base class of the solvers of one matrix.
 
     Attributes
     ----------
@@ -42,19 +39,9 @@ class BooleanSolver(BooleanRows, ClassNamePrefixFeaturesOutMixin, TransformerMix
         Whether the solver ended before the time limit.
     """
 
-    n_components: int = setting("Most components.", default=2, at_least=1)
-    time_limit: float | None = setting(
-        "Seconds; what was found by then is kept, and ``finished_`` says so.", default=None, at_least=0
-    )
+    n_components: int
+    time_limit: float | None
     _solver: ClassVar[str]
-    _example: ClassVar[str] = """
-        >>> import numpy as np
-        >>> from fedfactor import {name}
-        >>> X = np.kron(np.eye(2), np.ones((8, 6)))
-        >>> {name}({how}).fit(X).loss_
-        0.0
-        """
-    _how = "n_components=2"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find Boolean components.
@@ -131,7 +118,7 @@ class BooleanSolver(BooleanRows, ClassNamePrefixFeaturesOutMixin, TransformerMix
         return {name: value for name, value in self.get_params(deep=False).items() if name not in own}
 
     def _solve(self, X: Any) -> Array:
-        check_settings(self, list(self._own))
+        self._check_parameters()
         rows = self._rows(X, reset=True)
         check_rank(self.n_components, Meta(rows.shape[1], ("all",), n_rows=rows.shape[0]))
         seed = _inputs.draw_seed(getattr(self, "random_state", None)) if self._solver in RANDOM else 0
@@ -154,16 +141,3 @@ class BooleanSolver(BooleanRows, ClassNamePrefixFeaturesOutMixin, TransformerMix
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-@offers_settings
-class Seeded:
-    """What draws the start."""
-
-    random_state: Any = setting("Draws the start.", default=None, shown="int, RandomState, Generator or None")
-
-
-class SeededSolver(BooleanSolver, Seeded):
-    """A local solver that starts from random factors."""
-
-    _how = "n_components=2, random_state=0"
