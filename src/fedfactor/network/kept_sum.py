@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfactor.core.checksummed_files import read_checked, write_checked
 from fedfactor.core.entropy import Entropy
-from fedfactor.core.pytree import Tree
+from fedfactor.core.pytree import Tree, leaves, to_numpy
 from fedfactor.core.wire import from_bytes, to_bytes
 
 FILE = "sum.safetensors"
@@ -18,7 +18,12 @@ FILE = "sum.safetensors"
 
 def entropy_of(secret: bytes, up: Tree, bond: Tree) -> Entropy:
     """Return the randomness of an aggregation: other uploads, or other questions, never have the same masks."""
-    return Entropy(hashlib.sha256(secret + to_bytes({"up": up, "bond": bond})).digest())
+    digest = hashlib.sha256(secret)
+    for path, leaf in leaves({"up": up, "bond": bond}):
+        array = np.ascontiguousarray(to_numpy(leaf))
+        digest.update(repr((path, array.dtype.str, array.shape)).encode())
+        digest.update(array.tobytes())
+    return Entropy(digest.digest())
 
 
 class KeptSum:
