@@ -14,14 +14,15 @@ from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.parameters import Declared
 from fedfactor.core.pytree import Array, to_numpy
 from fedfactor.core.run import Run
+from fedfactor.decomposition.incremental import KeepsTotals
 from fedfactor.decomposition.pca import Solver
 from fedfactor.engines.engine import Engine
-from fedfactor.estimators.base import FederatedTransformer, with_components
+from fedfactor.estimators.base import with_components
 from fedfactor.estimators.parameter_names import accept_other_names
 from fedfactor.linalg.products import as_like
 
 
-class _Spectral(FederatedTransformer):
+class _Spectral(KeepsTotals):
     """An estimator whose components are orthonormal and have variances.
 
     Attributes

@@ -13,10 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors
+from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors
 from fedfactor.core.client_data import Federation, Missing, Shard
 from fedfactor.core.errors import DataError, IncompatibleError, callers_level
-from fedfactor.core.input_validation import as_matrix, check_missing, check_values
+from fedfactor.core.input_validation import as_matrix, check_values
+from fedfactor.core.missing_policies import accepts_sparse, check_missing
 from fedfactor.core.pytree import Array
 from fedfactor.core.run import Run
 from fedfactor.estimators import inputs as _inputs
@@ -312,9 +313,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         missing = self.missing_values
-        tags.input_tags.positive_only = self._method.domain != "real"
-        # A stored value that means "missing" would need a dense mask, so sparse rows say it by not storing the cell.
-        tags.input_tags.sparse = missing is None or missing in ("unstored", 0)
+        tags.input_tags.positive_only = self._method.domain != Domain.REAL
+        tags.input_tags.sparse = accepts_sparse(missing)
         tags.input_tags.allow_nan = self._method.handles_missing and isinstance(missing, float) and math.isnan(missing)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
