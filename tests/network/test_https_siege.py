@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("aiohttp")
-psutil = pytest.importorskip("psutil")
+pytest.importorskip("psutil")
 
 from claims import _flower as real
 from claims.outsiders import BY_KEY, CONNECTIONS, GROWTH, besiege
