@@ -1,7 +1,7 @@
 """A registered party that sends a different broken or hostile answer each round changes nothing and stops nobody.
 
-Over a real server, with keys and TLS: every answer is rejected and counted, the run goes on, its memory is bounded,
-and the two honest parties end with the bits of a run in which the third was away in those rounds.
+Over a real server, with keys and TLS: every answer is rejected and counted, the run goes on, its memory is bounded, and
+the two honest parties end with the bits of a run in which the third was away in those rounds.
 """
 
 from __future__ import annotations

@@ -297,6 +297,18 @@ class TestBodies:
         assert here.ask("north", headers=heads(), body=bytes((3 << 20) + 1))[0] in (413, "BrokenPipeError",
                                                                                    "ConnectionResetError")  # fmt: skip
 
+    def test_a_run_does_not_wait_for_an_answer_that_was_too_long(self, here):
+        here.ask("north", headers=heads())
+        here.queues.send([("north", b"x")], 100)
+        ticket = here.queues.of("north").ticket
+        for have, arrived in (("", []), ("other", []), (ticket, [b""])):
+            with contextlib.suppress(TurnedAway):
+                end = here.wire("north")
+                reply = end.request("POST", wire.EXCHANGE, bytes(wire.SHORT + 1), dict(heads(have=have)))
+                assert reply.status == 413
+                end.close()
+            assert [a.data for a in here.queues.collect(0.1)] == arrived
+
     def test_one_body_of_a_party_is_read_at_a_time(self, here):
         """Of sixty unfinished uploads of one key the last one is left, and the party itself can still answer."""
         here.queues.send([("south", b"x")], 4 << 20)

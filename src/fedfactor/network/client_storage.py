@@ -370,7 +370,9 @@ class ClientFolder:
             head = Head.of(read_header(data, limit=1 << 30)[1]["letter"])
             tree = from_bytes(data)
             answer: bytes = tree.pop("answer").tobytes()
-            return Kept(head, answer, **{name: freeze(part) for name, part in tree.items()})
+            # Version 0.2 also kept the bond of a secure sum, which ended with its run.
+            parts = {name: freeze(part) for name, part in tree.items() if name in ("state", "before", "protocol")}
+            return Kept(head, answer, **parts)
         except (ValueError, KeyError) as error:
             raise CheckpointError(f"{file} is damaged ({error}). Restore it from a back-up, or join anew.") from None
 

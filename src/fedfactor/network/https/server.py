@@ -48,6 +48,10 @@ class Refused(Exception):
         self.status = status
 
 
+class TooLong(Refused):
+    """An answer that is longer than any right one."""
+
+
 class HttpsServer:
     """Serves the queues of parties over HTTPS.
 
@@ -216,9 +220,15 @@ class HttpsServer:
             queue.held.abort()
         mine = queue.held = request.transport
         try:
-            if answer := await self._body(request):
-                self._queues.deliver(queue, answer)
             have, hold = request.headers.get(wire.HAVE, ""), 0.0 if new else self._hold_for(request)
+            try:
+                answer = await self._body(request)
+            except TooLong:
+                if have and have == queue.ticket:
+                    self._queues.deliver(queue, b"")  # the run counts it as malformed, and does not wait for another
+                raise
+            if answer:
+                self._queues.deliver(queue, answer)
             ticket, body = await self._queues.next_request(queue, have, hold)
             if self._queues.closed:
                 raise Refused(503, wire.ENDING)
@@ -248,7 +258,7 @@ class HttpsServer:
         if (size := request.content_length) is None:
             raise Refused(411, "State the length of the body.")
         if size > self._queues.longest:
-            raise Refused(413, "This answer is longer than any right one.")
+            raise TooLong(413, "This answer is longer than any right one.")
         try:
             async with asyncio.timeout(wire.seconds_for(size)):
                 return await request.content.readexactly(size)
