@@ -1,10 +1,12 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check quick real federation claims reproduce bench mutants package docs flower lint types format clean
+.PHONY: help demo test check compare quick real federation claims reproduce bench mutants package docs flower lint types \
+  format clean
 
 PYTHON ?= python3
 ITEM ?=
+REFERENCE ?=
 ROOM ?=
 SEED ?=
 VENV := .venv
@@ -40,6 +42,9 @@ check: $(FULL) ## under two minutes: lint, types, unit and contract tests, docte
 
 quick: $(FULL)
 	$(PYTEST) -n 2 -m "not slow and not integration" tests src
+
+compare: $(FULL) ## compare with an earlier commit, bit by bit: algorithms, engines, privacy, files; REFERENCE=commit
+	$(RUN) -m tests.comparison $(if $(REFERENCE),--reference $(REFERENCE))
 
 test: $(FULL) ## everything, in small counts: all tests, doctests, docs; some twenty minutes
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint types
