@@ -19,7 +19,8 @@ from tests.network.in_process import Office
 
 pytest.importorskip("cryptography")
 METHODS = ("PooledNMF", "PooledBMF", "PooledCF", "PooledEASE", "PooledRidge", "PooledCNMF", "FCF", "Biases",
-           "Popularity", "FedAvgNMF", "FELB", "SynSD", "SynSSD", "DistributedNMF")  # fmt: skip
+           "Popularity", "FedAvgNMF", "FELB", "SynSD", "SynSSD", "DistributedNMF",
+           "PooledPCA", "PooledSVD")  # fmt: skip
 SECURE = {"rounds": 3, "protect": "secure-sum", "report_score": False}
 
 

@@ -65,7 +65,7 @@ class Items:
 class Levels:
     """Up, once: ratings and their squares summed; ratings counted and summed for each item."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     total: Array
     square: Array
@@ -81,7 +81,7 @@ class Sums:
     the others; ``UᵀU`` (implicit feedback); the error on the cells kept aside.
     """
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     items: Array
     others: Array | None = None
@@ -211,7 +211,7 @@ class PooledCF(Algorithm):
     @property
     def domain(self) -> Domain:  # type: ignore[override]
         """Ratings may be negative; signs of interest may not."""
-        return "real" if self._explicit else "nonnegative"
+        return Domain.REAL if self._explicit else Domain.NONNEGATIVE
 
     @property
     def _explicit(self) -> bool:

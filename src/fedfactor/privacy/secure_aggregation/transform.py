@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Meta, Round
+from fedfactor.core.algorithm import Algorithm, Meta, Round, Uplink
 from fedfactor.core.entropy import Entropy
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.flattened_upload import Parcel
@@ -118,7 +118,7 @@ class SecureSum(Transform):
                 if channel.simulation
                 else "a server that lies with the help of a client: together they set totals, and so choose V",
             ]
-        if any(getattr(kind, "uplink", "") == "gather" for kind in channel.algorithm.messages(channel.meta)):
+        if any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in channel.algorithm.messages(channel.meta)):
             found.append("uploads that the server sees one by one (in_clear): no sum hides them")
         return found
 
