@@ -1,3 +1,4 @@
+from .core.grid import block_federation as block_federation
 from .datasets.boolean_tiles import Tiles as Tiles
 from .datasets.boolean_tiles import even_tiles as even_tiles
 from .datasets.boolean_tiles import uneven_tiles as uneven_tiles

@@ -235,3 +235,19 @@ def test_errors_of_held_out_cells_are_those_of_the_fitted_rows():
     assert float(score.sse) == pytest.approx(float(((X - fitted)[hidden] ** 2).sum()))
     whole = run.algorithm.score(Shard(X), run.factors["a"], run.down)
     assert float(whole.sse) == pytest.approx(float(((X - fitted) ** 2).sum()))
+
+
+@pytest.mark.parametrize("solver", ["gram", "subspace"])
+def test_parties_across_a_network_find_the_same_components(solver, tmp_path):
+    pytest.importorskip("cryptography")
+    from tests.network.in_process import Office
+
+    X = rows()
+    owners = {name: X[30 * i : 30 * i + 30] for i, name in enumerate(("east", "north", "west"))}
+    method = algorithms.PooledPCA(3, solver=solver)
+    office = Office(tmp_path, method, owners, rounds=4)
+    office.server().run()
+    alone = fedfactor.run(method, owners, rounds=4, seed=5)
+    for name in owners:
+        np.testing.assert_array_equal(office.factors(name).V, alone.V)
+        np.testing.assert_array_equal(office.factors(name).U, alone.factors[name].U)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,13 +21,13 @@ from fedfactor.decomposition.second_moments import (
     ROW_NORM,
     clipped_moments,
     column_sums,
+    diagonal,
     gram_half,
     half_size,
     leading_eigenvectors,
     rounding_of_sums,
     scatter_product,
     symmetric,
-    trace,
     unclipped_moments,
 )
 from fedfactor.linalg.products import cross, squared_norm
@@ -58,7 +58,7 @@ class AskProducts:
 class Moments:
     """Up: half of ``XᵀX`` and the sums of columns. ``rows``: how many rows these are."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     half: Array
     total: Array
@@ -69,7 +69,7 @@ class Moments:
 class Products:
     """Up: ``Q XᵀX``, the sums of columns, the sum of squares, and the number of rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     Y: Array
     total: Array
@@ -112,6 +112,28 @@ class Server:
     done: Array
 
 
+@record("pooled_pca.Totals")
+class Totals:
+    """Sums over all rows, on which the components depend."""
+
+    half: Array
+    total: Array
+    rows: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Totals of earlier rows, to which those of further rows are added (sign 1), or from which they leave (−1)."""
+
+    totals: Totals
+    sign: int
+
+    def with_rows(self, half: Array, total: Array, rows: float) -> tuple[Array, Array, np.float64]:
+        """Return the totals after the change."""
+        held, sign = self.totals, self.sign
+        return held.half + sign * half, held.total + sign * total, np.float64(held.rows + sign * rows)
+
+
 @record("pooled_pca.PCAFactors")
 class PCAFactors(LocalFactors):
     """Rows in the coordinates of the components (U), the components (V), the column means, and the scale of U."""
@@ -150,8 +172,9 @@ class _SecondMoments(Algorithm):
     fitted: Fitted | None = set_by_run(
         "Column means, singular values, variances, and the variance and number of all rows.", default=None
     )
+    held: Held | None = set_by_run("Totals of earlier rows, which those of the run change.", default=None)
 
-    domain: ClassVar[Domain] = "real"
+    domain: ClassVar[Domain] = Domain.REAL
     pooled: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 4
     noisy_rounds: ClassVar[int] = 1
@@ -159,10 +182,12 @@ class _SecondMoments(Algorithm):
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot serve such data."""
-        if self.n_components:
+        if self.n_components and self.held is None:
             check_rank(self.n_components, meta)
         if self._by_gram(meta):
             return
+        if self.held is not None:
+            raise ValueError("Totals that change are those of a Gram matrix. Set solver='gram'.")
         if not self.n_components:
             raise ValueError(
                 f"The subspace solver must know how many components to look for, and {meta.n_features} columns are "
@@ -248,6 +273,8 @@ class _SecondMoments(Algorithm):
         if isinstance(up, Moments):
             rows = np.float64(self.row_count or 1) if up.rows is None else np.float64(up.rows)
             half, total = (up.half, up.total) if self.row_clip is None else self._unclipped(up, state.total.dtype)
+            if self.held is not None:
+                half, total, rows = self.held.with_rows(half, total, float(rows))
             return replace(state, rows=rows, total=total, half=half, done=np.int64(1)), AskMoments(np.int64(0))
         assert state.asked is not None  # products follow directions
         cohort = np.frombuffer(hashlib.sha256("\0".join(at.participants).encode()).digest(), np.uint8)
@@ -285,7 +312,7 @@ class _SecondMoments(Algorithm):
         """Return the sum of squares of all (centered) rows."""
         mean = self._mean(state)
         if state.half is not None:
-            return max(trace(state.half) - float(state.rows * (mean @ mean)), 0.0)
+            return max(float(diagonal(state.half).sum() - state.rows * (mean @ mean)), 0.0)
         return max(float(state.squares - state.rows * (mean @ mean)), 0.0)
 
     def _spectrum(self, state: Server) -> tuple[np.ndarray, np.ndarray]:
@@ -342,7 +369,11 @@ class _SecondMoments(Algorithm):
         if not isinstance(down, Components):
             return self
         parts = (down.mean, down.singular, down.variances, np.array([down.variance, down.rows]))
-        return replace(self, fitted=tuple(tuple(map(float, part)) for part in parts))
+        return replace(self, fitted=tuple(tuple(map(float, part)) for part in parts), held=None)
+
+    def totals(self, state: Server) -> Totals | None:
+        """Return the sums that stand for all rows, if there are such: further rows add to them, and others leave."""
+        return None if state.half is None else Totals(state.half, state.total, state.rows)
 
     def _scale_of(self, variances: Array) -> np.ndarray | None:
         """Return what coordinates are divided by; None: by nothing."""

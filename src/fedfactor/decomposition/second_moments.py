@@ -18,13 +18,13 @@ __all__ = [
     "ROW_NORM",
     "clipped_moments",
     "column_sums",
+    "diagonal",
     "gram_half",
     "half_size",
     "leading_eigenvectors",
     "rounding_of_sums",
     "scatter_product",
     "symmetric",
-    "trace",
     "unclipped_moments",
     "with_positive_peaks",
 ]
@@ -64,17 +64,16 @@ def _order(half: Array) -> int:
     return (math.isqrt(8 * len(half) + 1) - 1) // 2
 
 
-def trace(half: Array) -> float:
-    """Return the trace of the symmetric matrix whose upper half is given row by row.
+def diagonal(half: Array) -> np.ndarray:
+    """Return the diagonal of the symmetric matrix whose upper half is given row by row.
 
     Examples
     --------
-    >>> trace(np.array([1.0, 2.0, 4.0]))
-    5.0
+    >>> diagonal(np.array([1.0, 2.0, 4.0]))
+    array([1., 4.])
     """
-    m = _order(half)
-    row = np.arange(m)
-    return float(np.asarray(half)[row * m - row * (row - 1) // 2].sum(dtype=np.float64))
+    row, m = np.arange(_order(half)), _order(half)
+    return np.asarray(half, np.float64)[row * m - row * (row - 1) // 2]
 
 
 def symmetric(half: Array) -> np.ndarray:
