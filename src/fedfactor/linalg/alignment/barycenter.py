@@ -155,7 +155,8 @@ def mean_start_barycenter(
            [0., 2.]])
     """
     xp = array_namespace(Vs[0])
-    V, plans = sum(Vs[1:], start=Vs[0]) / len(Vs), list[Array]()
+    V = sum(Vs[1:], start=Vs[0]) / len(Vs)
+    plans: list[Array] = []
     for _ in range(iterations):
         plans = [plan(one, V, alignment, **options) for one in Vs]
         aligned = [P @ one for P, one in zip(plans, Vs, strict=True)]
