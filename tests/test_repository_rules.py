@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows, read off the syntax tree of every file in src."""
+"""Rules of the repository that no linter checks, from the syntax tree of every file in src."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def test_no_page_names_a_path_of_a_machine():
 
 
 def test_the_files_that_a_newcomer_is_sent_to_are_there():
-    """Forty questions, and all that the first pages name; my_nmf is the reader's own."""
+    """Every file that the first pages name exists; my_nmf is the reader's own."""
     named = {
         name
         for page in ("README.md", "CONTRIBUTING.md")
         for name in re.findall(r"`([\w./-]+/[\w.-]+\.\w+)`", (ROOT / page).read_text())
         if "my_nmf" not in name
     }
-    assert len(re.findall(r"^\| .*\? \| `", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)) == 40
+    assert len(named) > 10
     assert sorted(name for name in named if not any((ROOT / at / name).exists() for at in ("", "src/fedfactor"))) == []

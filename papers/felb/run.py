@@ -184,6 +184,9 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), se
         figures.draw(out, study, rows)
         if study == "real":
             figures.summary(out, rows)
+        if study == "toy":
+            shown = {"FELB as printed": FELB.paper(3), "ASSO, OR": BooleanVotes.paper(3, "asso", vote="or")}
+            figures.tiles(out, next(toy(full))[1](seed=0).owners, shown, 0)
     return out
 
 

@@ -166,7 +166,9 @@ def test_settings_of_published_code(name):
 
 
 def test_settings_of_papers_give_way_to_those_that_are_named():
-    assert FNMF.paper(3) == FNMF(3, local_solver="printed", row_norm="free", pull_from=0)
+    made = FNMF.paper(3)
+    assert (made.local_solver, made.row_norm, made.pull_from, made.align_every) == ("printed", "free", 0, 1)
+    assert (made.barycenter, made.synchronisation) == ("printed", "replace")
     assert FNMF.paper(3, pull_from=2).pull_from == 2
     assert algorithms.FELB.paper(3, kappa=0.5).kappa == 0.5
     assert FedSPLIT.as_printed(3, unrated="mean").unrated == "mean"

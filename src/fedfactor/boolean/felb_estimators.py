@@ -196,7 +196,7 @@ class FALB(AsPrinted):
         Alternating steps between two exchanges.
     gamma : float, above 0, default=10.0
         Γ of the adaptive rate.
-    eps : float in (0, 0.5), default=0.01
+    eps : float in [0, 0.5), default=0.01
         Smallest distance to 0 or 1 that enters the rate.
     kappa : float, at least 0, default=0.01
         Weight κ of the regularizer that draws cells to 0 and 1.
@@ -287,7 +287,7 @@ class FALB(AsPrinted):
 
     _method = algorithms.FALB
 
-    _printed: ClassVar[dict[str, Any]] = PAPER
+    _printed: ClassVar[dict[str, Any]] = PAPER | {"eps": 0.0}
 
     def __init__(
         self,

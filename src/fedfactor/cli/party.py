@@ -218,6 +218,8 @@ def join(
             member = Member(file, secret, own)
             if not seats:
                 typer.echo(words(member.terms))
+                if notice := member.terms.notice:
+                    typer.echo(notice)
             seat = _sign_up(
                 member, rows, yes, fingerprint, accept_changes=accept_changes, replace_data=replace_data,
                 reading=reading(), keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,

@@ -35,7 +35,7 @@ MARK = "-stability"
 def variants(agreed: Agreement, seeds: int, leave_out: bool) -> dict[str, Agreement]:
     """Say which runs are compared: the same terms with other seeds, and with all but one of the parties."""
     names = agreed.meta.clients
-    found = {f"seed {i}": replace(agreed, seed=(agreed.seed + i) % (1 << 63)) for i in range(1, seeds + 1)}
+    found = {f"seed {i}": replace(agreed, seed_number=i) for i in range(1, seeds + 1)}
     for name in names if leave_out else ():
         rest = tuple(other for other in names if other != name)
         found[f"without {name}"] = replace(agreed, meta=replace(agreed.meta, clients=rest))

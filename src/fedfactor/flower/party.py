@@ -24,7 +24,7 @@ class Party:
 
     def __init__(self, folder: Path, key: Path) -> None:
         # Flower starts a process for each message.
-        self._client = RemoteClient(ClientFolder(folder), short_lived=True)
+        self._client = RemoteClient(ClientFolder(folder))
         self._key = load_key(key)
 
     def answer(self, kind: Kind, question: bytes) -> bytes:

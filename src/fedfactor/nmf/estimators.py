@@ -228,14 +228,15 @@ class FNMF(PrivateComponents):
     ----------
     n_components : int, at least 1, default=2
         Number of components (the rank k) of each client and of the consensus.
-    alignment : {"lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"}, default="lap"
+    alignment : {"lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"}, default="lap"
         How components are matched, see :func:`~fedfactor.linalg.alignment.assignment.plan`. ``lap_rho`` and
         ``sinkhorn_rho`` match significantly correlated components only: a component of a client that correlates
         with no component of the others stays at the client. ``knn`` lets components collapse into each other and is
-        for study only.
-    barycenter : {"fixed_point", "progressive", "hierarchical", "client"}, default="fixed_point"
+        for study only. ``simplex``: each component takes the best convex combination of those of the other side.
+    barycenter : {"fixed_point", "progressive", "hierarchical", "printed", "client"}, default="fixed_point"
         Barycenter by which the server computes the consensus, seeing every upload; with ``"client"`` each client
-        aligns its factor with the last consensus and the server needs only sums.
+        aligns its factor with the last consensus and the server needs only sums. ``"printed"``: Algorithm 1 of the
+        paper.
     gamma : float, at least 0, default=0.01
         Relative weight of the last consensus in each local step: ``V ← (V + γ P V̄) / (1 + γ P1)``.
     scale_gamma : bool, default=False
@@ -255,6 +256,9 @@ class FNMF(PrivateComponents):
     significance : float in (0, 1), default=0.001
         Significance level of the test of correlations (``*_rho``); lower it to leave more components to single
         clients. Every client is tested, therefore the default is below 0.05.
+    correction : {"bonferroni", "none"}, default="bonferroni"
+        Divide ``significance`` by the number of pairs of components that are tested, or test each pair at the full
+        level (a plain z-test).
     epsilon : float, above 0, default=0.05
         Entropic regularization of the transport plan (``sinkhorn*``).
     neighbours : int, at least 1, default=1
@@ -272,6 +276,9 @@ class FNMF(PrivateComponents):
     patience : int, at least 1, default=3
         Number of such rounds. With a small ``gamma`` the consensus moves slowly: a larger value then avoids
         stopping early.
+    synchronisation : {"reorder", "replace"}, default="reorder"
+        ``reorder``: U follows when V is put into the order of the consensus, and private components survive.
+        ``replace``: as printed in the paper; see :meth:`fedfactor.algorithms.FNMF.paper`.
     diagnostics : bool, default=False
         Record in each round the distance of the clients from the consensus, with and without alignment, their
         similarity to it and, for a barycenter at the server, to each other.
@@ -328,8 +335,10 @@ class FNMF(PrivateComponents):
         self,
         n_components: int = 2,
         *,
-        alignment: Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"] = "lap",
-        barycenter: Literal["fixed_point", "progressive", "hierarchical"] | Literal["client"] = "fixed_point",
+        alignment: Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"] = "lap",
+        barycenter: Literal["fixed_point", "progressive", "hierarchical"] | Literal["printed", "client"] = (
+            "fixed_point"
+        ),
         gamma: float = 0.01,
         scale_gamma: bool = False,
         pull_from: int = 1,
@@ -338,6 +347,7 @@ class FNMF(PrivateComponents):
         inertia: float = 0.0,
         align_every: int = 10,
         significance: float = 0.001,
+        correction: Literal["bonferroni", "none"] = "bonferroni",
         epsilon: float = 0.05,
         neighbours: int = 1,
         start: Literal["own", "common"] = "own",
@@ -345,6 +355,7 @@ class FNMF(PrivateComponents):
         row_norm: Literal["unit", "usage", "free"] = "unit",
         tol: float = 0.0001,
         patience: int = 3,
+        synchronisation: Literal["reorder", "replace"] = "reorder",
         diagnostics: bool = False,
         rounds: int | None = None,
         n_clients: int = 1,
@@ -369,6 +380,7 @@ class FNMF(PrivateComponents):
         self.inertia = inertia
         self.align_every = align_every
         self.significance = significance
+        self.correction = correction
         self.epsilon = epsilon
         self.neighbours = neighbours
         self.start = start
@@ -376,6 +388,7 @@ class FNMF(PrivateComponents):
         self.row_norm = row_norm
         self.tol = tol
         self.patience = patience
+        self.synchronisation = synchronisation
         self.diagnostics = diagnostics
         self.rounds = rounds
         self.n_clients = n_clients

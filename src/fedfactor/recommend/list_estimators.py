@@ -259,6 +259,8 @@ class FedDMF(CatalogueRecommender):
         Weight of the alignment loss.
     margin : float in [0, 2], default=0.2
         Margin of the alignment loss.
+    pairs : int, at least 1, or None, default=256
+        Number of common items drawn in each step for the alignment loss; None: all of them, as eq. 4 is printed.
     anchor : {"others", "mean"}, default="others"
         Target of the alignment: the mean vector of the other clients, or of all.
     swap : float in [0, 1], default=0.5
@@ -345,6 +347,7 @@ class FedDMF(CatalogueRecommender):
         average: bool = False,
         beta: float = 0.0,
         margin: float = 0.2,
+        pairs: int | None = 256,
         anchor: Literal["others", "mean"] = "others",
         swap: float = 0.5,
         refine: int = 0,
@@ -376,6 +379,7 @@ class FedDMF(CatalogueRecommender):
         self.average = average
         self.beta = beta
         self.margin = margin
+        self.pairs = pairs
         self.anchor = anchor
         self.swap = swap
         self.refine = refine

@@ -28,7 +28,7 @@ class FedSPLIT(FederatedRecommender):
         ``"pooled"``: item biases from sums over all clients, before the factorization. ``"count"``: biases of the
         clients, averaged by their numbers of ratings (one more exchange). ``"mean"``: the plain average, as
         printed. Numbers of ratings are sent inside sums only.
-    unrated : {"draw", "mean", "keep"}, default="draw"
+    unrated : {"draw", "mean", "keep", "zero"}, default="draw"
         Values for items without a rating at a client; see
         :func:`~fedfactor.recommend.fedsplit.joint_nmf.fill_unrated`.
     masked : bool, default=False
@@ -56,6 +56,10 @@ class FedSPLIT(FederatedRecommender):
         Threshold of ``select="size"``.
     max_error : float, at least 0, default=1.0
         Threshold of ``select="quality"``, a root mean square error.
+    updates : {"stable", "printed"}, default="stable"
+        Updates of the client's own factorization: in steps that cannot overshoot, or eqs. 10 to 13 of the paper.
+    joint_solver : {"hals", "multiplicative"}, default="hals"
+        Solver of the joint step on gathered factors: coordinate descent, or eqs. 2 and 3 of the paper.
     iterations : int, at least 1, default=60
         Iterations of the factorization at each client.
     overrides : tuple of (client, ((setting, value), ...)), default=()
@@ -137,7 +141,7 @@ class FedSPLIT(FederatedRecommender):
         local_components: int = 6,
         rank_rule: Literal["third", "paper"] = "third",
         item_bias: Literal["pooled", "count", "mean"] = "pooled",
-        unrated: Literal["draw", "mean", "keep"] = "draw",
+        unrated: Literal["draw", "mean", "keep", "zero"] = "draw",
         masked: bool = False,
         unit_rows: bool = True,
         joint: Literal["gather", "sum"] = "gather",
@@ -148,6 +152,8 @@ class FedSPLIT(FederatedRecommender):
         select: Literal["all", "size", "quality"] = "all",
         min_ratings: int = 100,
         max_error: float = 1.0,
+        updates: Literal["stable", "printed"] = "stable",
+        joint_solver: Literal["hals", "multiplicative"] = "hals",
         iterations: int = 60,
         overrides: tuple[tuple[Any, tuple[tuple[str, Any], ...]], ...] = (),
         start_scale: float = 1.0,
@@ -183,6 +189,8 @@ class FedSPLIT(FederatedRecommender):
         self.select = select
         self.min_ratings = min_ratings
         self.max_error = max_error
+        self.updates = updates
+        self.joint_solver = joint_solver
         self.iterations = iterations
         self.overrides = overrides
         self.start_scale = start_scale

@@ -7,9 +7,9 @@ import pytest
 
 import fedfactor
 from fedfactor.algorithms import PooledCF
+from fedfactor.core.errors import ProtocolError
 from fedfactor.core.wire import Leaf
-from fedfactor.network.exchange import NotEnough
-from fedfactor.network.secure_aggregation import Ready, empty_upload
+from fedfactor.network.verified_messages import Tagged, empty_upload
 from tests.network.in_process import Office
 
 pytest.importorskip("cryptography")
@@ -35,8 +35,8 @@ def test_sums_of_fewer_items_than_there_are(tmp_path):
 
 @pytest.mark.parametrize("sizes", [(4, 3), (3, 2, 1), (3,), (-1, 2)])
 def test_shapes_that_cannot_be_are_refused(sizes):
-    spec = {"shapes": Leaf("float64", (3,), exact=False), "kind": Leaf("float64", (2,), exact=False)}
-    made = empty_upload(Ready, spec, (2, 3))
-    assert (made.kind.shape, made.shapes.shape) == ((2,), (3,))
-    with pytest.raises(NotEnough, match="announce"):
-        empty_upload(Ready, spec, sizes)
+    spec = {"tags": Leaf("float64", (3,), exact=False), "signature": Leaf("float64", (2,), exact=False)}
+    made = empty_upload(Tagged, spec, (2, 3))
+    assert (made.signature.shape, made.tags.shape) == ((2,), (3,))
+    with pytest.raises(ProtocolError, match="announce"):
+        empty_upload(Tagged, spec, sizes)
