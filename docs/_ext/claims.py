@@ -83,8 +83,8 @@ by letter on the page of the paper).
 
 Where the record column names a commit, `python -m papers run … --store` wrote the figures, and the same command prints
 them again. "earlier" means: recorded in `expected.json` by earlier commits, without the commit and the time of the run;
-the command of the line runs the study as it is now. `python -m papers run --quick -o OUT` runs a part of all studies with
-one seed, and `python -m papers compare OUT` compares it with the stored quick results.
+the command of the line runs the study as it is now. `python -m papers run --quick -o OUT` runs a part of all studies
+with one seed, and `python -m papers compare OUT` compares it with the stored quick results.
 """
 
 

@@ -11,11 +11,11 @@ from typing import Any
 from fedfactor.algorithms import FALB, FELB, BooleanVotes, PooledBMF
 from fedfactor.boolean.proximal_maps import Pull
 from fedfactor.core.algorithm import Algorithm
+from fedfactor.datasets.boolean_tiles import even_tiles
 from papers.catalogue import Size
 from papers.felb import tables
 from papers.felb.cells import Bench, Cell, Store
 from papers.felb.datasets import DATASETS, load_owners, present
-from papers.felb.tiles import even_tiles
 from papers.tables import check_studies
 
 __all__ = ["STUDIES", "reproduce"]

@@ -3,6 +3,7 @@ from . import algorithms as algorithms
 from . import audit as audit
 from . import data as data
 from . import datasets as datasets
+from . import engines as engines
 from . import estimators as estimators
 from . import metrics as metrics
 from . import plots as plots

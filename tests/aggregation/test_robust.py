@@ -10,6 +10,7 @@ import pytest
 
 import fedfactor
 from fedfactor.aggregation import Robust
+from fedfactor.aggregation.robust_rules import rule_named
 from fedfactor.algorithms import FedAvgNMF, PooledNMF
 from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.errors import IncompatibleError
@@ -85,7 +86,7 @@ def test_groups_that_four_of_twenty_could_decide_are_refused():
 def test_no_draw_of_groups_gives_hostile_clients_a_majority():
     rule = Robust("group-median")
     for n in range(6, 60):
-        groups, most = rule.groups_of(n), rule.withstands(n)
+        groups, most = rule_named(rule.rule).groups_of(rule, n), rule.withstands(n)
         assert groups % 2 == 1
         assert n // groups >= 2
         assert 2 * most < groups
@@ -206,7 +207,7 @@ class TestRules:
 
     @pytest.mark.parametrize(("groups", "n", "found"), [(None, 8, 3), (None, 6, 3), (None, 1, 1), (4, 9, 4), (4, 3, 3)])
     def test_groups(self, groups, n, found):
-        assert Robust("group-median", groups=groups).groups_of(n) == found
+        assert rule_named("group-median").groups_of(Robust(groups=groups), n) == found
 
     def test_defaults(self):
         robust = Robust()

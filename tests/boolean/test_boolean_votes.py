@@ -8,9 +8,9 @@ import pytest
 import fedfactor
 from fedfactor.algorithms import BooleanVotes
 from fedfactor.core.errors import ClientUnavailable
+from fedfactor.datasets.boolean_tiles import even_tiles
 from fedfactor.metrics import boolean_metrics
 from fedfactor.testing.flaky import Flaky
-from papers.felb.tiles import even_tiles
 
 
 def loss_of(run, owners):

@@ -15,9 +15,9 @@ from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.pytree import tree_sum
+from fedfactor.datasets.boolean_tiles import even_tiles
 from fedfactor.metrics import boolean_metrics
 from fedfactor.privacy import Clip, Gaussian
-from papers.felb.tiles import even_tiles
 
 
 def loss_of(run, owners):

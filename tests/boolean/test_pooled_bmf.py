@@ -12,9 +12,9 @@ from fedfactor.boolean.solvers.asso import asso
 from fedfactor.core.algorithm import Meta, Round
 from fedfactor.core.client_data import Federation
 from fedfactor.core.pytree import leaves, tree_sum
+from fedfactor.datasets.boolean_tiles import uneven_tiles
 from fedfactor.metrics import boolean_metrics
 from fedfactor.privacy import Minimums, SecureSum
-from papers.felb.tiles import uneven_tiles
 
 
 def loss_of(run, owners):

@@ -125,13 +125,10 @@ class Bare(Algorithm):
 def test_what_an_algorithm_promises_unless_it_says_more():
     bare, meta = Bare(), Meta(3, ("a", "b"))
     assert (bare.domain, bare.default_rounds) == ("nonnegative", 100)
-    assert [bare.handles_missing, bare.handles_tensors, bare.handles_half, bare.converged(None)] == [False] * 4
-    assert bare.against_noise == bare.doubt(None) == bare.accepts(None, meta) == ""
-    assert bare.client_steps([], [], None, []) is bare.sensitivity(meta) is bare.neutral(None) is None
-    assert bare.rejected(None) == ()
-    assert not bare.steady(None, None)
+    assert [bare.handles_missing, bare.handles_tensors, bare.converged(None)] == [False] * 3
+    assert bare.doubt(None) == bare.accepts(None, meta) == ""
+    assert bare.sensitivity(meta) is None
     assert bare.settle(None, 3) == 3
-    assert bare.learned(None) is bare
     assert (meta.dtype, meta.masked, meta.n_rows, meta.n_clients) == ("float64", False, None, 2)
 
 

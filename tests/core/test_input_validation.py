@@ -28,7 +28,6 @@ from fedfactor.core.input_validation import (
     library,
     real_dtype,
     row_ids_of,
-    split_missing,
     wake_card,
 )
 
@@ -251,42 +250,6 @@ class TestParts:
         columns = sparse.csc_array(np.eye(2))
         assert check_parts(columns, None, None, grid=True) is columns
         assert check_parts(sparse.coo_array(np.eye(2)), None, None, grid=True).format == "csr"
-
-
-class TestMissing:
-    def test_nothing_is_missing_unless_said(self):
-        X = np.array([[0.0, np.nan]])
-        kept, mask = split_missing(X, None)
-        assert kept is X
-        assert mask is None
-
-    @pytest.mark.parametrize(
-        ("marker", "seen"), [(np.nan, [[True, False, True]]), (-9, [[True, True, False]]), (0.1, [[False, True, True]])]
-    )
-    def test_a_marker_is_compared_in_the_type_of_the_rows(self, marker, seen):
-        X = np.array([[0.1, np.nan, -9]], np.float32)
-        kept, mask = split_missing(X, marker)
-        assert mask.tolist() == seen
-        np.testing.assert_array_equal(kept, np.where(mask, X, 0))
-        assert kept.dtype == np.float32
-
-    def test_of_a_tensor(self):
-        torch = pytest.importorskip("torch")
-        kept, mask = split_missing(torch.tensor([[1.0, -9.0]]), -9)
-        assert kept.tolist() == [[1.0, 0.0]]
-        assert mask.tolist() == [[True, False]]
-
-    def test_of_sparse_rows_are_those_not_stored(self):
-        X = sparse.csr_array((np.array([0.0, 2.0]), np.array([0, 1]), np.array([0, 2])), shape=(1, 3))
-        assert split_missing(X, "unstored") == (X, "stored")
-        kept, mask = split_missing(X, 0)
-        assert (kept.nnz, X.nnz, mask) == (1, 2, "stored")
-        with pytest.raises(DataError, match="cannot be told apart in a sparse matrix"):
-            split_missing(X, 1)
-        with pytest.raises(DataError, match="needs a sparse matrix"):
-            split_missing(X.toarray(), "unstored")
-        with pytest.raises(DataError, match="missing_values='zero' is not known"):
-            split_missing(X, "zero")
 
 
 class TestValues:

@@ -14,22 +14,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 
-from fedfactor.core.docstrings import join_sections, split_sections
 from fedfactor.core.parameters import (
     Declared,
     Setting,
     check_settings,
     declares_settings,
-    explicit_init,
     former_names,
-    offer_former_names,
-    offers_settings,
     renamed,
     set_by_privacy,
     set_by_run,
     setting,
     settings_of_class,
-    with_parameters,
 )
 
 TOO_LARGE = "x is larger than any number that processors compute with."
@@ -116,23 +111,9 @@ def test_the_class_is_a_frozen_slotted_dataclass():
     assert list(inspect.signature(Knobs).parameters) == [each.name for each in fields(Knobs)]
 
 
-def test_what_privacy_sets_is_documented_and_not_offered():
+def test_what_privacy_sets_is_not_offered():
     assert "made" not in [each.name for each in settings_of_class(Knobs)]
     assert settings_of_class(Knobs, offered=False)[-1].set_by == "privacy"
-    assert "made : float, optional\n    Bound." in Knobs.__doc__
-
-
-def test_entries_stand_before_the_other_sections():
-    head, sections = split_sections(Knobs.__doc__)
-    assert head == "Turn them."
-    assert list(sections) == ["Parameters", "Notes"]
-    lines = sections["Parameters"].split("\n")
-    assert lines[:4] == ["n : int, at least 1", "    How many.", "rate : float in [0, 1), default=0.5", "    How fast."]
-    assert 'how : {"new", "plain"}, default="new"' in lines
-    assert 'pay : float, at least 0 or "same", default="same"' in lines
-    assert "limit : float, above 0, optional" in lines
-    assert 'weights : {"rows", "equal"} or mapping of str to float, default="rows"' in lines
-    assert join_sections(head, sections) == Knobs.__doc__
 
 
 def test_old_names_and_values_are_taken_with_a_warning_that_names_the_new_ones():
@@ -192,28 +173,28 @@ def test_bounds_in_words(declared, words):
 @pytest.mark.parametrize(
     ("kind", "default", "declared", "words"),
     [
-        (int, MISSING, {}, "x : int"),
-        (int, 3, {"at_least": 1}, "x : int, at least 1, default=3"),
-        (float, 0.5, {"above": 0, "below": 1}, "x : float in (0, 1), default=0.5"),
-        (int | None, None, {"at_least": 1}, "x : int, at least 1, optional"),
-        (int | None, 2, {}, "x : int or None, default=2"),
-        (str | int | None, MISSING, {}, "x : str, int or None"),
-        (bool, True, {}, "x : bool, default=True"),
-        (Literal["a"], "a", {}, 'x : "a", default="a"'),
-        (float | Literal["a", "b"], 1.0, {"at_least": 0}, 'x : float, at least 0 or {"a", "b"}, default=1.0'),
-        (Literal["a"] | float | Literal["b"], 1.0, {}, 'x : {"a", "b"} or float, default=1.0'),
-        (Any, None, {}, "x : object, optional"),
-        (Mapping[str, float], MISSING, {}, "x : mapping of str to float"),
-        (tuple[int, ...], MISSING, {}, "x : tuple of int"),
-        (tuple[int, int], MISSING, {}, "x : tuple of int"),
-        (tuple[int, str], MISSING, {}, "x : tuple"),
-        (list[str], MISSING, {}, "x : list of str"),
-        (dict[str, Any] | None, None, {}, "x : mapping of str to object, optional"),
-        (np.ndarray, MISSING, {"shown": "array of shape (n, k)"}, "x : array of shape (n, k)"),
+        (int, MISSING, {}, "int"),
+        (int, 3, {"at_least": 1}, "int, at least 1"),
+        (float, 0.5, {"above": 0, "below": 1}, "float in (0, 1)"),
+        (int | None, None, {"at_least": 1}, "int, at least 1"),
+        (int | None, 2, {}, "int or None"),
+        (str | int | None, MISSING, {}, "str, int or None"),
+        (bool, True, {}, "bool"),
+        (Literal["a"], "a", {}, '"a"'),
+        (float | Literal["a", "b"], 1.0, {"at_least": 0}, 'float, at least 0 or {"a", "b"}'),
+        (Literal["a"] | float | Literal["b"], 1.0, {}, '{"a", "b"} or float'),
+        (Any, None, {}, "object"),
+        (Mapping[str, float], MISSING, {}, "mapping of str to float"),
+        (tuple[int, ...], MISSING, {}, "tuple of int"),
+        (tuple[int, int], MISSING, {}, "tuple of int"),
+        (tuple[int, str], MISSING, {}, "tuple"),
+        (list[str], MISSING, {}, "list of str"),
+        (dict[str, Any] | None, None, {}, "mapping of str to object"),
+        (np.ndarray, MISSING, {"shown": "array of shape (n, k)"}, "array of shape (n, k)"),
     ],
 )
-def test_headings_are_those_of_numpydoc(kind, default, declared, words):
-    assert Setting("x", kind, default, Declared(**declared)).heading == words
+def test_types_in_words_are_those_of_numpydoc(kind, default, declared, words):
+    assert Setting("x", kind, default, Declared(**declared)).type_words == words
 
 
 @pytest.mark.parametrize(
@@ -319,6 +300,19 @@ def test_the_first_bad_value_is_told_and_given_settings_are_those_looked_at():
     check_settings(bad, [])
 
 
+def test_a_number_may_come_in_many_types():
+    shares = Setting("x", tuple[float, ...], (), Declared(at_least=0, at_most=1))
+    assert shares.refusal(np.array([0.5, 1], dtype=np.float32)) is None
+    assert shares.refusal([Fraction(1, 2), np.int8(1)]) is None
+    assert shares.refusal([0.5, math.nan]) == "x=[0.5, nan] must be a tuple of numbers in [0, 1]."
+    assert shares.refusal((0.5, np.float64(1.5))) is not None
+
+
+def test_bounds_that_contradict_are_refused_by_the_library():
+    with pytest.raises(ValueError, match="Cannot specify both `gt` and `ge`"):
+        Setting("x", float, 1.0, Declared(at_least=0, above=0)).refusal(1.0)
+
+
 def test_names_are_replaced_and_choices_only_when_asked_for():
     known = settings_of_class(Knobs)
     assert former_names(known) == {"speed": "rate"}
@@ -332,49 +326,6 @@ def test_names_are_replaced_and_choices_only_when_asked_for():
         renamed("K", {"rate": 1, "speed": 1}, known)
 
 
-def face():
-    first, *others = settings_of_class(Knobs)[:5]
-    known = (replace(first, default=2), *others)
-    made = type("Face", (), {"__init__": None, "__module__": __name__})
-    made.__init__ = explicit_init(made, known)
-    offer_former_names(made, list(known))
-    return made
-
-
-def test_an_explicit_init_takes_the_first_by_place_and_the_others_by_name():
-    made = face()
-    assert str(inspect.signature(made)).startswith("(n: int = 2, *, rate: float = 0.5, step: float = 1.0")
-    one = made(3, step=2.0)
-    assert (one.n, one.rate, one.step, one.how) == (3, 0.5, 2.0, "new")
-    assert made.__init__.__qualname__ == "Face.__init__"
-    assert made.__init__.__module__ == __name__
-    assert made.__init__.__annotations__["n"] is int
-    assert made().n == 2
-    with pytest.raises(TypeError, match=r"^Face: too many"):
-        made(3, 0.5)
-
-
-def test_an_explicit_init_keeps_what_it_is_given():
-    made = face()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert made(1, how="old").how == "old"  # looked at when it is used
-    with pytest.warns(DeprecationWarning, match="'speed' of Face is now called 'rate'"):
-        one = made(1, speed=0.1)
-    with pytest.warns(DeprecationWarning, match="is now called"):
-        one.speed = 0.2
-    with pytest.warns(DeprecationWarning, match="is now called"):
-        assert one.speed == one.rate == 0.2
-
-
-def test_a_docstring_that_has_parameters_keeps_them():
-    own = "Say it.\n\nParameters\n----------\nx : int\n    Own."
-    known = settings_of_class(Knobs)
-    assert with_parameters(own, known) == own
-    assert with_parameters("  Say it.\n  Loud.", []) == "Say it.\nLoud."
-    assert with_parameters("Say it.", [Setting("x", int, 1, Declared())]) == "Say it."
-
-
 def test_former_names_can_be_given_by_place_and_too_many_places_are_refused():
     assert Knobs(1, 0.25, 2.0).step == 2.0
     with pytest.raises(TypeError, match="takes from 2 to"):
@@ -386,23 +337,3 @@ def test_any_value_may_stand_beside_words():
     assert (
         Setting("start", Literal["own"], "own", Declared()).refusal("other") == "start='other' is not known. Use 'own'."
     )
-
-
-def test_settings_in_the_body_of_a_class_are_offered_and_no_attributes_of_it():
-    @offers_settings
-    class Group:
-        often: int = setting("How often.", default=3, at_least=1)
-        plain: int = 4
-        other: Any = field(default=5)
-
-    assert [(each.name, each.kind, each.default, each.words) for each in Group._offered] == [
-        ("often", int, 3, "How often.")
-    ]
-    assert not hasattr(Group, "often")
-    assert (Group.plain, Group.other.default) == (4, 5)
-
-    @offers_settings
-    class Further(Group):
-        pass
-
-    assert Further._offered == ()

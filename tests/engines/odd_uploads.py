@@ -20,7 +20,7 @@ from tests.network.naughty_clients import BadStream
 class Other:
     """As large as the right one."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     numbers: Array
     more: Array

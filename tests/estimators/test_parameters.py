@@ -128,6 +128,12 @@ def test_the_documented_number_of_rounds_is_that_of_the_algorithm(made):
         assert int(said[1]) == default
 
 
+@pytest.mark.parametrize("made", EVERY)
+def test_estimators_are_offered_at_the_top_and_are_no_algorithms(made):
+    assert getattr(fedfactor, made.__name__) is made
+    assert getattr(fedfactor.algorithms, made.__name__, None) is not made
+
+
 def test_an_unknown_parameter_is_named():
     with pytest.raises(TypeError, match="unexpected keyword argument 'gama'"):
         fedfactor.FNMF(2, gama=0.1)

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedfactor
-from fedfactor import algorithms, estimators
+from fedfactor import estimators
 
 # Recommenders take ratings, not matrices of features: they have a contract of their own.
 EVERY = [face for name in estimators.__all__ if hasattr(face := getattr(estimators, name), "transform")]
@@ -65,12 +65,6 @@ def run_check(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # tiny random matrices; the warning has a test of its own
         check(estimator)
-
-
-@pytest.mark.parametrize("face", EVERY)
-def test_the_public_name_is_the_face(face):
-    assert getattr(fedfactor, face.__name__) is face
-    assert getattr(algorithms, face.__name__, None) is not face
 
 
 def test_version_is_that_of_the_project():

@@ -137,12 +137,22 @@ def test_recommend_takes_the_smallest_of_equals():
         ({"ranks": [2], "repeats": 0}, "at least 1"),
         ({"ranks": [2], "algorithm": FedAvgNMF(2)}, "needs complete rows"),
         ({"ranks": [1.7, 2]}, "whole numbers from 1"),
-        ({"ranks": [2], "algorithm": fedfactor.PooledNMF(2)}, "takes an algorithm with its settings"),
+        ({"ranks": [2], "algorithm": fedfactor.PooledNMF}, "PooledNMF is a class. Pass an instance"),
     ],
 )
 def test_odd_settings(options, message):
     with pytest.raises((ValueError, fedfactor.IncompatibleError), match=message):
         fedfactor.select_rank(planted(0), **options)
+
+
+def test_an_estimator_is_taken_with_its_parameters_of_the_run():
+    options = {"repeats": 1, "seed": 0}
+    ours = fedfactor.select_rank(planted(0), [2, 3], algorithm=fedfactor.PooledNMF(loss=1, rounds=3), **options)
+    theirs = fedfactor.select_rank(planted(0), [2, 3], algorithm=PooledNMF(1, loss=1), rounds=3, **options)
+    np.testing.assert_array_equal(ours.errors, theirs.errors)
+    budget = fedfactor.dp(epsilon=1, delta=1e-6, unit="client", clip=1.0)
+    with pytest.raises(fedfactor.IncompatibleError, match="2 ranks with repeats=1 makes 2 runs"):
+        fedfactor.select_rank(planted(0), [2, 3], algorithm=fedfactor.PooledNMF(privacy=budget), **options)
 
 
 def test_a_budget_is_for_one_run():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -205,3 +206,32 @@ def test_a_run_after_the_words_were_compared(trial, tmp_path):
     Server(tmp_path / "server", trial.terms.agreement(), trial.terms.policy(), post).run()
     result = from_bytes((trial.folder("west") / "result" / "factors.safetensors").read_bytes())
     assert result["factors"].V.shape == (3, 12)
+
+
+@pytest.mark.slow
+def test_in_format_2_vouching_ends_and_binds_to_one_federation(trial, tmp_path, monkeypatch):
+    """A voucher of format 1 was good for ever, and in every federation of the same name."""
+    content = copy.deepcopy(dict(trial.terms.content))
+    content["federation"] |= {"format": 2, "id": "0123456789abcdef" * 2}
+    terms = terms_writer.save(tmp_path / "second.toml", content)
+    keys.make_key(tmp_path / "east.key", "east")
+    pub, known = tmp_path / "east.key.pub", content["parties"]
+    line = vouch(terms, "east", pub, trial.root / "south.key")
+
+    def by(line, **federation):
+        made = copy.deepcopy(content)
+        made["federation"] |= federation
+        made["parties"]["east"] = {**read_public(pub), "vouched": [line]}
+        return vouchers(Terms.of(made), "east", known)
+
+    assert by(line) == ["south"]
+    assert by(line, id="f" * 32) == []
+    assert by(line[:-10] + "2999-12-31") == []  # the day is signed, too
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=91)
+
+    monkeypatch.setattr("fedfactor.federation.vouching.datetime", Later)
+    assert by(line) == []

@@ -128,8 +128,8 @@ class Processes:
         done = self.command(*words)
         if self.children["superlink"].poll() is not None:
             raise RuntimeError(f"The SuperLink ended.\n{self.said('superlink')[-4000:]}")
-        if done.returncode:
-            (self.root / "flwr.log").write_text(done.stdout + done.stderr)
+        if done.returncode and "unavailable" not in (done.stdout + done.stderr).lower():
+            raise RuntimeError(done.stdout + done.stderr)
         return done.returncode == 0
 
     def said_all(self) -> str:

@@ -99,9 +99,39 @@ def test_flwr_run_in_the_simulation_engine_gives_the_v_of_the_local_engine(tmp_p
     assert far_from(factors_of(folder, files), run) <= 1e-12
 
 
+def test_nan_uploads_are_left_out_and_named_as_on_the_local_engine(deployment, monkeypatch):
+    bad = {"1 south": "NaN", "2 west": "NaN"}
+    deployment.change(real.terms("PooledNMF", 3, {"minimum": 2, "deadline": 1200}, tol=0.0))
+    deployment.bad.write_text(json.dumps(bad))
+    try:
+        deployment.run("again=true")
+        status = wait_for_end(deployment, deployment.folder)
+    finally:
+        deployment.bad.unlink()
+    assert status["state"] == "finished", (status, deployment.said_all())
+    monkeypatch.setattr(PooledNMF, "client_step", spoiled(PooledNMF.client_step, bad))
+    run = local(deployment.trial.files, 3)
+    assert [entry["rejected"] for entry in history(deployment)] == [[], ["south"], ["west"]]
+    assert [list(record.rejected) for record in run.history] == [[], ["south"], ["west"]]
+    assert far_from(factors_of(deployment.folder, PARTIES), run) == 0.0
+
+
+def test_a_party_that_signed_other_terms_refuses_and_the_run_pauses(deployment, tmp_path):
+    deployment.change(real.terms("PooledNMF", 2, {"deadline": 1200}, tol=0.0))
+    run = deployment.trial.terms.content["run"]
+    terms_writer.save(tmp_path / "other.toml", {**deployment.trial.terms.content, "run": {**run, "rounds": 3}})
+    deployment.agree("west", "--accept-changes", toml=tmp_path / "other.toml")
+    deployment.run("again=true")
+    status = wait_for_end(deployment, deployment.folder)
+    assert status["state"] == "paused"
+    assert REFUSAL in status["reason"]
+    assert "signed up for other terms" in status["reason"]
+    assert "not the one this party signed up for" in ClientFolder(deployment.folder / "west").sent()[-1]["reason"]
+
+
 def test_killed_supernodes_and_superlinks_leave_no_trace_in_v(deployment):
-    rounds = 4
-    deployment.change(real.terms("PooledNMF", rounds, {"resend": 30, "deadline": 1200, "gather": 1200}, tol=0.0))
+    rounds = 3
+    deployment.change(real.terms("PooledNMF", rounds, {"resend": 40, "deadline": 1200, "gather": 1200}, tol=0.0))
     deployment.run("again=true")
     wait_for_round(deployment, 1)
     deployment.signal("south", signal.SIGSTOP)  # so it dies in the middle of a round
@@ -128,7 +158,7 @@ def test_killed_supernodes_and_superlinks_leave_no_trace_in_v(deployment):
 
 
 def test_a_late_party_is_left_out_of_rounds_and_comes_back(deployment):
-    rounds = 6
+    rounds = 5
     policy = {"minimum": 2, "deadline": 90, "absent": 5, "gather": 1200, "resend": 600}
     deployment.change(real.terms("PooledNMF", rounds, policy, tol=0.0))
     deployment.run("again=true")
@@ -144,36 +174,6 @@ def test_a_late_party_is_left_out_of_rounds_and_comes_back(deployment):
     assert ["north", "south"] in came
     run = local(deployment.trial.files, rounds, participation=lambda at, names: came[at.index])
     assert far_from(factors_of(deployment.folder, PARTIES), run) == 0.0
-
-
-def test_nan_uploads_are_left_out_and_named_as_on_the_local_engine(deployment, monkeypatch):
-    bad = {"1 south": "NaN", "2 west": "NaN"}
-    deployment.change(real.terms("PooledNMF", 4, {"minimum": 2}, tol=0.0))
-    deployment.bad.write_text(json.dumps(bad))
-    try:
-        deployment.run("again=true")
-        status = wait_for_end(deployment, deployment.folder)
-    finally:
-        deployment.bad.unlink()
-    assert status["state"] == "finished", (status, deployment.said_all())
-    monkeypatch.setattr(PooledNMF, "client_step", spoiled(PooledNMF.client_step, bad))
-    run = local(deployment.trial.files, 4)
-    assert [entry["rejected"] for entry in history(deployment)] == [[], ["south"], ["west"], []]
-    assert [list(record.rejected) for record in run.history] == [[], ["south"], ["west"], []]
-    assert far_from(factors_of(deployment.folder, PARTIES), run) == 0.0
-
-
-def test_a_party_that_signed_other_terms_refuses_and_the_run_pauses(deployment, tmp_path):
-    deployment.change(real.terms("PooledNMF", 2, tol=0.0))
-    run = deployment.trial.terms.content["run"]
-    terms_writer.save(tmp_path / "other.toml", {**deployment.trial.terms.content, "run": {**run, "rounds": 3}})
-    deployment.agree("west", "--accept-changes", toml=tmp_path / "other.toml")
-    deployment.run("again=true")
-    status = wait_for_end(deployment, deployment.folder)
-    assert status["state"] == "paused"
-    assert REFUSAL in status["reason"]
-    assert "signed up for other terms" in status["reason"]
-    assert "not the one this party signed up for" in ClientFolder(deployment.folder / "west").sent()[-1]["reason"]
 
 
 def test_an_unregistered_key_is_not_let_in(deployment):

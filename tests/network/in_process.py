@@ -13,6 +13,7 @@ import pytest
 
 from fedfactor.core.algorithm import Algorithm, algorithm_tag, settings_of
 from fedfactor.core.client_data import Federation
+from fedfactor.core.former_identifiers import current_algorithm
 from fedfactor.core.run import Run
 from fedfactor.core.wire import from_bytes
 from fedfactor.engines.local.worker_process import algorithm_of
@@ -31,7 +32,7 @@ class AnyAgreement(Agreement):
     __slots__ = ()
 
     def make(self) -> Algorithm:
-        return algorithm_of(self.algorithm, self.settings)
+        return algorithm_of(current_algorithm(self.algorithm), self.settings)
 
 
 class AnyFolder(ClientFolder):

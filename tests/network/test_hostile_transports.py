@@ -6,6 +6,7 @@ One party answers in another hostile way in each round. The others end with the 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedfactor.core.wire import from_bytes
 from fedfactor.federation.processes import free_port
 from fedfactor.federation.trial import Trial
 from fedfactor.io.read import load_shard
-from tests.flower.deployment import FLOWERS, Processes, wait_for_end
+from tests.flower.deployment import APP, FLOWERS, Processes, wait_for_end
 from tests.network.hostile import KINDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.federation, pytest.mark.slow]
@@ -43,15 +44,17 @@ def over_https(root, files, changes):
 
 def over_flower(root, files, changes):
     processes, folder = Processes(root, FLOWERS[0]), root / "all"
-    config = [
-        f"simulation.{section}.{entry}={json.dumps(value)}"
+    app = shutil.copytree(APP, root / "app", ignore=shutil.ignore_patterns("data"))
+    head = (app / "pyproject.toml").read_text().partition("# The terms of a simulation")[0]
+    tables = [
+        f"[tool.flwr.app.config.simulation.{section}]\n"
+        + "".join(f"{entry} = {json.dumps(value)}\n" for entry, value in entries.items())
         for section, entries in changes.items()
-        for entry, value in entries.items()
     ]
-    (root / "run.toml").write_text("\n".join([f"folder='{folder}'", f"data='{root / 'data'}'", *config]))
+    (app / "pyproject.toml").write_text("\n".join([head, *tables]))
     try:
         processes.connect(processes.superlink(free_port(), "--insecure", "--simulation"), None)
-        processes.flwr_run(root / "run.toml", simulation=3)
+        processes.flwr_run(f"folder='{folder}' data='{root / 'data'}'", app=app, simulation=3)
         status = wait_for_end(processes, folder)
     finally:
         processes.close()

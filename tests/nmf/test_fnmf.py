@@ -11,8 +11,8 @@ import fedfactor
 from fedfactor import LocalEngine
 from fedfactor.algorithms import FNMF, FedProxNMF, OneShotNMF
 from fedfactor.core.algorithm import Meta, Round
+from fedfactor.datasets.dense_blocks import deal_rows, dense_blocks, shared_and_private
 from fedfactor.metrics import cosine_similarity
-from papers.fnmf.blocks import deal_rows, dense_blocks, shared_and_private
 
 GRADIENT = {"local_solver": "gradient", "tol": 0.0}
 

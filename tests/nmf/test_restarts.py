@@ -15,7 +15,7 @@ from fedfactor.nmf.pooled.warm_start import Begin
 def test_the_methods_are_those_whose_estimators_offer_n_init():
     """The command goes by this list, so that it need not load the estimators."""
     known = {name for name in estimators.__all__ if name in dir(algorithms)}
-    offering = {name for name in known if "n_init" in {each.name for each in getattr(estimators, name)._declared}}
+    offering = {name for name in known if "n_init" in getattr(estimators, name)._get_param_names()}
     assert offering == set(RESTARTED)
 
 

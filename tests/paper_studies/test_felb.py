@@ -11,12 +11,12 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor.algorithms import BooleanVotes, PooledBMF
+from fedfactor.datasets.boolean_tiles import even_tiles
 from papers.__main__ import app
 from papers.felb import run as studies
 from papers.felb import tables
 from papers.felb.cells import Bench, Cell, Store
 from papers.felb.quantile import count_below, federated_quantile
-from papers.felb.tiles import even_tiles
 from tests.command_line import CliRunner
 
 METHODS = ("FELB", "PooledBMF", "asso or")

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from fedfactor.datasets.dense_blocks import dense_blocks
 from papers import stored
 from papers.__main__ import app
 from papers.dsanls.iterations import complexity, protocol
 from papers.fnmf import barycenters
-from papers.fnmf.blocks import dense_blocks
 from papers.fnmf.synthetic import _largest
 from tests.command_line import CliRunner
 

@@ -10,7 +10,7 @@ from fedfactor.algorithms import FALB, FELB, BooleanVotes
 from fedfactor.boolean.proximal_maps import elastic_prox
 from fedfactor.core.algorithm import Round
 from fedfactor.core.client_data import Federation
-from papers.felb.tiles import even_tiles
+from fedfactor.datasets.boolean_tiles import even_tiles
 from tests.papers import felb_reference as paper
 
 

@@ -10,10 +10,10 @@ import fedfactor
 from fedfactor.algorithms import FNMF, FedProxNMF, OneShotNMF
 from fedfactor.core.algorithm import Round
 from fedfactor.core.client_data import Federation
+from fedfactor.datasets.dense_blocks import deal_rows, dense_blocks
 from fedfactor.linalg.alignment.assignment import plan
 from fedfactor.linalg.alignment.barycenter import mean_start_barycenter
 from fedfactor.nmf.local_nmf import alternate
-from papers.fnmf.blocks import deal_rows, dense_blocks
 from tests.papers import fnmf_reference as paper
 
 K = 4

@@ -23,7 +23,7 @@ from fedfactor.audit.ratings import rating_attack
 from fedfactor.audit.report import AuditReport
 from fedfactor.audit.upload_attacks import SERVER, dense, differencing, rows_from_sums, rows_from_uploads, singletons
 from fedfactor.boolean.pooled.algorithm import PooledBMF
-from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.algorithm import Algorithm, Domain, Uplink
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import FedfactorError
 from fedfactor.core.method import Method, algorithm_of, run_parameters
@@ -156,7 +156,7 @@ def _curious(
     noisy = told.dp is not None or any(link.noisy for link in told.links)
     exact = not noisy and any(link.hides for link in told.links)
     meta = federation.prepare(algorithm.domain)
-    gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+    gathers = any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in algorithm.messages(meta))
     found: list[Finding] = []
     if not noisy and (gathers or not exact):  # medians and trimmed means see every upload too
         found += rows_from_uploads(algorithm, federation, seed, all_kinds=not exact)
@@ -226,7 +226,7 @@ def _noise(algorithm: Algorithm, asked: DP, rounds: int, canaries: int, seed: in
     attack = f"one {asked.unit} planted in many runs"
     claim = f"ε ≤ {asked.epsilon:g} for one {asked.unit}"
     small = replace(algorithm, n_components=2) if hasattr(algorithm, "n_components") else algorithm  # type: ignore[type-var]
-    size = 1.0 if algorithm.domain == "binary" else 1e3
+    size = 1.0 if algorithm.domain == Domain.BINARY else 1e3
     settings = replace(asked, ledger=None, noise="distributed", colluding=0)
     runs = max(20, int(canaries * RUNS_PER_CANARY))
     try:

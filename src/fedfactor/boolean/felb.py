@@ -53,7 +53,7 @@ class Factor:
 class Weighted:
     """Up: its relaxed factor times its weight, the weight, and its relaxed squared error."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     weight: Array = public()
@@ -94,7 +94,7 @@ class Server:
 class ProximalAveraging(Algorithm):
     """What FELB and FALB do alike; they differ in how strongly a cell is drawn to 0 or 1."""
 
-    domain: ClassVar[Domain] = "binary"
+    domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 100
     handles_tensors: ClassVar[bool] = True
 

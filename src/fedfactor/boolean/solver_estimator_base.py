@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedfactor.boolean.estimator_base import BooleanRows
 from fedfactor.boolean.product import boolean_refit, count
 from fedfactor.boolean.solvers.registry import RANDOM, factor
-from fedfactor.core.algorithm import Meta
+from fedfactor.core.algorithm import Domain, Meta
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.input_validation import check_rank, check_values
 from fedfactor.core.pytree import Array
@@ -109,7 +109,7 @@ class BooleanSolver(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BooleanRo
     def _rows(self, X: Any, *, reset: bool) -> Array:
         rows = Federation({"all": Shard.of(_inputs.matrix(self, X, reset=reset))})
         shard = binarized(rows, self.binarize).shard("all")
-        check_values("all", shard.X, None, "binary")
+        check_values("all", shard.X, None, Domain.BINARY)
         return shard.X
 
     def _options(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from pathlib import Path
@@ -58,6 +59,7 @@ def serve(
         logs_as_json(json_logs)
         try:
             place.serve(listen, tuple(party_authority or ()))
+            gc.freeze()  # modules stay: collecting the garbage of many connections does not look through them
             say = both(told, place.folder / "events.log")
             if page is not None:
                 show_page(server_pages(place), page_address, page, place.folder)

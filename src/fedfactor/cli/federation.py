@@ -17,6 +17,7 @@ from fedfactor.cli.shared_options import Server, Toml
 from fedfactor.cli.status import check, results, status
 from fedfactor.cli.versions import go_on, stability_of, versions
 from fedfactor.core.errors import DataError
+from fedfactor.core.missing_policies import missing_choices
 
 
 class How(StrEnum):
@@ -54,7 +55,7 @@ def init(
         typer.Option(help="A step of preprocessing, such as log1p or 'scale declared'; may be repeated, in order."),
     ] = None,
     missing: Annotated[
-        str, typer.Option(help="What marks a missing cell: nan (also empty ones), a number, or unstored.")
+        str, typer.Option(help=f"What marks a missing cell: {missing_choices()}; nan marks empty ones too.")
     ] = "none",
     stability: Annotated[
         int,

@@ -18,6 +18,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from fedfactor.core.errors import NotFiniteError, ProtocolError
+from fedfactor.core.former_identifiers import current_identifier
 from fedfactor.core.pytree import (
     Array,
     Tree,
@@ -223,8 +224,8 @@ def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
     tag = None
     try:
         tag = json.loads(text["outline"])[0]
-        cls = tags[tag]
-    except (KeyError, ValueError, TypeError, IndexError, RecursionError):
+        cls = tags[current_identifier(tag)]
+    except (AttributeError, KeyError, ValueError, TypeError, IndexError, RecursionError):
         raise _unannounced(tag, expected) from None
     _check_declared(cls, _declared(header), expected[cls])
     message = from_bytes(data, extra=tags)

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfactor import algorithms
-from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation, Shard
-from fedfactor.core.parameters import Declared, check_settings, settings_of_class
+from fedfactor.core.parameters import Declared
 from fedfactor.core.pytree import Array, to_numpy
 from fedfactor.core.run import Run
 from fedfactor.decomposition.incremental import KeepsTotals
@@ -44,30 +43,20 @@ class _Spectral(KeepsTotals):
     _bounds: ClassVar[Mapping[str, Declared]] = {"n_components": Declared(check=False)}
     _expressed_otherwise: ClassVar[frozenset[str]] = frozenset({"variance_share"})
 
-    def to_algorithm(self) -> Algorithm:
-        """Validate all parameters and return the algorithm with those that are its own.
-
-        Returns
-        -------
-        Algorithm
-        """
-        own = settings_of_class(self._method)
-        given = {each.name: getattr(self, each.name, each.default) for each in own}
+    def _algorithm_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the algorithm, of which a share of the variance is one of its own."""
         k = self.n_components
+        given = super()._algorithm_parameters()
         if k is None or (isinstance(k, Integral) and k == 0):  # 0: as the record of a run writes None
-            given["n_components"] = 0
-        elif isinstance(k, (float, np.floating)) and 0 < k < 1:
-            given |= {"n_components": 0, "variance_share": float(k)}
-        elif not isinstance(k, Integral) or isinstance(k, (bool, np.bool_)) or k < 0:
+            return {**given, "n_components": 0}
+        if isinstance(k, (float, np.floating)) and 0 < k < 1:
+            return {**given, "n_components": 0, "variance_share": float(k)}
+        if not isinstance(k, Integral) or isinstance(k, (bool, np.bool_)) or k < 0:
             raise ValueError(
                 f"n_components={k!r} must be a whole number of at least 1, a share of the variance between 0 and 1, or "
                 "None for all components."
             )
-        algorithm = self._method(**given)
-        check_settings(algorithm)
-        names = {each.name for each in own}
-        check_settings(self, [each for each in self._parameters() if each.name not in names])
-        return algorithm
+        return given
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
         score = self.run_.algorithm.score(shard, replace(self._factors(None), U=U, V=V), self.run_.down)

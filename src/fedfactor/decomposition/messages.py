@@ -32,7 +32,7 @@ class AskProducts:
 class Moments:
     """Up: half of ``XᵀX`` and the sums of columns. ``rows``: how many rows these are."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     half: Array
     total: Array
@@ -43,7 +43,7 @@ class Moments:
 class Products:
     """Up: ``Q XᵀX``, the sums of columns, the sum of squares, and the number of rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     Y: Array
     total: Array

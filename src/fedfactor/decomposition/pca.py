@@ -83,7 +83,7 @@ class _SecondMoments(Algorithm):
     )
     held: Held | None = set_by_run("Totals of earlier rows, which those of the run change.", default=None)
 
-    domain: ClassVar[Domain] = "real"
+    domain: ClassVar[Domain] = Domain.REAL
     pooled: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 4
     noisy_rounds: ClassVar[int] = 1

@@ -80,8 +80,8 @@ def run(
         Seed of every random stream; drawn and kept in ``Run.seed`` when None.
     privacy : str, dp(...), transform, or tuple of these, optional
         What protects uploads on their way: ``"secure-sum"`` shows the server sums only, :func:`fedfactor.dp` adds noise
-        for a budget, ``"median"``, ``"trimmed-mean"`` and ``"group-median"`` withstand hostile clients. None: every
-        upload is seen in the clear.
+        for a budget, the robust rules (:class:`fedfactor.aggregation.Robust`), such as ``"median"``, withstand hostile
+        clients. None: every upload is seen in the clear.
     participation : float or function
         Share of clients in each round, or a rule ``(round, names) -> names``.
     checkpoint : path or Checkpoint, optional

@@ -13,10 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors
+from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors
 from fedfactor.core.client_data import Federation, Missing, Shard
 from fedfactor.core.errors import DataError, IncompatibleError, callers_level
-from fedfactor.core.input_validation import as_matrix, check_missing, check_values
+from fedfactor.core.input_validation import as_matrix, check_values
+from fedfactor.core.missing_policies import accepts_sparse, check_missing
 from fedfactor.core.pytree import Array
 from fedfactor.core.run import Run
 from fedfactor.estimators import inputs as _inputs
@@ -163,7 +164,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
 
         found = self._each(X, error)
         parts = list(found.values()) if isinstance(found, dict) else [found]
-        sse, total = (sum(part[place] for part in parts) for place in (0, 2))
+        sse = sum(part[0] for part in parts)
+        total = sum(part[2] for part in parts)
         return -math.sqrt(sse / total) if total > 0 else 0.0
 
     def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
@@ -299,7 +301,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
                 f"X has {federation.n_features} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input."
             )
-        names, known = federation.feature_names, getattr(self, "feature_names_in_", None)
+        names = federation.feature_names
+        known = getattr(self, "feature_names_in_", None)
         if names is not None and known is not None and names != tuple(known):
             raise DataError("The feature names should match those that were passed during fit, in the same order.")
 
@@ -310,9 +313,8 @@ class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fe
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         missing = self.missing_values
-        tags.input_tags.positive_only = self._method.domain != "real"
-        # A stored value that means "missing" would need a dense mask, so sparse rows say it by not storing the cell.
-        tags.input_tags.sparse = missing is None or missing in ("unstored", 0)
+        tags.input_tags.positive_only = self._method.domain != Domain.REAL
+        tags.input_tags.sparse = accepts_sparse(missing)
         tags.input_tags.allow_nan = self._method.handles_missing and isinstance(missing, float) and math.isnan(missing)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

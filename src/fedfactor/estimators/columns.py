@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.algorithm import Algorithm, Layout
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
 from fedfactor.core.grid import block_federation, even_nodes, grid_federation, grid_of
@@ -64,7 +64,8 @@ class ColumnSplitEstimator(FederatedTransformer):
 
     def _turn(self, labels: Any) -> None:
         """Exchange the roles: what the owners have is V, what they share is U."""
-        shared, factors = self.run_.V, self.run_.factors
+        shared = self.run_.V
+        factors = self.run_.factors
         self._common: Array = shared.T
         n_features = sum(len(kept.U) for kept in factors.values())
         positions = {"0": np.arange(n_features)} if labels is None else row_positions(labels)
@@ -110,6 +111,6 @@ class GridEstimator(FederatedTransformer):
         X = _inputs.matrix(self, X, reset=True)
         if self.missing_values is not None:
             raise DataError("Blocks of a grid have no missing cells: missing_values must be None.")
-        if algorithm.layout == "blocks":
+        if algorithm.layout == Layout.BLOCKS:
             return None, block_federation(X, grid_of(self.n_clients, X.shape))
         return None, grid_federation(X, even_nodes(X.shape[0], min(self.n_clients, *X.shape)))

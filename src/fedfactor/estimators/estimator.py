@@ -107,7 +107,7 @@ class FederatedEstimator(Estimator, ABC):
         Algorithm
         """
         own = [each.name for each in settings_of_class(self._method)]
-        algorithm = self._method(**{name: getattr(self, name) for name in own})
+        algorithm = self._method(**self._algorithm_parameters())
         check_settings(algorithm)
         check_settings(self, [each for each in self._parameters() if each.name not in own])
         return algorithm
@@ -134,6 +134,11 @@ class FederatedEstimator(Estimator, ABC):
         model = type(self)(**{**given, **changed})
         algorithm, engine, seed = model._settings()
         return model._run(algorithm, model._federated(data, algorithm, seed), engine, seed, participation)
+
+    def _algorithm_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the algorithm by name."""
+        given = self.get_params(deep=False)
+        return {each.name: given[each.name] for each in settings_of_class(self._method) if each.name in given}
 
     @abstractmethod
     def _federated(self, data: Any, algorithm: Algorithm, seed: int) -> Federation:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedfactor import algorithms
-from fedfactor.core.algorithm import Algorithm, Score
+from fedfactor.core.algorithm import Algorithm, Domain, Score
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
@@ -211,7 +211,7 @@ def _lone(first: Algorithm, cells: bool) -> Algorithm:
     rank = int(getattr(first, "n_components", 0) or 0)
     if cells or not rank:
         return first
-    if first.domain == "binary":
+    if first.domain == Domain.BINARY:
         return algorithms.PooledBMF(rank)
     return first if isinstance(first, algorithms.PooledNMF) else algorithms.PooledNMF(rank)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.algorithms import PooledBMF, PooledNMF
-from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.algorithm import Algorithm, Domain
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
 from fedfactor.core.method import Method, algorithm_of, run_parameters
@@ -180,7 +180,7 @@ def select_rank(
     algorithm = algorithm_of(method)
     how = run_parameters(method, rounds=rounds, engine=engine, privacy=privacy, device=device)
     privacy, device = how["privacy"], how["device"]
-    if algorithm.domain == "binary" and not algorithm.handles_missing:
+    if algorithm.domain == Domain.BINARY and not algorithm.handles_missing:
         algorithm = PooledBMF(1)  # unions of the same kind of components, and it can do without the hidden cells
     candidates = _check(algorithm, ranks, share, repeats)
     check_device(device)
@@ -188,7 +188,7 @@ def select_rank(
     federation = federation if isinstance(federation, Federation) else Federation(federation)
     meta = federation.prepare(algorithm.domain)
     _with_rank(algorithm, candidates[-1]).check(meta)  # now, not after the runs of the smaller ones
-    squares = algorithm.domain == "nonnegative" and getattr(algorithm, "loss", 2) in (2, "frobenius")
+    squares = algorithm.domain == Domain.NONNEGATIVE and getattr(algorithm, "loss", 2) in (2, "frobenius")
     even = even_columns(federation) if squares and privacy is None else None
     federation = federation if even is None else even
     seed = secrets.randbits(63) if seed is None else int(seed)

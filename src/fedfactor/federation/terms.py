@@ -18,6 +18,7 @@ from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
 from fedfactor.core.parameters import renamed, settings_of_class
+from fedfactor.engines.capabilities import SupportsWarmStart
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
 from fedfactor.io.preprocessing import DECLARED, Preprocess
@@ -25,6 +26,7 @@ from fedfactor.network.client_storage import PUBLIC, Agreement
 from fedfactor.network.exchange import WaitingRules
 from fedfactor.network.secure_aggregation import LEAST, uploads
 from fedfactor.privacy.minimums import Minimums
+from fedfactor.privacy.modes import Protection
 
 FORMAT = 2
 """Newest format of the file; files of format 1 are read, and keep their fingerprints."""
@@ -176,7 +178,7 @@ class Terms:
                 raise TermsError(f"[run] {entry} = {c['run'][entry]!r} must be a whole number of at least 1.")
         if c["policy"]["dropouts"] not in ("continue", "wait"):
             raise TermsError("[policy] dropouts must be 'continue' or 'wait'.")
-        if c["privacy"]["protect"] not in ("none", "secure-sum", "dp"):
+        if c["privacy"]["protect"] not in list(Protection):
             raise TermsError("[privacy] protect must be 'none', 'secure-sum' or 'dp'.")
         if c["features"]["how"] not in ("same", "union", "intersection"):
             raise TermsError("[features] how must be 'same', 'union' or 'intersection'.")
@@ -226,7 +228,7 @@ class Terms:
             raise TermsError("[stability] seeds must be a whole number of at least 0, and leave_out true or false.")
         if not seeds and not leave_out:
             return
-        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+        if not isinstance(self.algorithm(), SupportsWarmStart):
             raise TermsError("[stability] is for PooledNMF, whose first components the server draws.")
         if seeds and self.start:
             raise TermsError("[stability] seeds draw other first components, and [run] start fixes them. Take one.")
@@ -253,7 +255,7 @@ class Terms:
                 "[run] start names components that rows have shaped, and epsilon would not count what they tell. Leave "
                 "it out where noise protects a run."
             )
-        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+        if not isinstance(self.algorithm(), SupportsWarmStart):
             raise TermsError(f"{type(self.algorithm()).__name__} cannot start at components of an earlier run.")
 
     def _check_numbers(self) -> None:
@@ -436,7 +438,7 @@ class Terms:
 
     def _check_noise(self) -> None:
         """Refuse noise that could not protect, whoever takes part."""
-        from fedfactor.privacy.dp import dp
+        from fedfactor.privacy.dp import against_noise, dp
 
         privacy = self.content["privacy"]
         for entry, usual in NOISE.items():
@@ -457,7 +459,8 @@ class Terms:
                 f"[privacy] delta = {privacy['delta']:g} is no promise: with that chance it may fail for each of "
                 f"{max(privacy['rows'], len(self.names)):g} units. Take far less than one over their number."
             )
-        algorithm, against = self.algorithm(), self.algorithm().against_noise
+        algorithm = self.algorithm()
+        against = against_noise(algorithm)
         if against:
             raise TermsError(f"{type(algorithm).__name__} does not bear noise: {against}")
         try:

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flwr.app import Message, MessageType
@@ -16,6 +16,7 @@ from fedfactor.core.errors import ProtocolError
 from fedfactor.flower.records import Envelope, Kind, from_record, to_record
 from fedfactor.flower.signatures import is_signed, statement
 from fedfactor.network.exchange import Arrival
+from fedfactor.network.message_format import Head, read_head
 
 logger = logging.getLogger("fedfactor")
 
@@ -23,7 +24,8 @@ FRESH = 1.0
 """Seconds for which a list of nodes is good."""
 
 AGAIN = 20.0
-"""Seconds after which a node that did not identify itself is asked again."""
+"""Seconds after which a node that did not identify itself is asked again. A question that is repeated waits twice as
+long each time: a node works on its messages one after the other, and a slow one would only get further behind."""
 
 KEPT = 4
 """Questions per node whose answers are still collected: answers to older ones are of no use."""
@@ -34,13 +36,15 @@ UNSIGNED = b"no signed answer"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question whose answer is awaited."""
+    """A question whose answer is awaited; ``head`` is that of its first attempt."""
 
     node: int
     kind: Kind
     question: bytes
     name: str = ""
     most: int = 0
+    head: Head | None = None
+    when: float = 0.0
 
 
 class GridTransport:
@@ -129,9 +133,18 @@ class GridTransport:
         return answer.kind == asked.kind and is_signed(self._keys[name], answer.signature, said)
 
     def send(self, messages: Iterable[tuple[str, bytes]], most: int) -> None:
-        """Push each message to its party's node."""
-        nodes = self._addresses
-        self._push([Asked(nodes[name], "message", data, name, most) for name, data in messages if name in nodes])
+        """Push each message to its party's node, unless the node has that question already and may still answer it."""
+        nodes, now = self._addresses, time.monotonic()
+        due: list[Asked] = []
+        for name, data in messages:
+            if name not in nodes:
+                continue
+            node, head = nodes[name], replace(read_head(data), attempt=0)
+            earlier = [old.when for old in self._asked.values() if (old.node, old.head) == (node, head)]
+            earlier = [when for when in earlier if when >= self._since[node]]
+            if not earlier or now - max(earlier) >= AGAIN * 2 ** len(earlier):
+                due.append(Asked(node, "message", data, name, most, head, now))
+        self._push(due)
 
     def _push(self, questions: Sequence[Asked]) -> None:
         if not questions:

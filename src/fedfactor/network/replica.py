@@ -8,8 +8,9 @@ adopted by everybody, so that rounding does not accumulate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,8 @@ class Replica:
 
     def following(self, server: Tree, total: Tree, index: int, down: Tree) -> tuple[Tree, Tree, str]:
         """Take the server's step of a round, and compare its download with the next question."""
-        candidates = ((1.0, total), *((s, None) for s in (1.0 + ROUNDING, 1.0 - ROUNDING)))
-        reason = first = ""
-        for scale, exact in candidates:
-            combined = tree_map(lambda leaf, scale=scale: _scaled(leaf, scale), total) if exact is None else exact
+        first = ""
+        for combined in _rounded(total):
             after, mine = self.step(server, combined, index)
             if self.algorithm.converged(after):
                 reason = "the run has converged, and another round was asked for"
@@ -67,8 +66,7 @@ class Replica:
     def last(self, server: Tree, total: Tree, index: int, down: Tree) -> tuple[Tree, Tree, str]:
         """Take the server's step of the last round, and compare what clients are to finish with."""
         reason = ""
-        for scale in (1.0, 1.0 + ROUNDING, 1.0 - ROUNDING):
-            combined = total if scale == 1.0 else tree_map(lambda leaf, scale=scale: _scaled(leaf, scale), total)
+        for combined in _rounded(total):
             after, mine = self.step(server, combined, index)
             settled = freeze(self.algorithm.settle(after, mine))
             wrong = difference(settled, down, self.expected)
@@ -136,6 +134,13 @@ def adopt(server: Tree, mine: Tree, theirs: Tree) -> Tree:
     return freeze(tree_map(swapped, server))
 
 
-def _scaled(leaf: Any, scale: float) -> Any:
+def _rounded(total: Tree) -> Iterator[Tree]:
+    """Return a total, and what it might be on another machine: a decision of the server may hang on its rounding."""
+    yield total
+    for scale in (1.0 + ROUNDING, 1.0 - ROUNDING):
+        yield tree_map(partial(_scaled, scale), total)
+
+
+def _scaled(scale: float, leaf: Any) -> Any:
     array = to_numpy(leaf)
     return array * array.dtype.type(scale) if array.dtype == np.float64 else leaf

@@ -23,6 +23,7 @@ from fedfactor.core.pytree import Tree, tree_sum
 from fedfactor.core.run import RoundRecord
 from fedfactor.core.threads import limit_threads
 from fedfactor.core.wire import Leaf, Spec, from_bytes, to_bytes
+from fedfactor.engines.capabilities import started_at
 from fedfactor.engines.checkpoint import Checkpoint, environment
 from fedfactor.engines.engine import refuse_groups
 from fedfactor.engines.round import Rounds
@@ -127,7 +128,7 @@ class Server:
         self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
         self.algorithm, self.meta = agreement.make(), agreement.meta
         if agreement.start:
-            self.algorithm = self.algorithm.starting_at(from_bytes((self.folder / START).read_bytes())["V"])
+            self.algorithm = started_at(self.algorithm, from_bytes((self.folder / START).read_bytes())["V"])
         refuse_groups(self.algorithm, self.meta)
         self.run_id = self._name()
         self.tally = Tally()

@@ -7,7 +7,6 @@ answered before gets the same bytes again; another question under the same label
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from fedfactor.core.flattened_upload import Parcel, flatten
 from fedfactor.core.pytree import Tree, freeze, kind_of, to_numpy
 from fedfactor.core.wire import Spec, fingerprint_of, receive, to_bytes
 from fedfactor.engines import client_step as client
+from fedfactor.engines.capabilities import started_at
 from fedfactor.network.client_storage import Kept
 from fedfactor.network.errors import Refused
 from fedfactor.network.message_format import Head, seal, unseal
@@ -176,7 +176,8 @@ class VerifiedClient:
         """Check the total of the last sum, take the server's step, and refuse any other question than what follows."""
         total, index = self._verified(asked, protocol, question), int(asked.index)
         if asked.kind == "survey":
-            if not isinstance(down, Begin if index == 0 else Counts):
+            right: Any = Begin if index == 0 else Counts
+            if not isinstance(down, right):
                 raise Refused("the columns are counted once, and their totals are told once")
             if index and not _same_counts(total, down):
                 raise Refused("the totals of the columns are not those that were verified")
@@ -202,7 +203,7 @@ class VerifiedClient:
                 raise Refused(f"the run begins at other components than the agreed ones ({mine.start})")
             start = down.V
         if start is not None:
-            algorithm = algorithm.starting_at(start)
+            algorithm = started_at(algorithm, start)
         seed = mine.numbered_seed(int(protocol["number"]))
         return Replica(algorithm, mine.meta, seed, self.owner.expected), start
 
@@ -305,5 +306,5 @@ def session_of(kind: str) -> int:
     return 1 if kind == "survey" else 2
 
 
-def _same_counts(total: Mapping[str, Any] | Tree, told: Counts) -> bool:
+def _same_counts(total: Counts, told: Counts) -> bool:
     return np.array_equal(total.rows, told.rows) and np.array_equal(total.clients, told.clients)

@@ -87,7 +87,7 @@ class Tagged:
 class Counts:
     """What the sum before round 0 adds up: rows that fill each column, and whether any does."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     rows: Array
     clients: Array

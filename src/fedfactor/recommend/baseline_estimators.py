@@ -10,7 +10,8 @@ from fedfactor import algorithms
 from fedfactor.core.errors import DataError
 from fedfactor.engines.engine import Engine
 from fedfactor.estimators.parameter_names import accept_other_names
-from fedfactor.recommend.estimator_base import FederatedRecommender, ListRecommender
+from fedfactor.recommend.estimator_base import FederatedRecommender
+from fedfactor.recommend.list_estimator_base import ListRecommender
 
 
 @accept_other_names(max_iter="rounds")

@@ -6,7 +6,6 @@ import copy
 import os
 import warnings
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,10 +21,9 @@ from fedfactor.engines.engine import Engine
 from fedfactor.estimators.estimator import FederatedEstimator
 from fedfactor.recommend.client_model_file import OwnerModel, other_version
 from fedfactor.recommend.client_tables import OwnerTables
-from fedfactor.recommend.interactions import interactions_of
 from fedfactor.recommend.ratings import compared_columns, nobody_owns, ratings_of
 from fedfactor.recommend.recommendation_files import write_lists
-from fedfactor.recommend.user_table import UserTable, WeightTable, new_ratings, number_of_items
+from fedfactor.recommend.user_table import UserTable, new_ratings, number_of_items
 
 
 class FederatedRecommender(FederatedEstimator):
@@ -262,9 +260,11 @@ class FederatedRecommender(FederatedEstimator):
             The owner.
         """
         check_is_fitted(self)
-        table, name = self.tables_.of(client), str(client)
+        table = self.tables_.of(client)
+        name = str(client)
         mine = copy.copy(self)
-        mine.tables_, mine.users_ = OwnerTables({name: table}), {name: self.users_[name]}
+        mine.tables_ = OwnerTables({name: table})
+        mine.users_ = {name: self.users_[name]}
         mine.client_factors_ = {name: self.client_factors_[name]}
         mine.components_ = table.V
         mine.run_ = replace(self.run_, factors={name: self.run_.factors[name]}, scores={name: self.run_.scores[name]})
@@ -285,7 +285,8 @@ class FederatedRecommender(FederatedEstimator):
                 f"This model holds users and ratings of {len(self.tables_)} owners. Say whose file it is to be: "
                 f"save(path, client={next(iter(self.tables_))!r})."
             )
-        name, run = self.tables_.name(client), self.run_
+        name = self.tables_.name(client)
+        run = self.run_
         table = self.tables_[name]
         OwnerModel(
             type(self).__name__, name, self.get_params(deep=False), self.scale_, self.n_iter_, run.seed, run.status,
@@ -301,7 +302,8 @@ class FederatedRecommender(FederatedEstimator):
             method = model.to_algorithm()
         except (TypeError, ValueError) as error:
             raise other_version(Path(path), error) from None
-        name, nothing = kept.owner, Score.of(0, 0, 0)
+        name = kept.owner
+        nothing = Score.of(0, 0, 0)
         run = Run(method, kept.seed, kept.status, (), {name: kept.factors}, {name: nothing}, None)  # type: ignore[reportArgumentType]
         model._adopt(run, {name: kept.seen}, {name: kept.users}, kept.items, kept.scale, kept.support)
         model.n_iter_ = kept.rounds
@@ -362,109 +364,17 @@ class FederatedRecommender(FederatedEstimator):
 
     def _adopt(self, result: Run, owners: Any, users: Any, items: Any, scale: Any, support: Any) -> None:
         """Take over a run, whether it has just ended or was read from a file."""
-        self.run_, self.n_iter_, self.n_rejected_ = result, result.rounds, len(result.rejected)
-        self.items_, self.users_ = items, {name: users[name] for name in sorted(users)}
+        self.run_ = result
+        self.n_iter_ = result.rounds
+        self.n_rejected_ = len(result.rejected)
+        self.items_ = items
+        self.users_ = {name: users[name] for name in sorted(users)}
         self.components_ = result.V
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
-        self.scale_, self.support_ = scale, support
+        self.scale_ = scale
+        self.support_ = support
         tables = {name: self._table(kept, owners[name], users[name]) for name, kept in result.factors.items()}
         self.tables_ = OwnerTables(tables)
 
     def _warn(self, what: str) -> None:
         warnings.warn(f"{type(self).__name__} {what}.", ConvergenceWarning, stacklevel=callers_level())
-
-
-class ListRecommender(FederatedRecommender):
-    """A recommender that goes by what users touched: it makes lists, and its scores are no ratings."""
-
-    scale = None  # scores of lists need none
-    _kind_of_table = WeightTable
-
-    @property
-    def _implicit(self) -> bool:
-        return True
-
-
-class CatalogueRecommender(ListRecommender):
-    """A recommender whose owners hold catalogues of their own, which overlap in part.
-
-    Attributes
-    ----------
-    items_ : ndarray of shape (m,)
-        Item ids of all owners together.
-    held_ : dict of str to ndarray
-        Item ids that each owner holds.
-    """
-
-    _touched_only = True
-
-    def fit(
-        self, ratings: Any, y: Any = None, *, groups: Any = None, catalogues: Any = None, withheld: Any = None
-    ) -> Self:
-        """Learn from interactions that belong to several owners.
-
-        Parameters
-        ----------
-        ratings : mapping of owner to ItemTable, or as for the other recommenders
-            Only whether there is a rating matters.
-        y : None
-            Ignored.
-        groups : str, mapping or sequence, optional
-            As for the other recommenders.
-        catalogues, withheld : mapping of owner to item ids, optional
-            What each owner holds (by default what its users touched), and what it keeps to itself.
-
-        Returns
-        -------
-        self
-        """
-        return self._learn(ratings, groups, partial(interactions_of, catalogues=catalogues, withheld=withheld))
-
-    def _read(self, ratings: Any, groups: Any) -> Any:
-        return interactions_of(ratings, groups)
-
-    def _keep(self, result: Run, found: Any) -> None:
-        super()._keep(result, found)
-        self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
-
-    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
-        """Return the probability of each (user, item) pair at one owner, also for items that only others hold.
-
-        Parameters
-        ----------
-        client : str
-            The users' owner.
-        users, items : sequences of ids of equal length, or single ids
-
-        Returns
-        -------
-        array of shape (pairs,)
-        """
-        return np.clip(self.predict(users, items, client=client), 0, 1)
-
-    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
-        """Return F1 over pairs of known users and items whose ``rating`` is 0 (no interaction) or not.
-
-        An interaction is predicted from one half on; by :class:`fedfactor.PooledRidge` for the share of pairs
-        that have one.
-
-        Parameters
-        ----------
-        ratings : data frame with user, item and rating
-        y : None
-            Ignored.
-        client : str, optional
-            The users' client; needed only where two clients use one id.
-
-        Returns
-        -------
-        float
-        """
-        truth, found = self._compared(ratings, client)
-        true = truth != 0
-        guess = self._guess(true, found)
-        return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
-
-    def _guess(self, true: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Say which pairs are taken for interactions."""
-        return found > 0.5

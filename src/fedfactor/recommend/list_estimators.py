@@ -12,7 +12,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.engines.engine import Engine
 from fedfactor.estimators.parameter_names import accept_other_names
 from fedfactor.privacy.dp import asked_of
-from fedfactor.recommend.estimator_base import CatalogueRecommender, ListRecommender
+from fedfactor.recommend.list_estimator_base import CatalogueRecommender, ListRecommender
 from fedfactor.recommend.user_table import DeepTable
 
 

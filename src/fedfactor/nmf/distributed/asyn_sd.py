@@ -28,7 +28,7 @@ class Common:
 class Change:
     """Up, to a server that keeps a history: how its V changed since it last sent one."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     n: Array = public()
@@ -40,7 +40,7 @@ class Change:
 class Own:
     """Up, to a server that forgets: its V."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     n: Array = public()

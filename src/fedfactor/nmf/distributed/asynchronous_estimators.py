@@ -17,7 +17,7 @@ class AsynSD(ColumnSplitEstimator):
     .. math:: \min_{U_c \ge 0,\, V \ge 0} \sum_c \tfrac12\|X_c - U_c V\|^2
 
     With ``engine="local"`` all clients take part in every round; with
-    :class:`~fedfactor.engines.local.virtual_clock.VirtualEngine` and ``"mpi"`` each sends when it is ready.
+    :class:`fedfactor.engines.VirtualEngine` and ``"mpi"`` each sends when it is ready.
 
     Parameters
     ----------

@@ -246,7 +246,7 @@ class GridNMF(GridEstimator):
     .. math:: \min_{U \ge 0,\, V \ge 0} \tfrac12 \|X - U V\|^2
 
     Of all grids with that number of nodes, the one that sends least is used. To choose the grid, pass a Federation
-    of ``fedfactor.core.grid.block_federation`` or ``fedfactor.data.open_blocks``.
+    of ``fedfactor.data.block_federation`` or ``fedfactor.data.open_blocks``.
 
     Parameters
     ----------

@@ -54,6 +54,7 @@ from fedfactor.nmf.pooled.regularization import (
     pay_of_V,
     weight_of,
 )
+from fedfactor.nmf.pooled.restarts import MOST_RESTARTS, SAME_LOSS, Begun, first_begun, is_stuck
 from fedfactor.nmf.pooled.warm_start import Begin, beside_held, in_units
 
 PATIENCE = 3
@@ -77,7 +78,7 @@ class Factor:
 class RowGradients:
     """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     D: Array
 
@@ -86,7 +87,7 @@ class RowGradients:
 class RowSteps:
     """Up, with Newton steps: the clipped gradients of V, and half of the weighted ``UᵀU``, each row's part bounded."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     D: Array
     half: Array
@@ -122,6 +123,7 @@ class Server:
     flat: Array
     misfit: Array | None = None
     units: Array | None = None
+    begun: Begun | None = None
 
 
 @declares_settings
@@ -188,10 +190,11 @@ class PooledNMF(Algorithm):
         default="frobenius",
     )
     start: Literal["auto", "wide", "random", "stacked"] = setting(
-        '``"wide"``: two rounds with 3 k components, folded into k by the server from their sums alone. '
+        '``"wide"``: two rounds (eight for β-divergences) with 3 k components, folded into k by the server from their '
+        "sums alone. "
         '``"random"``: V is drawn. ``"stacked"``: each owner factors its rows alone, and the server **sees each '
-        'owner\'s sums** (a gather). ``"auto"``: wide on complete rows for the squared loss and for counts '
-        "(Kullback-Leibler, where it takes their roots), else random.",
+        'owner\'s sums** (a gather). ``"auto"``: wide for all losses (divergences take powers of cells), but '
+        "random for the squared loss with missing cells, and where 3 k components have no room.",
         default="auto",
     )
     alpha_U: float = setting(
@@ -301,7 +304,9 @@ class PooledNMF(Algorithm):
             told["lengths"] = Leaf(meta.dtype, (2, k))
         if self.n_private and not meta.masked:
             told["rest"] = number
-        return {**down, upload: {**spec, **told}, **pooled_start.messages(self._start(meta), k, meta)}
+        # A divergence may restart by wide rounds, however it began.
+        start = self._start(meta) if loss.squared else "wide"
+        return {**down, upload: {**spec, **told}, **pooled_start.messages(start, k, meta)}
 
     def init_server(self, meta: Meta, at: Round) -> tuple[Server, Factor | Wide | Alone]:
         """Draw V, or take that of an earlier run."""
@@ -331,6 +336,7 @@ class PooledNMF(Algorithm):
             flat=np.float64(0),
             misfit=misfit,
             units=units,
+            begun=None if kind.squared else first_begun(),
         )
         return server, down
 
@@ -379,8 +385,11 @@ class PooledNMF(Algorithm):
             return state, _times(weight, pooled_start.own_components(shard.X, V))
         if isinstance(down, Wide):
             kind = find_loss(self.loss)
-            turned = None if kind.squared else kind.rows_for_start
-            return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total, turned))
+            if kind.squared:
+                return state, _times(weight, pooled_start.wide_sums(shard.X, V, state.total))
+            # After a restart U begins anew: steps that multiply do not bring back what is zero.
+            up = pooled_start.turned_sums(shard.X, shard.mask, V, state.total, kind)
+            return replace(state, U=state.U[:, :0]), _times(weight, up)
         X, mask, loss = shard.X, shard.mask, find_loss(self.loss, masked=bool(state.masked))
         fresh = self._fresh(state, at)
         U = self._zeros(shard) if fresh else as_like(state.U, X)
@@ -433,7 +442,10 @@ class PooledNMF(Algorithm):
         # On a card the loss decides there, and nobody waits for it.
         beta, most, flat, before = beside(loss, state.beta, state.beta_most, state.flat, state.loss if same else np.inf)
         pace = Extrapolation(beta, most, flat).after(loss, before, self.tol, margin(whole, loss))
-        bold = beta * pace.good if same and self.momentum and at.index >= kind.quiet_rounds else 0.0
+        since = at.index - (0 if state.begun is None else int(state.begun.index))
+        if since < kind.least_rounds:
+            pace = replace(pace, flat=0)
+        bold = beta * pace.good if same and self.momentum and since >= kind.quiet_rounds else 0.0
         # One scale for V and for what is sent, so that their difference keeps its meaning.
         if pooled.lengths is None:
             V, sent, divide = kind.ahead_in_units(V, as_like(state.V, V), bold)
@@ -456,7 +468,26 @@ class PooledNMF(Algorithm):
             misfit=None if state.misfit is None else misfit_after(state.misfit, up),
             units=None if state.units is None else state.units * as_like(divide[:, 0], state.units),
         )
+        if server.begun is not None and self.converged(server):
+            return self._leave_if_stuck(server, server.begun, pooled, at)
         return server, Factor(server.sent, server.misfit, server.units)
+
+    def _leave_if_stuck(self, state: Server, begun: Begun, pooled: Any, at: Round) -> tuple[Server, Factor | Wide]:
+        """Restart by wide rounds where multiplicative steps stand still at collinear, dead or locked components."""
+        down = Factor(state.sent, state.misfit, state.units)
+        no_better = int(begun.restarts) > 0 and float(state.loss) >= SAME_LOSS * float(begun.loss)
+        if no_better or not is_stuck(state.V, pooled.N, pooled.D, state.loss):
+            return state, down
+        if int(begun.restarts) >= MOST_RESTARTS:
+            return replace(state, flat=np.float64(0)), down
+        restarts = int(begun.restarts) + 1
+        rng = np.random.default_rng([int(state.stream), restarts])
+        k, m = state.V.shape
+        wide = Wide(as_like(unit_rows(rng.exponential(size=(pooled_start.wide_width(k, m), m))), state.V))
+        begun = Begun(np.int64(0), np.int64(at.index), np.int64(restarts), state.loss)
+        stream = rng.integers(2**63, dtype=np.uint64)
+        fresh = replace(state, sent=wide.V, up=None, begun=begun, stream=stream, loss=np.float64(np.inf))
+        return replace(fresh, flat=np.float64(0), beta=np.float64(0.5), beta_most=np.float64(1.0)), wide
 
     def _noisy_step(self, state: Server, up: RowGradients | RowSteps, at: Round) -> tuple[Server, Factor]:
         """Take a public or damped step along summed gradients, and keep a running mean of the iterates to end with."""
@@ -486,22 +517,36 @@ class PooledNMF(Algorithm):
     def _widen(self, state: Server, pooled: WideSums, at: Round) -> tuple[Server, Factor | Wide]:
         """Take one step on the wide components; at their second sums, fold them."""
         here = np.uint64(cohort(at.participants))
-        V = pooled_start.wide_step(as_like(state.sent, pooled.A), pooled, self.server_steps)
-        if state.up is None:
-            down = Wide(unit_rows(V))
-            return replace(state, sent=down.V, up=pooled, cohort=here), down
-        return self._begin(replace(state, cohort=here), pooled_start.fold(pooled, V, self.n_components, state.stream))
+        begun = state.begun
+        done = int(state.up is not None) + 1 if begun is None else int(begun.wide) + 1
+        if done >= find_loss(self.loss).wide_rounds:
+            return self._begin(replace(state, cohort=here), self._folded(state, pooled))
+        V, columns = self._wide_step(state, pooled)
+        down = Wide(unit_rows(V if columns is None else V * columns))
+        begun = None if begun is None else replace(begun, wide=np.int64(done))
+        return replace(state, sent=down.V, up=pooled, cohort=here, begun=begun), down
+
+    def _wide_step(self, state: Server, pooled: WideSums) -> tuple[Array, Array | None]:
+        """Return the next wide components in units of the sums, and the levels of columns that these divide by."""
+        sent = as_like(state.sent, pooled.A)
+        columns = pooled_start.column_levels(sent, find_loss(self.loss))
+        return pooled_start.wide_step(sent if columns is None else sent / columns, pooled, self.server_steps), columns
+
+    def _folded(self, state: Server, pooled: WideSums) -> np.ndarray:
+        """Fold wide components into those to begin with."""
+        V, columns = self._wide_step(state, pooled)
+        V = pooled_start.fold(pooled, V, self.n_components, state.stream)
+        return find_loss(self.loss).first_from(V, None if columns is None else to_numpy(columns))
 
     def _begin(self, state: Server, V: np.ndarray) -> tuple[Server, Factor]:
         """Begin with the components that the first sums gave."""
-        V = as_like(self._scaled(find_loss(self.loss).first_from(V)), state.sent)
+        V = as_like(self._scaled(V), state.sent)
         return replace(state, V=V, sent=V, up=None), Factor(V)
 
     def settle(self, state: Server, down: Factor | Wide | Alone) -> Factor:
         """Take the V that was reached, not the bold guess beyond it that was to go out."""
         if isinstance(down, Wide) and isinstance(state.up, WideSums):
-            V = pooled_start.wide_step(as_like(state.sent, state.up.A), state.up, self.server_steps)
-            return self._begin(state, pooled_start.fold(state.up, V, self.n_components, state.stream))[1]
+            return self._begin(state, self._folded(state, state.up))[1]
         lengths = find_loss(self.loss).lengths(state.V)
         units = None if state.units is None else state.units * as_like(lengths[:, 0], state.units)
         return Factor(state.V if self._balanced else state.V / lengths, state.misfit, units)
@@ -577,7 +622,7 @@ class PooledNMF(Algorithm):
         if self.start != "auto":
             return self.start
         room = pooled_start.width("wide", self.n_components, meta) >= 1.5 * self.n_components
-        return "wide" if room and not meta.masked and find_loss(self.loss).starts_wide else "random"
+        return "wide" if room and _able_to_start_wide(find_loss(self.loss), meta) else "random"
 
     def _scaled(self, V: Array) -> Array:
         return V / find_loss(self.loss).lengths(V)
@@ -591,6 +636,11 @@ class PooledNMF(Algorithm):
 
     def _zeros(self, shard: Shard) -> Array:
         return zeros((shard.n_rows, self.n_components + self.n_private), shard.X)
+
+
+def _able_to_start_wide(loss: Loss, meta: Meta) -> bool:
+    """Return whether wide rounds suit a loss: with missing cells they are too rough for the squared error."""
+    return loss.starts_wide and not (meta.masked and loss.squared)
 
 
 def _times(weight: float, up: Any) -> Any:

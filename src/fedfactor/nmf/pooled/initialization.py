@@ -13,16 +13,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
+from array_api_compat import array_namespace
 
 from fedfactor.core.algorithm import Meta, Round, Uplink
 from fedfactor.core.pytree import Array, record, telemetry, to_numpy
 from fedfactor.core.wire import Leaf, Spec
 from fedfactor.linalg.factors import fit_rows, unit_rows
 from fedfactor.linalg.nnls import solve_rows
-from fedfactor.linalg.products import as_like, row_bounds, zeros
+from fedfactor.linalg.products import as_like, cross, row_bounds, zeros
 from fedfactor.linalg.single_pass import one_pass, sums_of_rows
 from fedfactor.nmf.local_nmf import alternate
 from fedfactor.nmf.pooled.fold_components import fold_components
+from fedfactor.nmf.pooled.losses.loss import Loss
 
 WIDTH = 3
 """Components of the wide rounds, and of all owners' stacks together, for each that is wanted."""
@@ -35,6 +37,12 @@ STACK_SWEEPS = 100
 
 FIRST_STEPS = 20
 """Sweeps on U when it starts from zero."""
+
+BALANCING_STEPS = 50
+"""Alternations between the levels of rows and of columns of the wide components."""
+
+LEAST_LEVEL = 1e-6
+"""Share of the mean level below which that of no column is taken to be."""
 
 _CELLS = 1 << 24
 """Cells of rows that are turned into others at a time."""
@@ -54,7 +62,7 @@ class Wide:
 class WideSums:
     """Up, at a wide start: ``UᵀU`` and ``UᵀX`` for more components than are wanted, and ``‖X‖²``."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     G: Array
     A: Array
@@ -72,7 +80,7 @@ class Alone:
 class Components:
     """Up, at a stacked start: ``UᵀU`` and ``UᵀX`` of an owner's own factorization."""
 
-    uplink: ClassVar[Uplink] = "gather"
+    uplink: ClassVar[Uplink] = Uplink.GATHER
 
     G: Array
     A: Array
@@ -81,8 +89,13 @@ class Components:
 def width(start: str, k: int, meta: Meta) -> int:
     """Return how many components the first rounds have."""
     if start == "wide":
-        return min(WIDTH * k, meta.n_features)
+        return wide_width(k, meta.n_features)
     return min(max(-(-WIDTH * k // meta.n_clients), -(-k // 4)), meta.n_features)
+
+
+def wide_width(k: int, m: int) -> int:
+    """Return how many components wide rounds have."""
+    return min(WIDTH * k, m)
 
 
 def messages(start: str, k: int, meta: Meta) -> dict[type, Spec]:
@@ -102,21 +115,73 @@ def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
     return Wide(V) if start == "wide" else Alone(V)
 
 
-def wide_sums(X: Array, V: Array, total: Array, turned: Callable[[Array], Array] | None = None) -> WideSums:
+def wide_sums(X: Array, V: Array, total: Array, turned: Callable[[Array, slice], Array] | None = None) -> WideSums:
     """Sum over a wide U, swept from zero in both rounds and not kept: all owners' together would dwarf sparse rows.
 
     Where rows are to be `turned` into others first, a part of them is at a time: they may lie in a file.
     """
     G: Any = None
     A: Any = None
-    for part in _parts(X) if turned else [X]:
-        rows = turned(part) if turned else part
-        _, g, a = one_pass(rows, V, zeros((part.shape[0], V.shape[0]), X), sweeps=FIRST_STEPS)
+    for rows in _parts(X) if turned else [slice(0, X.shape[0])]:
+        part = X if rows == slice(0, X.shape[0]) else X[rows]
+        part = turned(part, rows) if turned else part
+        _, g, a = one_pass(part, V, zeros((part.shape[0], V.shape[0]), X), sweeps=FIRST_STEPS)
         G, A = (g, a) if G is None else (G + g, A + a)
     return WideSums(G, A, total)
 
 
-def _parts(X: Array) -> Iterator[Array]:
+def turned_sums(X: Array, mask: Any, V: Array, total: Array, loss: Loss) -> WideSums:
+    """Sum as :func:`wide_sums` does over the rows whose squared error is near this loss; `V` is as it was sent.
+
+    Cells are taken to a power. Where the loss looks at ratios, they are divided by the level of their row, which its
+    owner knows, and of their column, which V tells. A missing cell is the mean of its row here, or zero where only
+    stored cells are observed: these rounds say where to begin, not where to end.
+    """
+
+    def turned(part: Array, rows: slice) -> Array:
+        seen = part if mask is None or isinstance(mask, str) else _filled(part, mask[rows])
+        cells = loss.rows_for_start(seen)
+        return cells if columns is None else _divided(cells, columns, loss.start_scaling)
+
+    columns = column_levels(V, loss)
+    return wide_sums(X, V if columns is None else V / columns, total, turned)
+
+
+def column_levels(V: Array, loss: Loss) -> Array | None:
+    """Return what wide rounds divide columns by, from the wide components that were sent; None: nothing."""
+    if loss.start_scaling == 0:
+        return None
+    xp = array_namespace(V)
+    means = xp.ones_like(V[:1])
+    for _ in range(BALANCING_STEPS):
+        # Rows have norm 1, so that one without the largest columns would outweigh the others in all the rest.
+        own = xp.mean(V / means, axis=1, keepdims=True)
+        means = xp.mean(V / xp.where(own > 0, own, xp.ones_like(own)), axis=0, keepdims=True)
+        means = xp.clip(means, LEAST_LEVEL * float(xp.mean(means)), None)
+    return means**loss.start_scaling
+
+
+def _divided(cells: Array, columns: Array, power: float) -> Array:
+    """Divide cells by the levels of their columns, then by those that their rows have there."""
+    means = cross(cells, 1 / (columns * columns.shape[1]))
+    xp = array_namespace(means)
+    rows = xp.where(means > 0, means, xp.ones_like(means)) ** power
+    if not scipy.sparse.issparse(cells):
+        return cells / columns / rows
+    data = cells.data / columns[0][cells.indices] / np.repeat(rows[:, 0], np.diff(cells.indptr))
+    return cells.__class__((data, cells.indices, cells.indptr), shape=cells.shape)
+
+
+def _filled(X: Array, mask: Array) -> Array:
+    """Put the mean of a row's observed cells in place of the others."""
+    xp = array_namespace(X)
+    cells = xp.where(mask, X, xp.zeros_like(X))
+    seen = xp.sum(xp.astype(mask, X.dtype), axis=1, keepdims=True)
+    mean = xp.sum(cells, axis=1, keepdims=True) / xp.clip(seen, 1, None)
+    return xp.where(mask, cells, mean)
+
+
+def _parts(X: Array) -> Iterator[slice]:
     """Cut rows in main memory into parts of bounded size, by their shape or their stored cells alone."""
     if scipy.sparse.issparse(X):
         bounds = row_bounds(X.indptr, max(1, min(X.shape[0], -(-X.nnz // _CELLS))))
@@ -125,9 +190,9 @@ def _parts(X: Array) -> Iterator[Array]:
     else:
         bounds = np.array([0, X.shape[0]])
     if len(bounds) <= 2:
-        yield X
+        yield slice(0, X.shape[0])
         return
-    yield from (X[a:b] for a, b in pairwise(bounds.tolist()) if b > a)
+    yield from (slice(a, b) for a, b in pairwise(bounds.tolist()) if b > a)
 
 
 def own_components(X: Array, V: Array) -> Components:

@@ -72,7 +72,7 @@ def _check_pairs(algorithm: Any, meta: Meta) -> None:
     loss = find_loss(algorithm.loss)
     squares = loss.squared
     able = {"wide": loss.starts_wide, "stacked": squares}.get(algorithm.start, True)
-    if algorithm.start in ("wide", "stacked") and (meta.masked or not able):
+    if algorithm.start in ("wide", "stacked") and ((meta.masked and squares) or not able):
         raise IncompatibleError(
             f"start={algorithm.start!r} folds sums of squares over complete rows, but "
             f"{'some cells are missing' if able else 'this loss has none'}. Use start='auto'."

@@ -146,7 +146,7 @@ class FedDMF(Algorithm):
     )
     device: str = setting('Where owners compute: ``"cpu"``, ``"cuda"``, ...', default="cpu")
 
-    domain: ClassVar[Domain] = "binary"
+    domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 10_000
 
     @classmethod

@@ -46,6 +46,11 @@ class BetaDivergence(MultiplicativeLoss):
         return self.beta
 
     @property
+    def order(self) -> float:  # type: ignore[reportIncompatibleVariableOverride]
+        """The β that was given."""
+        return self.beta
+
+    @property
     def positive(self) -> bool:
         """Below 0 a zero costs infinitely much."""
         return self.beta < 0

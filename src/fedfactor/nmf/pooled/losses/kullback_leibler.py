@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse
-from array_api_compat import array_namespace
 
 from fedfactor.core.algorithm import Meta, Uplink
 from fedfactor.core.pytree import Array, record, telemetry
@@ -23,17 +21,14 @@ from fedfactor.nmf.pooled.losses.kullback_leibler_kernels import (
     count_sums,
     flat_divergence,
 )
-from fedfactor.nmf.pooled.losses.loss import HIDDEN_BACKGROUND, LAST_STEPS, Loss, Step, told_by_gain
-
-MEAN_SHARE, FLAT_SHARE = 0.3, 0.01
-"""Share of the mean component in those that a run begins with, and of a flat one in that."""
+from fedfactor.nmf.pooled.losses.loss import HIDDEN_BACKGROUND, LAST_STEPS, Loss, Step, mixed_with_mean, told_by_gain
 
 
 @record("pooled_nmf.CountSums")
 class CountSums:
     """Up, for counts: ``Uᵀ(X / UV)``, the sums of U over observed cells, the divergence and that of flat rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     N: Array
     D: Array
@@ -73,17 +68,14 @@ class KullbackLeibler(Loss):
         """Read CSR tensors in single precision on a GPU."""
         return gpu.fits(X, None, 1)
 
-    def rows_for_start(self, X: Array) -> Array:
-        """Return the roots of counts, which all scatter alike: their squared error is near the divergence."""
-        if scipy.sparse.issparse(X):
-            return X.__class__((np.sqrt(X.data), X.indices, X.indptr), shape=X.shape)
-        return array_namespace(X).sqrt(X)
+    @property
+    def start_power(self) -> float:
+        """Roots of counts all scatter alike: their squared error is near the divergence."""
+        return 0.5
 
-    def first_from(self, V: Array) -> Array:
-        """Mix in the mean component, and a little of a flat one: what is zero would stay so, possible or not."""
-        V = V / row_sums(V)
-        mean = array_namespace(V).mean(V, axis=0, keepdims=True)
-        return (1 - MEAN_SHARE) * V + MEAN_SHARE * ((1 - FLAT_SHARE) * mean + FLAT_SHARE / V.shape[1])
+    def first_from(self, V: Array, columns: Array | None = None) -> Array:
+        """Mix in the mean component, and a little of a flat one."""
+        return mixed_with_mean(V)
 
     def total(self, X: Array, mask: Any) -> float:
         """Return twice the divergence of rows that are flat."""

@@ -8,13 +8,14 @@ from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from array_api_compat import array_namespace, is_torch_array
 
 from fedfactor.core.algorithm import Meta
 from fedfactor.core.errors import DataError
 from fedfactor.core.pytree import Array
 from fedfactor.core.wire import Spec
-from fedfactor.linalg.factors import extrapolate
+from fedfactor.linalg.factors import extrapolate, row_sums
 from fedfactor.linalg.missing_values import Penalty
 from fedfactor.linalg.products import is_sparse
 from fedfactor.nmf.pooled.extrapolation import is_zero
@@ -29,6 +30,13 @@ LAST_STEPS = 100
 HIDDEN_BACKGROUND = 0.01
 """Share of a flat row in what a divergence foretells of hidden cells: held to be impossible, a cell that is there would
 cost infinitely much, and all ranks would look alike."""
+
+
+MEAN_SHARE = 0.3
+"""Share of the mean component in those that a run begins with after wide rounds."""
+
+FLAT_SHARE = 0.01
+"""Share of a flat component in that mean component."""
 
 
 class Step(NamedTuple):
@@ -67,6 +75,21 @@ class Loss(ABC):
     quiet_rounds: ClassVar[int] = 0
     """Rounds at the beginning without extrapolation."""
 
+    least_rounds: ClassVar[int] = 0
+    """Rounds before which no run counts as converged."""
+    wide_rounds: ClassVar[int] = 2
+    """Wide rounds at the beginning, where it has such."""
+
+    @property
+    def start_power(self) -> float:
+        """The power of each cell of which wide rounds take the squared error."""
+        return 1.0
+
+    @property
+    def start_scaling(self) -> float:
+        """The power of a row's and of a column's level by which wide rounds divide their cells."""
+        return 0.0
+
     @classmethod
     def of(cls, setting: object) -> Loss | None:
         """Return the loss that a user named, if it is this one."""
@@ -86,11 +109,11 @@ class Loss(ABC):
         return rng.uniform(0.99, 1.01, shape)
 
     def rows_for_start(self, X: Array) -> Array:
-        """Return what wide rounds take the squares of."""
-        return X
+        """Return the power of the cells of which wide rounds take the squared error."""
+        return X if self.start_power == 1 else powers(X, self.start_power)
 
-    def first_from(self, V: Array) -> Array:
-        """Return the V to begin with, from the one that the wide rounds lead to."""
+    def first_from(self, V: Array, columns: Array | None = None) -> Array:
+        """Return the V to begin with, from the one that the wide rounds lead to in units of these levels of columns."""
         return V
 
     def check(self, X: Array, mask: Any, owner: str | None) -> None:
@@ -160,6 +183,33 @@ class Loss(ABC):
         sent = V if is_zero(beta) else self.ahead(V, V_last, beta)
         lengths = self.lengths(sent)
         return V / lengths, sent / lengths, lengths
+
+
+def powers(X: Array, power: float) -> Array:
+    """Return a power of every cell; of a sparse matrix, of every stored cell.
+
+    Examples
+    --------
+    >>> powers(np.array([4.0, 9.0]), 0.5).tolist()
+    [2.0, 3.0]
+    """
+    if scipy.sparse.issparse(X):
+        return X.__class__((powers(X.data, power), X.indices, X.indptr), shape=X.shape)
+    return array_namespace(X).sqrt(X) if power == 0.5 else X**power
+
+
+def mixed_with_mean(V: Array) -> Array:
+    """Return components of sum 1 with a share of their mean and of a flat one: a zero would stay zero for ever.
+
+    Examples
+    --------
+    >>> V = mixed_with_mean(np.array([[2.0, 0.0], [0.0, 5.0]]))
+    >>> bool((V > 0).all()), V.sum(axis=1).round(6).tolist()
+    (True, [1.0, 1.0])
+    """
+    V = V / row_sums(V)
+    mean = array_namespace(V).mean(V, axis=0, keepdims=True)
+    return (1 - MEAN_SHARE) * V + MEAN_SHARE * ((1 - FLAT_SHARE) * mean + FLAT_SHARE / V.shape[1])
 
 
 def told_by_gain(up: Any, V: Array, new: Array, gain: float, share: float, pay: tuple[float, float]) -> Step:

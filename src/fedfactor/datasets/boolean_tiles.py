@@ -1,4 +1,4 @@
-"""Planted tiles as the reference figures have them: the same draws from the same generators."""
+"""Planted Boolean tiles of the FELB paper: tiles of ones at random places, destructive noise, rows dealt to clients."""
 
 from __future__ import annotations
 

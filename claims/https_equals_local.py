@@ -1,6 +1,6 @@
-"""PooledNMF, FNMF, FELB, FedSPLIT and AsynSD over Flower, with TLS and registered keys, give the local engine's bits.
+"""PooledNMF, FNMF, FELB, FedSPLIT and AsynSD over HTTPS, with TLS and registered keys, give the local engine's bits.
 
-So does PooledNMF with a secure sum, compared with the local engine's. A real SuperLink and three SuperNodes on this
+So does PooledNMF with a secure sum, compared with the local engine's. A real server and three parties on this
 machine; for AsynSD, whose uploads come in no fixed order, this machine takes the same steps in the order in which they
 arrived.
 """

@@ -1,4 +1,4 @@
-"""The paper's synthetic data: dense blocks at random places, and noise."""
+"""Planted data of the FNMF paper: dense blocks at random places and noise; shared and private components."""
 
 from __future__ import annotations
 

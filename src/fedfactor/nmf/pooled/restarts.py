@@ -1,0 +1,77 @@
+"""Restarts of divergences: recognise a V that multiplicative steps cannot leave, before a run counts as converged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedfactor.core.pytree import Array, record, to_numpy
+from fedfactor.linalg.factors import unit_rows
+
+MOST_RESTARTS = 2
+"""Restarts of one run."""
+
+COLLINEAR = 0.999
+"""Cosine from which on two components count as one, each column divided by its mean over the components."""
+
+LEAST_SHARE = 1e-8
+"""Share of what all components contribute below which one of them is dead."""
+
+LOCKED = 1e-6
+"""Share of its column's mean below which a cell of V is locked: multiplicative steps do not bring it back."""
+
+LOCKED_GAIN = 0.01
+"""Share of the loss that locked cells may promise to save."""
+
+SAME_LOSS = 0.99
+"""A restart that leaves at least this share of the loss has found nothing better."""
+
+
+@record("pooled_nmf.Begun")
+class Begun:
+    """The server's memory of the initialization: wide rounds so far, and the restarts.
+
+    ``index``: the round in which the last restart was decided; ``loss``: the loss there.
+    """
+
+    wide: Array
+    index: Array
+    restarts: Array
+    loss: Array
+
+
+def first_begun() -> Begun:
+    """Return the memory of a run that has not begun."""
+    return Begun(wide=np.int64(0), index=np.int64(0), restarts=np.int64(0), loss=np.float64(np.inf))
+
+
+def is_stuck(V: Array, N: Array, D: Array, loss: Any) -> bool:
+    """Return whether V has collinear, dead or locked components, at which multiplicative steps stand still.
+
+    Parameters
+    ----------
+    V : array, shape (k, m)
+    N, D : array, shape (k, m); D may have one column
+        Both parts of the slope of the loss at V, summed over rows.
+    loss : float or None
+        Twice the loss.
+
+    Examples
+    --------
+    >>> V, slope = np.full((2, 4), 0.25), np.ones((2, 4))
+    >>> is_stuck(V, slope, slope, 1.0), is_stuck(np.array([[0.7, 0.3], [0.3, 0.7]]), np.eye(2), np.eye(2), 1.0)
+    (True, False)
+    """
+    V, N, D = (np.asarray(to_numpy(part), np.float64) for part in (V, N, D))
+    mean = V.mean(axis=0)
+    seen = mean > 0
+    relative = unit_rows(V[:, seen] / mean[seen])
+    cosines = relative @ relative.T
+    np.fill_diagonal(cosines, 0.0)
+    shares = (V * D).sum(axis=1)
+    if (cosines > COLLINEAR).any() or (shares < LEAST_SHARE * shares.sum()).any():
+        return True
+    # What the slope promises where a cell that is next to zero takes the value that the other components have there.
+    promised = np.where(V < LOCKED * mean, np.maximum(N - D, 0) * mean, 0).sum()
+    return loss is not None and bool(2 * promised > LOCKED_GAIN * float(loss))
