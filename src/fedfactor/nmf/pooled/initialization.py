@@ -115,9 +115,7 @@ def first_download(start: str, k: int, meta: Meta, at: Round) -> Wide | Alone:
     return Wide(V) if start == "wide" else Alone(V)
 
 
-def wide_sums(
-    X: Array, V: Array, total: Array, turned: Callable[[Array, slice], Array] | None = None
-) -> WideSums:
+def wide_sums(X: Array, V: Array, total: Array, turned: Callable[[Array, slice], Array] | None = None) -> WideSums:
     """Sum over a wide U, swept from zero in both rounds and not kept: all owners' together would dwarf sparse rows.
 
     Where rows are to be `turned` into others first, a part of them is at a time: they may lie in a file.

@@ -24,7 +24,6 @@ from fedfactor.nmf.pooled.losses.divergence_kernels import (
 )
 from fedfactor.nmf.pooled.losses.loss import HIDDEN_BACKGROUND, LAST_STEPS, Loss, Step, mixed_with_mean, told_by_gain
 
-
 LEAST_START_POWER = 0.5
 """The least power of the cells that wide rounds fit."""
 
