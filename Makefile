@@ -1,10 +1,12 @@
 # Needs only make and python3 (3.11 or newer, with its venv module). Everything lands in .venv; nothing else is touched.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check quick real federation claims reproduce bench mutants package docs lint types format clean
+.PHONY: help demo test check compare quick real federation claims reproduce bench mutants package docs flower lint types \
+  format clean
 
 PYTHON ?= python3
 ITEM ?=
+REFERENCE ?=
 ROOM ?=
 SEED ?=
 VENV := .venv
@@ -13,9 +15,13 @@ RUN := $(BIN)/python
 # The stamps live inside .venv, so that removing .venv also forgets them.
 LIGHT := $(VENV)/.light
 FULL := $(VENV)/.full
+# The lowest version of Flower that pyproject.toml allows, in an environment of its own: it needs older packages.
+LOWEST := 1.30.0
+FLOWER := $(VENV)/flower-$(LOWEST)
+CORE := numpy scipy scikit-learn numba llvmlite safetensors array-api-compat lazy-loader threadpoolctl dp-accounting
 PIP_INSTALL := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet --constraint constraints.txt
 # Extras that the tests use; torch (the extra "deep") is a step of its own, see $(FULL).
-EXTRAS := flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
+EXTRAS := federation,flower,mpi,dask,privacy,plots,data,cells,tune,report,tensorboard
 
 # Flower: no telemetry, no look for updates. Figures go to files. Two parallel test processes share two cores.
 export FLWR_TELEMETRY_ENABLED := 0
@@ -37,6 +43,9 @@ check: $(FULL) ## under two minutes: lint, types, unit and contract tests, docte
 quick: $(FULL)
 	$(PYTEST) -n 2 -m "not slow and not integration" tests src
 
+compare: $(FULL) ## compare with an earlier commit, bit by bit: algorithms, engines, privacy, files; REFERENCE=commit
+	$(RUN) -m tests.comparison $(if $(REFERENCE),--reference $(REFERENCE))
+
 test: $(FULL) ## everything, in small counts: all tests, doctests, docs; some twenty minutes
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint types
 	$(PYTEST) -n 2 -m "not integration" tests src
@@ -46,8 +55,11 @@ test: $(FULL) ## everything, in small counts: all tests, doctests, docs; some tw
 real: $(FULL)
 	$(PYTEST) -n 3 --dist loadfile -m integration tests
 
-federation: $(FULL) ## only the tests with a real SuperLink and SuperNodes on this machine: some four minutes
+federation: $(FULL) ## only the tests with real servers and parties on this machine, Flower's among them
 	$(PYTEST) -m federation tests
+
+flower: $(FULL) $(FLOWER)/.done ## the tests with Flower's own processes, at the lowest and the highest version
+	FEDFACTOR_FLOWERS=$(CURDIR)/$(FLOWER):$(CURDIR)/$(VENV) $(PYTEST) tests/flower
 
 claims: $(FULL) ## every claim at full count, resumable; ITEM=name for one; writes evidence.json
 	$(RUN) -m claims $(ITEM)
@@ -77,8 +89,7 @@ lint: $(FULL) ## ruff, codespell, import rules, pyproject
 types: $(FULL) ## pyright: strict in core and engines
 	$(BIN)/pyright --pythonpath $(RUN)
 
-format: $(FULL) ## write the stubs of the estimators and the page of claims, let ruff write the layout
-	$(RUN) -m tests.estimators.write_stubs
+format: $(FULL) ## write the page of claims, let ruff write the layout
 	$(RUN) docs/_ext/claims.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -97,6 +108,13 @@ $(RUN):
 $(LIGHT): pyproject.toml constraints.txt | $(RUN)
 	$(PIP_INSTALL) --upgrade pip
 	$(PIP_INSTALL) --editable ".[plots]"
+	@touch $@
+
+$(FLOWER)/.done: constraints.txt | $(RUN)
+	$(RUN) -m venv $(FLOWER)
+	grep -E "^($$(echo $(CORE) | tr ' ' '|'))==" constraints.txt > $(FLOWER)/constraints.txt
+	$(FLOWER)/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
+	  --constraint $(FLOWER)/constraints.txt 'flwr[simulation]==$(LOWEST)' $(CORE)
 	@touch $@
 
 $(FULL): $(LIGHT)

@@ -9,7 +9,10 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 import fedfactor
 from fedfactor.algorithms import PooledBMF, PooledNMF
@@ -105,6 +108,39 @@ def boolean(n: int, m: int, k: int) -> dict[str, Any]:
     return found
 
 
+def losses(n: int, m: int, k: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Time rounds of other losses than the squared error, complete and with missing cells, and of sparse counts."""
+    import torch
+
+    X = rows(n, m, k)
+    X *= 3 / X.mean()
+    rng = torch.Generator(device="cuda").manual_seed(1)
+    gaps = X.clone()
+    gaps[torch.rand(n, m, device="cuda", generator=rng) < 0.1] = torch.nan
+    counts = torch.poisson(0.1 * X).to_sparse_csr()
+    yield "limit", {"read_twice_ms": 2e3 * read_seconds(X)}
+    cases = [(loss, data) for loss in ("frobenius", "kullback-leibler", "itakura-saito", 0.5) for data in (X, gaps)]
+    for loss, data in [*cases, ("kullback-leibler", counts)]:
+        kind = "sparse" if data is counts else "missing" if data is gaps else "complete"
+        algorithm = PooledNMF(k, loss=loss, tol=0)
+        parts = Federation({"all": data}, missing_values=np.nan if data is gaps else None)
+        seconds = []
+        for _ in range(2):  # the first run compiles
+            began = time.perf_counter()
+            run = fedfactor.run(algorithm, parts, rounds=30, seed=0)
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - began)
+        yield (
+            f"{loss} {kind}",
+            {
+                "ms_a_round": 1e3 * statistics.median(record.seconds for record in run.history[5:]),
+                "first_run_s": seconds[0],
+                "later_run_s": seconds[1],
+                "relative_error": run.relative_error,
+            },
+        )
+
+
 def main() -> None:
     """Print one line for each case, and all of it as JSON at the end."""
     import torch
@@ -112,7 +148,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--columns", type=int, default=10_000)
+    parser.add_argument("--part", choices=["rounds", "losses"], help="only this part")
     options = parser.parse_args()
+    if options.part != "rounds":
+        for name, case in losses(50_000, 4000, 20):
+            print(name, case, flush=True)
+    if options.part == "losses":
+        return
     found: dict[str, Any] = {"card": torch.cuda.get_device_name(), "torch": torch.__version__}
     for k in (20, 50):
         X = rows(options.rows, options.columns, k)

@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix
 from fedfactor.boolean.product import count
 from fedfactor.boolean.solvers.grecond import grecond
 from fedfactor.boolean.solvers.mebf import mebf
-from papers.felb.tiles import even_tiles
+from fedfactor.datasets.boolean_tiles import even_tiles
 
 
 def theirs(name: str, X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

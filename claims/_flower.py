@@ -108,7 +108,7 @@ def everybody_joins(
     changes: Mapping[str, Mapping[str, Any]],
     more: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Bring a served federation to other terms and rows: every party joins anew, the SuperLink stays."""
+    """Bring a served federation to other terms and rows: every party joins anew, the server stays."""
     for child in trial.members.values():
         if child.poll() is None:
             child.send_signal(signal.SIGINT)
@@ -249,12 +249,11 @@ def kill_member(trial: Trial, name: str) -> None:
 
 
 def kill_server(trial: Trial) -> None:
-    """SIGKILL the SuperLink, and the server app with it."""
-    child = trial.coordinator.child
-    assert child is not None
-    kill_family(child.pid)
-    child.wait()
-    trial.coordinator.child = None
+    """SIGKILL the process that serves, and the run in it."""
+    assert trial.server is not None
+    kill_family(trial.server.pid)
+    trial.server.wait()
+    trial.server = None
 
 
 def wait_for_round(trial: Trial, number: int, patience: float = 240.0) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def error(files: Mapping[str, Path], V: np.ndarray) -> float:
 
 
 def join_anew(trial: Trial, *more: str) -> None:
-    """Let every party leave, and come back; without a SuperNode beside each, or five of them would fill the time."""
+    """Let every party leave, and come back."""
     for child in trial.members.values():
         if child.poll() is None:
             child.send_signal(signal.SIGINT)
@@ -116,7 +116,7 @@ def killed(trial: Trial) -> dict[str, Any]:
     for more in (1, 2):
         real.wait_for_round(trial, min(reached + more, ROUNDS - 1), PATIENCE)
         real.kill_server(trial)
-        trial.coordinator.serve(PATIENCE)
+        trial.serve()
         trial.coordinator.start()
     state = trial.coordinator.wait(PATIENCE)["state"]
     spent = books(trial)

@@ -18,9 +18,9 @@ import numpy as np
 import fedfactor
 from fedfactor.algorithms import FALB, FELB
 from fedfactor.boolean.felb import Local
+from fedfactor.datasets.boolean_tiles import even_tiles
 from fedfactor.metrics import boolean_metrics
 from papers.felb.cells import rounds_of_paper
-from papers.felb.tiles import even_tiles
 
 SEEDS = range(5)
 

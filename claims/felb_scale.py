@@ -12,7 +12,7 @@ import numpy as np
 
 import fedfactor
 from fedfactor.algorithms import FELB
-from papers.felb.tiles import even_tiles
+from fedfactor.datasets.boolean_tiles import even_tiles
 
 
 def seconds(clients: int) -> tuple[float, float, float]:

@@ -8,9 +8,9 @@ import numpy as np
 
 import fedfactor
 from fedfactor.algorithms import FELB, PooledBMF
+from fedfactor.datasets.boolean_tiles import even_tiles, uneven_tiles
 from fedfactor.metrics import boolean_metrics
 from papers.felb.cells import rounds_of_paper
-from papers.felb.tiles import even_tiles, uneven_tiles
 
 METHODS = {
     "FELB": (FELB(5), rounds_of_paper(FELB(5), 200)),

@@ -14,7 +14,7 @@ from fedfactor.algorithms import BooleanVotes
 from fedfactor.boolean.product import boolean_refit, count, match_rows, vote
 from fedfactor.boolean.proximal_maps import Pull
 from fedfactor.boolean.solvers.registry import factor
-from papers.felb.tiles import even_tiles
+from fedfactor.datasets.boolean_tiles import even_tiles
 
 OPTIONS = {
     "asso": {"tau": (0.3, 0.5, 0.7, 0.9)},

@@ -17,10 +17,10 @@ import numpy as np
 
 import fedfactor
 from fedfactor.algorithms import FNMF, FedProxNMF
+from fedfactor.datasets.dense_blocks import deal_rows, dense_blocks
 from fedfactor.nmf.fedprox import Factor
 from fedfactor.nmf.fedprox import Local as FedProxLocal
 from fedfactor.nmf.fnmf.messages import Local, Middle
-from papers.fnmf.blocks import deal_rows, dense_blocks
 
 SEEDS, K, M, CLIENTS, ROWS = 3, 6, 80, 10, 600
 SCHEDULE = ((10, 60), (100, 10), (500, 4), (1000, 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from papers.fnmf.blocks import shared_and_private
+from fedfactor.datasets.dense_blocks import shared_and_private
 from papers.fnmf.synthetic import find_planted, personal_methods
 
 SEEDS = range(10, 20)

@@ -115,7 +115,7 @@ def _tests_of_loop(one: Fault, reach: dict[str, Any]) -> set[int]:
     """Find the tests of a compiled loop, whose lines coverage does not see: those where it is asked for by its name."""
     inside: dict[str, set[str]] = {}
     wanted: set[str] = set()
-    for path in (ROOT / "src" / "fedfactor" / "kernels" / "loops").rglob("*.py"):
+    for path in (ROOT / "src" / "fedfactor" / "linalg" / "compiled").rglob("*.py"):
         for function in ast.parse(path.read_text()).body:
             if isinstance(function, ast.FunctionDef):
                 called = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
@@ -127,12 +127,16 @@ def _tests_of_loop(one: Fault, reach: dict[str, Any]) -> set[int]:
         size = len(wanted)
         wanted |= {name for name, called in inside.items() if called & wanted}
     found: set[int] = set()
-    for path in (ROOT / "src" / "fedfactor" / "kernels").rglob("*.py"):
+    for path in (ROOT / "src" / "fedfactor").rglob("*.py"):
         lines: dict[str, list[int]] = reach["lines"].get(path.relative_to(ROOT).as_posix(), {})
         for number, text in enumerate(path.read_text().splitlines(), 1):
             if "kernel" in text and any(f'"{name}"' in text for name in wanted):
                 found.update(lines.get(str(number), ()))
-    return found or {i for i, test in enumerate(reach["tests"]) if test.startswith("tests/kernels/")}
+    return found or {
+        i
+        for i, test in enumerate(reach["tests"])
+        if test.startswith(("tests/linalg/", "tests/boolean/", "tests/recommend/"))
+    }
 
 
 def fate(one: Fault, tests: list[str], seconds: float, tree: Path, sound: dict[str, bool]) -> str:
@@ -167,7 +171,7 @@ def _inside(one: Fault, tree: Path) -> Iterator[None]:
     """Keep a fault in a copy, and leave the copy as it was, compiled loops included."""
     target = tree / one.path.relative_to(ROOT)
     before, times = target.read_text(), target.stat()
-    compiled, aside = tree / "src" / "fedfactor" / "kernels" / "loops" / "__pycache__", tree / ".compiled"
+    compiled, aside = tree / "src" / "fedfactor" / "linalg" / "compiled" / "__pycache__", tree / ".compiled"
     if loops := "/loops/" in one.path.as_posix():
         shutil.copytree(compiled, aside)
     target.write_text(one.source)

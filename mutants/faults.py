@@ -31,12 +31,12 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 ON_CARDS = (
-    "core/card_transfers.py",
-    "engines/local/tape.py",
-    "kernels/boolean/on_card.py",
-    "kernels/cuda.py",
-    "kernels/loops/triton_boolean.py",
-    "kernels/loops/triton_nmf.py",
+    "linalg/cuda/transfers.py",
+    "engines/local/cuda_graphs.py",
+    "boolean/counting_cuda.py",
+    "linalg/cuda/launch.py",
+    "linalg/cuda/triton_boolean.py",
+    "linalg/cuda/triton_nmf.py",
 )
 """Files that do nothing on a machine without a card but say that there is none."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedfactor.cli.console import Debug, console, duration, polite
 from fedfactor.cli.progress import bar
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.errors import DataError, MissingExtraError
+from papers import stored
 from papers.catalogue import PAPERS, find_study, missing_data
 
 Name = Annotated[str, typer.Argument(help="Name of the paper; all of them without one.")]
@@ -26,6 +28,8 @@ Only = Annotated[
     list[str] | None, typer.Option("--only", help="Only this study, figure (fig7) or table (table3); may be repeated.")
 ]
 Device = Annotated[str | None, typer.Option(help="Where to compute (cuda), where the experiments offer it.")]
+Keep = Annotated[bool, typer.Option("--store", help="Store tables with command, commit and time: pages show them.")]
+Ranks = Annotated[str | None, typer.Option(help="Numbers of MPI ranks, such as 1,2,4 (study dsanls scaling).")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Seeds for each setting, where the experiments offer it.")]
 
 
@@ -47,6 +51,8 @@ def reproduce(
     only: Only = None,
     seeds: Seeds = None,
     device: Device = None,
+    ranks: Ranks = None,
+    store: Keep = False,
     debug: Debug = False,
 ) -> None:
     """Run the papers' experiments: tables and figures in a folder. A run broken off goes on where it stopped.
@@ -60,10 +66,13 @@ def reproduce(
         if name not in (*PAPERS, "all", ""):
             raise ValueError(f"No experiments are called {name!r}. Known are {', '.join(PAPERS)}; all runs every one.")
         every = name in ("all", "")
-        if every and (only or seeds is not None or device is not None):
-            raise ValueError("--only, --seeds and --device go with the name of one paper's experiments. Give a name.")
+        if every and (only or seeds is not None or device is not None or ranks is not None):
+            raise ValueError(
+                "--only, --seeds, --ranks and --device go with the name of one paper's experiments. Give a name."
+            )
         plan = _plan(name, only or [])
-        chosen = {"seeds": seeds, "device": device}
+        counts = None if ranks is None else tuple(int(count) for count in ranks.split(","))
+        chosen = {"seeds": seeds, "device": device, "ranks": counts}
         options = {"size": "quick" if quick else "full" if full else "usual"}
         options |= {word: value for word, value in chosen.items() if value is not None}
         for paper in dict.fromkeys(paper for paper, _ in plan):
@@ -72,11 +81,31 @@ def reproduce(
                 screen.print(f"{paper}: the set {known} is not here and is left out.")
         top = Path("reproduce-out" if every else f"{name}-out") if out is None else out
         folders = {paper: top / paper if every else top for paper, _ in plan}
-        lines, left_out = _work(plan, folders, options, every, screen)
+        lines, left_out = _work(plan, folders, options, every, screen, store)
         _summary(top, folders, lines, left_out)
         screen.print(f"Written to {top}: {len(lines)} studies; summary.md lists their tables and figures.")
         for line in left_out:
             screen.print(f"Left out: {line}", markup=False)
+
+
+@app.command("compare")
+def compare(folder: Annotated[Path, typer.Argument(help="Output folder of: python -m papers run --quick")]) -> None:
+    """Compare the tables of a quick run of all papers with the stored ones; exit with 1 when a figure differs.
+
+    Example: python -m papers compare reproduce-out
+    """
+    screen, differ, same = console(), 0, 0
+    for name, record in stored.read().items():
+        paper, study = name.split("/")
+        if not study.endswith("-quick"):
+            continue
+        found = list(stored.compare(record, stored.read_tables(folder / paper)))
+        differ, same = differ + bool(found), same + (not found)
+        for line in found[:3]:
+            screen.print(f"{name}: {line}", markup=False)
+    screen.print(f"{same} stored studies agree, {differ} differ.")
+    if differ or not same:
+        sys.exit(1)
 
 
 def _list(screen: Any) -> None:
@@ -102,19 +131,26 @@ def _check(paper: str, options: dict[str, Any]) -> None:
     offered = inspect.signature(import_module(f"papers.{paper}.run").reproduce).parameters
     if "seeds" in options and "seeds" not in offered:
         raise ValueError(f"The experiments {paper!r} choose their seeds themselves. Leave --seeds out.")
+    if "ranks" in options and "ranks" not in offered:
+        raise ValueError(f"The experiments {paper!r} have no choice of ranks. Leave --ranks out.")
     if "device" in options and "device" not in offered:
         raise ValueError(f"The experiments {paper!r} have no choice of device. Leave --device out.")
 
 
 def _work(
-    plan: list[tuple[str, str]], folders: dict[str, Path], options: dict[str, Any], every: bool, screen: Any
+    plan: list[tuple[str, str]],
+    folders: dict[str, Path],
+    options: dict[str, Any],
+    every: bool,
+    screen: Any,
+    store: bool = False,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Run study after study under a bar; where all are asked for, one that cannot run here is named, not the end."""
     lines, left_out = [], []
     with bar("studies") as told:
         for done, (paper, study) in enumerate(plan):
             told(done, len(plan), f"{paper} {study}")
-            began = time.perf_counter()
+            began, moment = time.perf_counter(), time.time()
             try:
                 _run_study(paper, study, folders[paper], options, screen)
             except (MissingExtraError, DataError) as error:
@@ -123,9 +159,23 @@ def _work(
                 left_out.append(f"{paper} {study}: {error}")
                 continue
             seconds = time.perf_counter() - began
+            if store and (tables := stored.read_tables(folders[paper], moment)):
+                where = stored.write(paper, study, options, _command(paper, study, options), seconds, tables)
+                screen.print(f"Stored in {where}", markup=False)
             lines.append({"paper": paper, "study": study, "seconds": seconds})
             told(done + 1, len(plan), f"{paper} {study}, {duration(seconds)}")
     return lines, left_out
+
+
+def _command(paper: str, study: str, options: dict[str, Any]) -> str:
+    """Return the command that runs one study with these options."""
+    words = ["python -m papers run", paper, "--only", study]
+    words += [] if options["size"] == "usual" else [f"--{options['size']}"]
+    for name in ("seeds", "device", "ranks"):
+        value = options.get(name)
+        if value is not None:
+            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    return " ".join(words)
 
 
 def _run_study(paper: str, study: str, folder: Path, options: dict[str, Any], screen: Any) -> None:

@@ -40,7 +40,10 @@ class Paper:
 PAPERS: dict[str, Paper] = {
     "dsanls": Paper(
         "Fast and secure distributed NMF (DSANLS, Syn and Asyn methods)",
-        {"errors": (), "scaling": (), "components": (), "solvers": (), "secure": (), "parties": ()},
+        {
+            "iterations": (), "complexity": (), "protocol": (), "errors": (), "scaling": (), "components": (),
+            "solvers": (), "secure": (), "parties": (),
+        },
         ("cbcl_faces", "fashion_mnist", "newsgroups", "ca_grqc"),
     ),
     "feddmf": Paper(
@@ -55,8 +58,8 @@ PAPERS: dict[str, Paper] = {
     "fedsplit": Paper(
         "FedSPLIT: one-shot federated group collaborative filtering",
         {
-            "table": ("Table 1", "Table 2", "Table 3", "Fig. 3"), "sensitivity": (), "audit": ("Fig. 4",),
-            "ranking": (), "surprise": (),
+            "readings": (), "table": ("Table 1", "Table 2", "Table 3", "Fig. 3"), "sensitivity": (),
+            "audit": ("Fig. 4",), "ranking": (), "surprise": (),
         },
         ("movielens_small", "movielens_1m"),
     ),

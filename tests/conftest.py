@@ -36,3 +36,15 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def path(request, monkeypatch):
+    """Run a test with numba and as if it were not installed."""
+    from fedfactor.linalg.compiled import compile as compiled
+
+    if request.param == "plain":
+        monkeypatch.setattr(compiled, "load_numba", lambda: None)
+    elif compiled.load_numba() is None:
+        pytest.skip("numba is not installed")
+    return request.param

@@ -1,26 +1,39 @@
-"""Writes ``docs/papers/claims.md`` from the claims in ``docs/papers/claims/*.toml`` and the stored results.
+"""Writes the page of claims and one page for each paper from ``docs/papers/claims/*.toml`` and the stored results.
 
-``python docs/_ext/claims.py`` writes the page; a test compares it. One TOML file for each paper::
+``python docs/_ext/claims.py`` writes ``docs/papers/claims.md`` and ``docs/papers/<paper>.md``; tests compare them. One
+TOML file for each paper::
 
     title = "FELB and FALB"             # heading
-    paper = "Dalleiger, …, AAAI 2025"   # who, where
-    page = "felb.md"                    # the page with the detail
+    paper = "Dalleiger, …, AAAI 2025"   # authors, title, venue
+    name = "felb"                       # page felb.md; details in felb_details.md
     order = 1                           # place among the papers
+    intro = "…"                         # what the paper proposes and the answer in two sentences
+    changes = ["…"]                     # the library's documented changes, by letter: a, b, …
     items = ["Fig. 1", "Table 1"]       # every figure and table of the paper, and other claims by a short name
-    picture = "felb.png"                # optional, in docs/papers/claims/; drawn by the reproduce code
-    caption = "…"                       # what the picture says
+    pictures = [["felb.png", "…"]]      # in docs/papers/claims/, with captions; drawn by the programs of the studies
 
     [[claim]]
     items = ["Fig. 2", "Fig. 7"]        # which of the items above; no item may be left without a claim
-    printed = "…"                       # what the paper says, with its figures where they can be read
-    measured = "FELB {felb/noise/0.05/FELB}, ASSO {felb/noise/0.05/asso majority|.2f}"
+    printed = "…"                       # what the paper says
+    number = "…"                        # one printed number or direction
+    measured = "{felb/noise/0.05/FELB}" # one or two measured figures, looked up
+    because = "…"                       # why the verdicts are these; figures looked up
+    as_printed = "contradicted"         # the printed algorithm; one of VERDICTS
+    as_provided = "reproduced"          # what the library provides; one of VERDICTS
+    changes = "a, c"                    # which changes the second verdict needs
     data = "…"                          # on what; stand-ins are named
     seeds = "0 to 2"
-    verdict = "reproduced"              # or: partly, refuted, cannot be tested here
-    command = "python -m papers run felb --only noise"   # or "make claims ITEM=…"; empty where nothing can be run
+    command = "python -m papers run felb --only noise"   # prints the row's figures; empty where nothing can be run
+    detail = "felb_details.md#…"        # where to read on
 
-``{experiment/key/key|format}`` is looked up in ``papers/<experiment>/expected.json``, where a small
-run keeps its results; ``.3f`` when no format is given. Figures are never typed where a result is stored.
+    [[objection]]
+    says = "…"                          # what an author of the paper would say
+    answer = "…"
+
+``{paper/study?column=value&…#figure|format}`` is looked up in ``papers/<paper>/stored/<study>.json``, which
+``python -m papers run … --store`` writes; ``{experiment/key/key|format}`` in ``papers/<experiment>/expected.json``,
+where results of earlier commits are kept. Measured figures are never typed: a decimal number in ``measured`` or
+``because`` outside of braces is refused.
 """
 
 from __future__ import annotations
@@ -33,78 +46,159 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from papers import stored
+
 PAPERS = Path(__file__).resolve().parents[1] / "papers"
 RESULTS = PAPERS.parents[1] / "papers"
-VERDICTS = ("reproduced", "partly", "refuted", "cannot be tested here")
-FIELDS = ("printed", "measured", "data", "seeds", "verdict", "command")
+VERDICTS = (
+    "reproduced", "holds after documented changes", "not reproduced (settings unknown)", "contradicted",
+    "not testable here", "not a claim",
+)  # fmt: skip
+FIELDS = (
+    "printed", "number", "measured", "because", "as_printed", "as_provided", "changes", "data", "seeds", "command",
+    "detail",
+)  # fmt: skip
 PLACE = re.compile(r"\{([^{}|]+)(?:\|([^{}]+))?\}")
+MOST = 900
+"""Words on the page of a paper."""
 
-HEAD = """# The five papers, claim by claim
+NOTE = "<!-- Written by docs/_ext/claims.py from docs/papers/claims/ and the stored results; change those. -->"
+HEAD = f"""# The five papers, claim by claim
 
-<!-- Written by docs/_ext/claims.py from docs/papers/claims/ and the stored results; change those. -->
+{NOTE}
 
-Each line is one claim: what is printed, what this library measures, on which data, and whether it holds. *Partly* means
-that the direction holds and the size does not, or that it holds on some of the data. *Cannot be tested here* means that
-data, machines or details are missing, and the line says which. Measured figures come from the results stored with the
-experiments (`papers/*/expected.json`), of runs at small sizes unless it says otherwise; where the
-line names `make claims ITEM=…`, from what that claim printed.
+Each claim has two verdicts: one on the algorithm **as printed** (`FELB.paper`, `FNMF.paper`, `FedSPLIT.as_printed`,
+`FedDMF.paper`, `DSANLS.published`; each tested against an independent implementation, see
+`tests/papers/README.md`), one on what the library **provides**, with the changes that the second verdict needs (listed
+by letter on the page of the paper).
 
-`python -m papers run NAME` runs a paper's studies again, `--only fig3` those of a figure. `python -m papers run --quick` runs
-a part of all of them with one seed: ten and a half minutes in one process on two cores that did other work as well
-(FELB 164 s, DSANLS 149, FNMF 131, privacy 91, FedDMF 66, FedSPLIT 17; 461 s of processor time together).
+| verdict | meaning |
+|---|---|
+| reproduced | the direction and the size that the paper reports, within what its plots and tables let one read |
+| holds after documented changes | the same, for the library's variant, but not everywhere for the printed algorithm |
+| not reproduced (settings unknown) | another result here, where data, sizes or parameters of the paper are not known |
+| contradicted | a counter-example in the paper's own setting, named in the line |
+| not testable here | data, machines or a proof are missing, and the line says which |
+| not a claim | future work, an open question, or a misprint |
+
+Where the record column names a commit, `python -m papers run … --store` wrote the figures, and the same command prints
+them again. "earlier" means: recorded in `expected.json` by earlier commits, without the commit and the time of the run;
+the command of the line runs the study as it is now. `python -m papers run --quick -o OUT` runs a part of all studies
+with one seed, and `python -m papers compare OUT` compares it with the stored quick results.
 """
 
 
 def read(folder: Path = PAPERS / "claims") -> list[dict[str, Any]]:
-    """Read the papers in their order, and refuse what would leave the page incomplete."""
+    """Read the papers in their order, and refuse what would leave the pages incomplete."""
     papers = sorted((tomllib.loads(path.read_text()) for path in folder.glob("*.toml")), key=lambda one: one["order"])
     for paper in papers:
-        told = {item for claim in paper["claim"] for item in claim["items"]}
-        if told != set(paper["items"]):
-            raise ValueError(f"{paper['title']}: {sorted(told ^ set(paper['items']))} is listed or told, not both.")
+        covered = {item for claim in paper["claim"] for item in claim["items"]}
+        if covered != set(paper["items"]):
+            raise ValueError(
+                f"{paper['title']}: {sorted(covered ^ set(paper['items']))} is listed or claimed, not both."
+            )
         for claim in paper["claim"]:
-            missing = [field for field in FIELDS if field not in claim]
-            if missing or claim["verdict"] not in VERDICTS:
-                raise ValueError(f"{paper['title']}, {claim['items']}: {missing or claim['verdict']!r} is amiss.")
+            _check(paper, claim)
     return papers
 
 
-def page(papers: list[dict[str, Any]], results: Path = RESULTS) -> str:
-    """Lay the claims out as one page."""
-    stored = {path.parent.name: json.loads(path.read_text()) for path in results.glob("*/expected.json")}
-    lines = [HEAD, "| | " + " | ".join(VERDICTS) + " |", "|---" * (len(VERDICTS) + 1) + "|"]
+def _check(paper: Mapping[str, Any], claim: Mapping[str, Any]) -> None:
+    where = f"{paper['title']}, {claim['items']}"
+    missing = [field for field in FIELDS if field not in claim]
+    wrong = [claim[name] for name in ("as_printed", "as_provided") if claim.get(name) not in VERDICTS]
+    if missing or wrong:
+        raise ValueError(f"{where}: {missing or wrong} is missing or no verdict.")
+    text = re.sub(r"[=≤] ?[\d.]+", "", PLACE.sub("", claim["measured"] + claim["because"]))  # parameters may be named
+    typed = re.findall(r"\d\.\d", text)
+    if typed:
+        raise ValueError(f"{where}: {typed} is typed by hand. Look measured figures up.")
+    if claim["as_provided"] == "holds after documented changes" and not claim["changes"]:
+        raise ValueError(f"{where}: name the changes after which it holds.")
+
+
+def pages(papers: list[dict[str, Any]], results: Path = RESULTS) -> dict[str, str]:
+    """Return every page by file name."""
+    known = {path.parent.name: json.loads(path.read_text()) for path in results.glob("*/expected.json")}
+    known[""] = stored.read(results)
+    return {"claims.md": _claims_page(papers, known)} | {
+        f"{paper['name']}.md": _paper_page(paper, known) for paper in papers
+    }
+
+
+def _claims_page(papers: list[dict[str, Any]], known: Mapping[str, Any]) -> str:
+    lines = [HEAD, "| as printed / as provided | " + " | ".join(VERDICTS) + " |", "|---" * (len(VERDICTS) + 1) + "|"]
     for paper in papers:
-        counts = Counter(claim["verdict"] for claim in paper["claim"])
-        lines.append(f"| {paper['title']} | " + " | ".join(str(counts[one]) for one in VERDICTS) + " |")
+        counts = [Counter(claim[which] for claim in paper["claim"]) for which in ("as_printed", "as_provided")]
+        cells = (f"{counts[0][one]} / {counts[1][one]}" for one in VERDICTS)
+        lines.append(f"| [{paper['title']}]({paper['name']}.md) | " + " | ".join(cells) + " |")
     for paper in papers:
-        lines += ["", f"## {paper['title']}", "", f"{paper['paper']} Detail: [{paper['page']}]({paper['page']}).", ""]
-        if "picture" in paper:
-            lines += [f"![{paper['caption']}](claims/{paper['picture']})", "", f"*{paper['caption']}*", ""]
-        lines += ["| where | printed | measured | data; seeds | verdict | command |", "|---|---|---|---|---|---|"]
-        lines += [_line(claim, stored) for claim in paper["claim"]]
+        lines += ["", f"## {paper['title']}", "", paper["paper"], ""]
+        lines += ["| where | printed | measured | as printed | as provided | data; seeds | command | record |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
+        lines += [_line(claim, known) for claim in paper["claim"]]
+        lines += ["", "What an author would object, and the answer:", ""]
+        lines += [f"- *{one['says']}* {filled(one['answer'], known)}" for one in paper["objection"]]
     return "\n".join(lines) + "\n"
 
 
-def filled(text: str, stored: Mapping[str, Any]) -> str:
-    """Put stored results in place of ``{experiment/key/key|format}``."""
+def _line(claim: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    command = f"`{claim['command']}`" if claim["command"] else ""
+    where = f"{claim['data']}; {claim['seeds']}" if claim["seeds"] else claim["data"]
+    measured = f"{filled(claim['measured'], known)}. {filled(claim['because'], known)}".removeprefix(". ")
+    provided = f"**{claim['as_provided']}**" + (f" ({claim['changes']})" if claim["changes"] else "")
+    cells = [", ".join(claim["items"]), claim["printed"], measured, f"**{claim['as_printed']}**", provided, where]
+    return "| " + " | ".join([*cells, command, _record(claim, known)]) + " |"
+
+
+def _record(claim: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    """Say where the figures of a claim come from."""
+    places = [place[1] for place in PLACE.finditer(claim["measured"] + claim["because"])]
+    found = {known[""][place.partition("?")[0]]["commit"][:8] for place in places if "?" in place}
+    return ", ".join([*sorted(found), *(["earlier"] if any("?" not in place for place in places) else [])])
+
+
+def _paper_page(paper: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    lines = [f"# {paper['title']}", "", NOTE, "", f"{paper['paper']} {filled(paper['intro'], known)}", ""]
+    for picture, caption in paper["pictures"]:
+        lines += [f"![{caption}](claims/{picture})", "", f"*{caption}*", ""]
+    lines += ["| claim | as printed | as provided | printed | measured | more |", "|---|---|---|---|---|---|"]
+    for claim in paper["claim"]:
+        provided = claim["as_provided"] + (f" ({claim['changes']})" if claim["changes"] else "")
+        cells = [", ".join(claim["items"]), claim["as_printed"], provided, claim["number"]]
+        cells += [filled(claim["measured"], known), f"[details]({claim['detail']})"]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "Changes of the library:", ""]
+    lines += [f"- ({chr(97 + place)}) {text}" for place, text in enumerate(paper["changes"])]
+    lines += ["", f"Data, seeds, commands and objections: [the page of claims](claims.md). Everything measured: "
+              f"[details]({paper['name']}_details.md)."]  # fmt: skip
+    text = "\n".join(lines) + "\n"
+    words = len(re.findall(r"\w[\w.,'’-]*", text))
+    if words > MOST:
+        raise ValueError(f"{paper['title']}: the page has {words} words, and {MOST} at most are allowed.")
+    return text
+
+
+def filled(text: str, known: Mapping[str, Any]) -> str:
+    """Put stored results in place of ``{paper/study?column=value#figure}`` and ``{experiment/key/key}``."""
 
     def value(place: re.Match[str]) -> str:
-        found: Any = stored
-        for key in place[1].split("/"):
-            if key not in found:
-                raise ValueError(f"No stored result {place[1]!r}: {key!r} is not among {sorted(found)}.")
-            found = found[key]
+        found: Any = known
+        if "?" in place[1]:
+            study, _, rest = place[1].partition("?")
+            wanted, _, column = rest.partition("#")
+            if study not in known[""]:
+                raise ValueError(f"No stored study {study!r}. Run it with --store.")
+            found = stored.select(known[""][study], dict(pair.split("=", 1) for pair in wanted.split("&")), column)
+        else:
+            for key in place[1].split("/"):
+                if key not in found:
+                    raise ValueError(f"No stored result {place[1]!r}: {key!r} is not among {sorted(found)}.")
+                found = found[key]
         return format(found, place[2] or (".3f" if isinstance(found, float) else ""))
 
     return PLACE.sub(value, text)
 
 
-def _line(claim: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
-    command = f"`{claim['command']}`" if claim["command"] else ""
-    where = f"{claim['data']}; {claim['seeds']}" if claim["seeds"] else claim["data"]
-    cells = [", ".join(claim["items"]), claim["printed"], filled(claim["measured"], stored), where]
-    return "| " + " | ".join([*cells, f"**{claim['verdict']}**", command]) + " |"
-
-
 if __name__ == "__main__":
-    (PAPERS / "claims.md").write_text(page(read()))
+    for file, page in pages(read()).items():
+        (PAPERS / file).write_text(page)

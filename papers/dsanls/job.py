@@ -15,6 +15,7 @@ from fedfactor.core.client_data import Federation
 from fedfactor.core.grid import block_federation, even_bounds, grid_federation, grid_of
 from fedfactor.engines.mpi.engine import MPIEngine, load_mpi
 from fedfactor.engines.run import run
+from fedfactor.nmf.distributed.sketches import sketch_width
 from papers.dsanls import secure
 from papers.dsanls.datasets import load
 
@@ -46,11 +47,30 @@ def measure(cell: dict[str, Any]) -> dict[str, Any]:
     seconds = np.cumsum([record.seconds for record in found.history]).tolist()
     errors = [record.metrics.get("relative_error") for record in found.history]
     return {
+        "seconds_exchange": _exchange_seconds(comm, method, X.shape, T),
         "seconds": seconds[ends],
         "errors": None if name == "DSANLS" else errors[ends],
         "final": found.relative_error,
         "sent": found.environment["rank_sent_bytes"],
     }
+
+
+def _exchange_seconds(comm: Any, method: Any, shape: tuple[int, int], iterations: int) -> float | None:
+    """Time all-reduces of the sizes that a run exchanges, apart from any computation; None for grids."""
+    k, (n, m) = method.n_components, shape
+    if isinstance(method, DSANLS):
+        sizes = [k * sketch_width(m, method.ratio, k), k * sketch_width(n, method.ratio, k)]
+    elif isinstance(method, DistributedNMF):
+        sizes = [k * m + k * k]
+    else:
+        return None
+    buffers = [np.zeros(size) for size in sizes]
+    comm.Barrier()
+    began = time.perf_counter()
+    for _ in range(iterations):
+        for buffer in buffers:
+            comm.allreduce(buffer)
+    return time.perf_counter() - began
 
 
 def _parties(comm: Any, cell: dict[str, Any]) -> dict[str, Any]:

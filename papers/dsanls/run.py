@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,8 +25,10 @@ from fedfactor.engines.run import run
 from fedfactor.linalg.factors import reconstruction
 from papers.catalogue import Size
 from papers.dsanls import figures, secure, tables
+from papers.dsanls import iterations as counted
 from papers.dsanls.datasets import load, present
 from papers.kept import kept
+from papers.tables import write_table
 
 __all__ = ["STUDIES", "reproduce"]
 
@@ -42,10 +45,10 @@ def errors(full: bool) -> Iterator[dict[str, Any]]:
             yield {"data": data, "method": method}
 
 
-def scaling(full: bool) -> Iterator[dict[str, Any]]:
+def scaling(full: bool, counts: tuple[int, ...] = ()) -> Iterator[dict[str, Any]]:
     """Yield more and more ranks."""
     data = "fashion" if "fashion" in present() else "planted"
-    for ranks in (1, 2, 4, 8, 16) if full else (1, 2, 4):
+    for ranks in counts or ((1, 2, 4, 8, 16) if full else (1, 2, 4)):
         for method in (*SKETCHED, *PLAIN):
             yield {"data": data, "method": method, "ranks": ranks, "iterations": 20}
 
@@ -66,10 +69,27 @@ def solvers(full: bool) -> Iterator[dict[str, Any]]:
                 yield {"data": data, "method": f"DSANLS {kind} {solver}"}
 
 
-STUDIES = {"errors": errors, "scaling": scaling, "components": components, "solvers": solvers}
+IN_PROCESS = {
+    "iterations": counted.iterations,
+    "complexity": counted.complexity,
+    "protocol": counted.protocol,
+}
+STUDIES: dict[str, Callable[[bool], Iterator[dict[str, Any]]]] = {
+    "errors": errors,
+    "scaling": scaling,
+    "components": components,
+    "solvers": solvers,
+}
 
 
-def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), say: Say = print) -> Path:
+def reproduce(
+    out: Path,
+    *,
+    size: Size = "usual",
+    only: tuple[str, ...] = (),
+    ranks: tuple[int, ...] | None = None,
+    say: Say = print,
+) -> Path:
     """Run the studies and write tables and figures.
 
     Parameters
@@ -80,7 +100,9 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), sa
         A few thousand rows, rank 20 and 50 iterations; 20 iterations of a few of the methods (minutes);
         whole sets, rank 100 and 300 iterations (hours).
     only : tuple of str
-        Studies to run: errors, scaling, components, solvers, secure, parties; all when empty.
+        Studies to run: iterations, complexity, errors, scaling, components, solvers, secure, parties; all when empty.
+    ranks : tuple of int, optional
+        Numbers of MPI ranks of the study scaling; by default 1, 2 and 4.
     say : callable
         Told of each figure as it comes.
 
@@ -89,14 +111,22 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), sa
     Path
         The folder.
     """
-    known = {**STUDIES, "secure": None, "parties": None}
+    known = {**IN_PROCESS, **STUDIES, "secure": None, "parties": None}
     unknown = sorted(set(only) - set(known))
     if unknown:
         raise ValueError(f"There is no study {unknown[0]!r}. Use one of {', '.join(known)}.")
     (out / "cells").mkdir(parents=True, exist_ok=True)
     full, keep = size == "full", _few if size == "quick" else lambda cell: True
     fewer = {"iterations": 20} if size == "quick" else {}
+    for study, work in IN_PROCESS.items():
+        if not only or study in only:
+            rows = list(work(full))
+            write_table(out / study, rows)
+            if study == "iterations":
+                counted.write_figure(out, rows)
     for study, plan in STUDIES.items():
+        if study == "scaling" and ranks:
+            plan = partial(scaling, counts=ranks)
         if not only or study in only:
             cells = [{**_usual(full, cell["data"]), **cell, **fewer} for cell in plan(full)]
             rows = [_cell(study, cell, out, say) for cell in cells if keep(cell)]

@@ -9,13 +9,26 @@ from papers.tables import markdown_lines, write_csv
 
 __all__ = ["markdown", "write", "write_parties"]
 
-COLUMNS = ("study", "data", "split", "method", "k", "ranks", "iterations", "final", "seconds_all", "sent")
+COLUMNS = (
+    "study",
+    "data",
+    "split",
+    "method",
+    "k",
+    "ranks",
+    "iterations",
+    "final",
+    "seconds_all",
+    "seconds_exchange",
+    "sent",
+)
 
 
 def write(out: Path, study: str, rows: list[dict[str, Any]]) -> None:
     """Write ``<study>.csv`` and ``<study>.md``."""
     rows = [{**row, "seconds_all": row["seconds"][-1] if row["seconds"] else None} for row in rows]
-    write_csv(out / f"{study}.csv", rows, COLUMNS)
+    columns = [name for name in COLUMNS if any(name in row for row in rows)]
+    write_csv(out / f"{study}.csv", rows, columns)
     (out / f"{study}.md").write_text(markdown(study, rows))
 
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from fedfactor.core.errors import DataError
 from fedfactor.datasets.loading import data_folder, load_dataset
+from fedfactor.evaluation.attribute_prediction import area_under_curve, predict_attribute
 from fedfactor.io.random_streams import stream
 from fedfactor.recommend.feddmf.network import probabilities
 from papers.feddmf.methods import train
 from papers.feddmf.split import Split
 
-__all__ = ["affinity", "auc", "genres", "measure_attributes", "predicted_by_ridge"]
+__all__ = ["affinity", "genres", "measure_attributes"]
 
 GENRES = ("Horror", "Sci-Fi", "Romance", "Children", "Crime", "Musical")
 
@@ -53,39 +54,6 @@ def affinity(part: Split, name: str, genre: np.ndarray) -> np.ndarray:
     return share > np.median(share)
 
 
-def auc(truth: np.ndarray, score: np.ndarray) -> float:
-    """Return the chance that a true case scores above a false one, ties counting half.
-
-    Examples
-    --------
-    >>> auc(np.array([True, False, True]), np.array([3.0, 2.0, 1.0]))
-    0.5
-    """
-    order = np.sort(score[~truth])
-    below = (np.searchsorted(order, score[truth], "left") + np.searchsorted(order, score[truth], "right")) / 2
-    return float(below.mean() / max(1, len(order)))
-
-
-def predicted_by_ridge(features: np.ndarray, truth: np.ndarray, rng: np.random.Generator, folds: int = 5) -> np.ndarray:
-    """Return scores of every user by a ridge regression that was fitted without that user's fold.
-
-    Examples
-    --------
-    >>> x = np.linspace(-1, 1, 40)[:, None]
-    >>> auc(x[:, 0] > 0, predicted_by_ridge(x, x[:, 0] > 0, np.random.default_rng(0))) > 0.9
-    True
-    """
-    scale = features.std(axis=0)
-    Z = (features - features.mean(axis=0)) / np.where(scale > 0, scale, 1)
-    Z = np.column_stack([Z, np.ones(len(Z))])
-    fold = rng.permutation(len(Z)) % folds
-    out = np.empty(len(Z))
-    for k in range(folds):
-        A, y = Z[fold != k], truth[fold != k] - 0.5
-        out[fold == k] = Z[fold == k] @ np.linalg.solve(A.T @ A + 10 * np.eye(A.shape[1]), A.T @ y)
-    return out
-
-
 def measure_attributes(
     part: Split, least: int, settings: Mapping[str, Mapping[str, Any]], *, seed: int
 ) -> dict[str, Any]:
@@ -105,7 +73,7 @@ def measure_attributes(
             for genre, member in known.items():
                 truth = affinity(part, name, member)
                 rng = stream(f"feddmf folds {name} {genre}", seed)
-                vectors.append(auc(truth, predicted_by_ridge(kept.U.astype(float), truth, rng)))
-                shares.append(auc(truth, guess[:, member[columns]].sum(1) / guess.sum(1)))
+                vectors.append(area_under_curve(truth, predict_attribute(kept.U, truth, seed=rng)))
+                shares.append(area_under_curve(truth, guess[:, member[columns]].sum(1) / guess.sum(1)))
         found[method] = {"auc_vectors": float(np.mean(vectors)), "auc_foreign_share": float(np.mean(shares))}
     return found

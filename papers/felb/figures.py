@@ -1,14 +1,18 @@
-"""One picture for each study: loss, recall and seconds per client over the data."""
+"""One picture for each study: loss, recall, similarity and seconds per client over the data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedfactor.engines.run import run
 from fedfactor.plots import panels
 from papers.felb.tables import means
 
-__all__ = ["draw", "summary"]
+__all__ = ["draw", "summary", "tiles"]
 
 SHOWN = (
     "FELB", "FALB", "PooledBMF", "PooledBMF, proximal", "FELB to the letter", "FALB to the letter",
@@ -21,8 +25,8 @@ def draw(out: Path, study: str, rows: list[dict[str, Any]]) -> Path:
     """Draw ``<study>.png``; votes as published are grey, aligned ones dashed."""
     rows = means(rows)
     data = list(dict.fromkeys(row["data"] for row in rows))
-    axes = panels(3)
-    for ax, quantity in zip(axes, ("loss", "recall", "seconds_per_client"), strict=True):
+    axes = panels(4)
+    for ax, quantity in zip(axes, ("loss", "recall", "similarity", "seconds_per_client"), strict=True):
         for method in dict.fromkeys(row["method"] for row in rows):
             mine = {row["data"]: row[quantity] for row in rows if row["method"] == method}
             ax.plot([data.index(one) for one in mine], list(mine.values()), **_style(method))
@@ -57,6 +61,30 @@ def summary(out: Path, rows: list[dict[str, Any]]) -> Path:
     ax.legend(fontsize=7, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.15), frameon=False)
     path = out / "real-summary.png"
     ax.figure.savefig(path, dpi=110)
+    return path
+
+
+def tiles(out: Path, owners: Mapping[str, np.ndarray], algorithms: Mapping[str, Any], seed: int) -> Path:
+    """Draw ``tiles.png``, as Fig. 1 of the paper: the data of all clients, and what each method makes of them.
+
+    Rows are sorted by the planted tiles' cells, so that tiles are blocks; lines part the clients.
+    """
+    names = sorted(owners)
+    orders = {name: np.lexsort(owners[name].T[::-1]) for name in names}
+    columns = np.argsort(-np.corrcoef(np.vstack(list(owners.values())).T)[:, 0], kind="stable")
+    shown = {"data": {name: owners[name] for name in names}}
+    for label, algorithm in algorithms.items():
+        result = run(algorithm, owners, seed=seed)
+        shown[label] = {name: (kept.U @ kept.V) > 0.5 for name, kept in result.factors.items()}
+    axes = panels(len(shown), width=2.2, height=3.2)
+    for ax, (label, parts) in zip(axes, shown.items(), strict=True):
+        ax.imshow(np.vstack([np.asarray(parts[name])[orders[name]][:, columns] for name in names]),
+                  cmap="Greys", aspect="auto", interpolation="nearest")  # fmt: skip
+        for edge in np.cumsum([len(owners[name]) for name in names])[:-1]:
+            ax.axhline(edge - 0.5, color="tab:red", linewidth=0.6)
+        ax.set(title=label, xticks=[], yticks=[])
+    path = out / "tiles.png"
+    axes[0].figure.savefig(path, dpi=120)
     return path
 
 

@@ -11,11 +11,11 @@ from typing import Any
 from fedfactor.algorithms import FALB, FELB, BooleanVotes, PooledBMF
 from fedfactor.boolean.proximal_maps import Pull
 from fedfactor.core.algorithm import Algorithm
+from fedfactor.datasets.boolean_tiles import even_tiles
 from papers.catalogue import Size
 from papers.felb import tables
 from papers.felb.cells import Bench, Cell, Store
 from papers.felb.datasets import DATASETS, load_owners, present
-from papers.felb.tiles import even_tiles
 from papers.tables import check_studies
 
 __all__ = ["STUDIES", "reproduce"]
@@ -184,6 +184,9 @@ def reproduce(out: Path, *, size: Size = "usual", only: tuple[str, ...] = (), se
         figures.draw(out, study, rows)
         if study == "real":
             figures.summary(out, rows)
+        if study == "toy":
+            shown = {"FELB as printed": FELB.paper(3), "ASSO, OR": BooleanVotes.paper(3, "asso", vote="or")}
+            figures.tiles(out, next(toy(full))[1](seed=0).owners, shown, 0)
     return out
 
 

@@ -9,7 +9,12 @@ from typing import Any, cast
 import numpy as np
 
 from fedfactor.linalg.alignment.assignment import Method, plan, squared_distances
-from fedfactor.linalg.alignment.barycenter import barycenter, matching_loss, orthogonality_gap
+from fedfactor.linalg.alignment.barycenter import (
+    barycenter,
+    matching_loss,
+    mean_start_barycenter,
+    orthogonality_gap,
+)
 from fedfactor.linalg.alignment.kmeans import fuzzy_means, k_means
 from papers.fnmf.cells import Store, mean_rows
 
@@ -35,6 +40,10 @@ def _aligned(how: str, alignment: Any, start: str = "first", **options: Any) -> 
     return find
 
 
+def _algorithm_1(alignment: Any, **options: Any) -> Callable[..., Any]:
+    return lambda Vs, rng: mean_start_barycenter(Vs, alignment, **options)
+
+
 def _tree_then_sweeps(Vs: list[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray]]:
     return barycenter(Vs, start=barycenter(Vs, "hierarchical")[0], iterations=10)[:2]
 
@@ -58,6 +67,8 @@ def _mean(Vs: list[np.ndarray], rng: np.random.Generator) -> tuple[np.ndarray, l
     return cast("np.ndarray", sum(Vs) / len(Vs)), [np.eye(len(Vs[0]))] * len(Vs)
 
 
+PLAIN: dict[str, Any] = {"correction": "none"}
+
 METHODS: dict[str, tuple[Method | None, Callable[..., Any], dict[str, Any]]] = {
     "LAP fixed point": ("lap", _aligned("fixed_point", "lap"), {}),
     "LAP fixed point, mean start": ("lap", _aligned("fixed_point", "lap", "mean"), {}),
@@ -67,6 +78,11 @@ METHODS: dict[str, tuple[Method | None, Callable[..., Any], dict[str, Any]]] = {
     "LAP_rho": ("lap_rho", _aligned("fixed_point", "lap_rho"), {}),
     "SK": ("sinkhorn", _aligned("fixed_point", "sinkhorn"), {}),
     "SK_rho": ("sinkhorn_rho", _aligned("fixed_point", "sinkhorn_rho"), {}),
+    "LAP, Algorithm 1": ("lap", _algorithm_1("lap"), {}),
+    "SK, Algorithm 1": ("sinkhorn", _algorithm_1("sinkhorn"), {}),
+    "D3 without column sums, Algorithm 1": ("simplex", _algorithm_1("simplex"), {}),
+    "LAP_rho, plain z-test": ("lap_rho", _aligned("fixed_point", "lap_rho", **PLAIN), PLAIN),
+    "SK_rho, plain z-test": ("sinkhorn_rho", _aligned("fixed_point", "sinkhorn_rho", **PLAIN), PLAIN),
     "1-NN": ("knn", _aligned("fixed_point", "knn"), {}),
     "3-NN": ("knn", _aligned("fixed_point", "knn", neighbours=3), {"neighbours": 3}),
     "k-means": (None, _clusters(k_means), {}),

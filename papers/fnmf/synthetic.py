@@ -12,10 +12,10 @@ import numpy as np
 
 from fedfactor.algorithms import FNMF, FedProxNMF, OneShotNMF, PooledNMF
 from fedfactor.core.algorithm import Algorithm
+from fedfactor.datasets.dense_blocks import deal_rows, dense_blocks, shared_and_private
 from fedfactor.engines.run import run
 from fedfactor.evaluation.metrics.coherence import cosine_similarity, match_components
 from fedfactor.nmf.local_nmf import alternate
-from papers.fnmf.blocks import deal_rows, dense_blocks, shared_and_private
 from papers.fnmf.cells import Store, figures_of, mean_rows, measure
 
 __all__ = ["clients", "convergence", "drift", "find_planted", "letter", "noise", "personal", "rivals", "trace"]

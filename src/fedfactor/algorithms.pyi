@@ -2,6 +2,8 @@ from .boolean.felb import FALB as FALB
 from .boolean.felb import FELB as FELB
 from .boolean.pooled.algorithm import PooledBMF as PooledBMF
 from .boolean.votes import BooleanVotes as BooleanVotes
+from .decomposition.pca import PooledPCA as PooledPCA
+from .decomposition.pca import PooledSVD as PooledSVD
 from .nmf.distributed.asyn_sd import AsynSD as AsynSD
 from .nmf.distributed.asyn_sd import AsynSSD as AsynSSD
 from .nmf.distributed.distributed_nmf import DistributedNMF as DistributedNMF

@@ -1,3 +1,10 @@
+from .core.grid import block_federation as block_federation
+from .datasets.boolean_tiles import Tiles as Tiles
+from .datasets.boolean_tiles import even_tiles as even_tiles
+from .datasets.boolean_tiles import uneven_tiles as uneven_tiles
+from .datasets.dense_blocks import deal_rows as deal_rows
+from .datasets.dense_blocks import dense_blocks as dense_blocks
+from .datasets.dense_blocks import shared_and_private as shared_and_private
 from .datasets.loading import Dataset as Dataset
 from .datasets.loading import available as available
 from .datasets.loading import data_folder as data_folder

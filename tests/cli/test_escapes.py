@@ -14,11 +14,11 @@ from fedfactor.federation.trial import Trial
 from fedfactor.io.result_folder import write_factors
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.client_storage import ClientFolder
-from fedfactor.network.flower.supernode import CONNECTION
+from fedfactor.network.connection_status import CONNECTION
 from fedfactor.network.message_format import Head
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 EVIL = "\x1b[2J\x1b]0;title\x07 fine\x9b31m"

@@ -24,7 +24,7 @@ from fedfactor.network.client import RemoteClient
 from fedfactor.network.message_format import Head
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DEED = "document.documentElement.setAttribute('data-owned','yes')"

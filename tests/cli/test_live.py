@@ -30,9 +30,9 @@ from fedfactor.federation.results import server_status
 from fedfactor.federation.trial import Trial
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.client_storage import ClientFolder
-from fedfactor.network.flower.supernode import CONNECTION
+from fedfactor.network.connection_status import CONNECTION
 from fedfactor.network.server import Server
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

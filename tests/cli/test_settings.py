@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
@@ -11,7 +10,7 @@ from fedfactor import algorithms
 from fedfactor.algorithm_names import algorithm_class, algorithm_names, command_name
 from fedfactor.cli import app
 from fedfactor.cli.console import polite
-from fedfactor.cli.parameter_parsing import build, data_files, missing, typed
+from fedfactor.cli.parameter_parsing import build, data_files, typed
 from fedfactor.core.errors import DataError
 from fedfactor.core.parameters import settings_of_class
 from tests.command_line import CliRunner
@@ -110,15 +109,6 @@ def test_settings_are_listed_with_what_they_take_and_do():
 def test_every_setting_of_every_algorithm_has_words(name):
     for each in settings_of_class(getattr(algorithms, name)):
         assert each.words.endswith("."), f"{name}.{each.name}: {each.words!r}"
-
-
-def test_missing_values():
-    assert math.isnan(missing("NaN"))
-    assert missing("-1") == -1
-    assert missing("unstored") == "unstored"
-    assert missing("none") is None
-    with pytest.raises(ValueError, match="unstored"):
-        missing("blank")
 
 
 def test_folders_give_their_data_files_only(files):

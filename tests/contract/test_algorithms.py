@@ -36,6 +36,12 @@ CONFIGS = {
         {"min_pairs": 3, "min_users": 20, "counts": "raw"},
     ],
     "Popularity": [{}, {"min_users": 5}],
+    "PooledPCA": [
+        {"n_components": 3},
+        {"variance_share": 0.9, "whiten": True},
+        {"n_components": 3, "solver": "subspace", "oversampling": 2},
+    ],
+    "PooledSVD": [{"n_components": 3}, {"n_components": 2, "solver": "subspace", "oversampling": 0}],
     "Biases": [{}, {"user_ridge": 1.0, "item_ridge": 20.0, "tol": 0.0}],
     "PooledRidge": [{"n_components": 3}, {"n_components": 30, "ridge": 1.0, "min_users": 1}],
     "PooledCNMF": [{"n_components": 3}, {"n_components": 2, "feedback": "implicit", "weight": 4.0}],

@@ -16,8 +16,8 @@ from fedfactor.testing.checks_for_engines import check_engine_channel, check_eng
 from fedfactor.testing.data import variants
 from fedfactor.testing.drive import differences
 from fedfactor.testing.probe import Probe
-from tests.engines.in_process import InProcessEngine
 from tests.mpi.launcher import mpiexec, needs_mpi
+from tests.network.in_process import InProcessEngine
 
 ENGINES = {
     "one thread": lambda: LocalEngine(workers=1),

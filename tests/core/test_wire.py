@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import fedfactor
+from fedfactor.core.algorithm import Score
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.pytree import Array, leaves, record, telemetry, type_tag
 from fedfactor.core.wire import HEADER_LIMIT, Leaf, check_message, checksum, from_bytes, read_header, receive, to_bytes
@@ -199,6 +200,17 @@ def test_refused_with_a_protocol_error_and_little_memory(name):
 def test_the_honest_message_passes():
     for message in (GOOD, Up(GOOD.G, GOOD.A)):
         assert not differences(message, receive(to_bytes(message), EXPECTED))
+
+
+def test_a_message_kept_under_a_former_identifier_is_received():
+    """An upload that a client kept for resending before the record had an identifier of its own."""
+    message = Score.of(1.0, 2.0, 3.0)
+    size = len(to_bytes(message))
+    data = to_bytes(message).replace(b"core.Score", b"fedfactor.core.protocol:Score")
+    longer = len(data) - size
+    data = (struct.unpack("<Q", data[:8])[0] + longer).to_bytes(8, "little") + data[8:]
+    spec = {Score: dict.fromkeys(("sse", "n", "total"), Leaf("float64", ()))}
+    assert differences(receive(data, spec), message) == []
 
 
 def test_smaller_is_fine_where_only_the_largest_shape_was_announced():

@@ -1,4 +1,4 @@
-"""The page of claims says what the stored results say, and leaves out no figure and no table of the five papers."""
+"""The pages of claims say what the stored results say, and leave out no figure and no table of the five papers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from papers import stored
 from papers.catalogue import PAPERS, find_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,19 +38,24 @@ def papers(claims):
     return claims.read()
 
 
-def test_the_page_is_up_to_date(claims, papers):
-    assert claims.page(papers) == (claims.PAPERS / "claims.md").read_text(), "Run: python docs/_ext/claims.py"
+def test_the_pages_are_up_to_date(claims, papers):
+    for name, text in claims.pages(papers).items():
+        assert text == (claims.PAPERS / name).read_text(), f"{name}: run python docs/_ext/claims.py"
 
 
 def test_no_figure_and_no_table_lacks_a_line(papers):
-    told = {paper["page"].removesuffix(".md"): set(paper["items"]) for paper in papers}
-    assert [item for name, items in NUMBERED.items() for item in sorted(items - told.get(name, set()))] == []
+    covered = {paper["name"]: {item.split(",")[0] for item in paper["items"]} for paper in papers}
+    named = {paper["name"]: set(paper["items"]) for paper in papers}
+    wanted = [(name, item) for name, items in NUMBERED.items() for item in sorted(items)]
+    assert [(name, item) for name, item in wanted if item not in covered[name] | named[name]] == []
 
 
 def test_commands_name_what_exists(papers):
     for command in (claim["command"] for paper in papers for claim in paper["claim"] if claim["command"]):
         if proved := re.fullmatch(r"make claims ITEM=(\w+)", command):
             assert (ROOT / "claims" / f"{proved[1]}.py").exists(), command
+        elif tested := re.fullmatch(r"python -m pytest (tests/\S+)", command):
+            assert (ROOT / tested[1]).exists(), command
         else:
             found = re.fullmatch(r"python -m papers run (\w+)( --\w+[\w ,]*)*", command)
             assert found, command
@@ -58,13 +64,58 @@ def test_commands_name_what_exists(papers):
                 assert find_study(found[1], asked), command
 
 
+def test_details_exist(claims, papers):
+    for claim in (claim for paper in papers for claim in paper["claim"]):
+        page, _, anchor = claim["detail"].partition("#")
+        heads = re.findall(r"^#+ (.*)$", (claims.PAPERS / page).read_text(), re.MULTILINE)
+        slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+        assert not anchor or anchor in slugs, claim["detail"]
+
+
+def test_a_command_in_a_line_is_that_of_its_stored_figures(claims, papers):
+    known = stored.read()
+    for claim in (claim for paper in papers for claim in paper["claim"]):
+        for place in claims.PLACE.finditer(claim["measured"]):
+            if "?" in place[1]:
+                command = known[place[1].partition("?")[0]]["command"]
+                assert command == claim["command"] or claim["items"] == ["communication"], claim["items"]
+
+
 def test_a_result_that_is_not_stored_is_refused(claims):
-    assert claims.filled("{a/b} of {a/n|.1f}", {"a": {"b": 0.25, "n": 2}}) == "0.250 of 2.0"
-    with pytest.raises(ValueError, match=r"No stored result 'a/c'"):
-        claims.filled("{a/c}", {"a": {"b": 0.25}})
+    known = {"": {"a/s": {"tables": {"s": [{"k": 2, "loss": 0.125}]}}}, "a": {"b": 0.25, "n": 2}}
+    assert claims.filled("{a/b} of {a/n|.1f}, {a/s?k=2#loss}", known) == "0.250 of 2.0, 0.125"
+    for missing in ("{a/c}", "{a/t?k=2#loss}", "{a/s?k=3#loss}"):
+        with pytest.raises(ValueError, match=r"stored"):
+            claims.filled(missing, known)
 
 
-def test_an_item_without_a_claim_is_refused(claims, tmp_path):
-    (tmp_path / "x.toml").write_text('title = "X"\norder = 1\nitems = ["Fig. 1"]\nclaim = []\n')
-    with pytest.raises(ValueError, match=r"Fig\. 1"):
+CLAIM = """
+[[claim]]
+items = ["Fig. 1"]
+printed = "p"
+number = "n"
+measured = "MEASURED"
+because = ""
+as_printed = "VERDICT"
+as_provided = "reproduced"
+changes = ""
+data = ""
+seeds = ""
+command = ""
+detail = ""
+"""
+
+
+@pytest.mark.parametrize(
+    ("items", "measured", "verdict", "message"),
+    [
+        ('"Fig. 1", "Fig. 2"', "", "reproduced", r"Fig\. 2"),
+        ('"Fig. 1"', "a loss of 0.25", "reproduced", "typed by hand"),
+        ('"Fig. 1"', "", "refuted", "no verdict"),
+    ],
+)
+def test_an_incomplete_claim_is_refused(claims, tmp_path, items, measured, verdict, message):
+    text = CLAIM.replace("MEASURED", measured).replace("VERDICT", verdict)
+    (tmp_path / "x.toml").write_text(f'title = "X"\norder = 1\nitems = [{items}]\n{text}')
+    with pytest.raises(ValueError, match=message):
         claims.read(tmp_path)

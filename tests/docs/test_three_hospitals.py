@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr")
+pytest.importorskip("aiohttp")
 
 from fedfactor.federation import processes as children
 from fedfactor.federation.setup import invent

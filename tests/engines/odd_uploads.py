@@ -13,14 +13,14 @@ from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.pytree import Array, record, tree_map
 from fedfactor.core.wire import Leaf
 from fedfactor.testing.probe import Ask, Probe, Total
-from tests.engines.naughty_clients import BadStream
+from tests.network.naughty_clients import BadStream
 
 
 @record
 class Other:
     """As large as the right one."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     numbers: Array
     more: Array

@@ -15,10 +15,10 @@ from fedfactor.privacy.noise import Clip
 from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data
 from fedfactor.testing.probe import Probe
-from tests.engines.in_process import InProcessEngine
 from tests.engines.odd_uploads import ODD, AwayStream, BadGrid, Forgetful, Odd, Tells, TooLarge
 from tests.engines.test_streams import OWNERS
 from tests.engines.thread_ranks import MPI, ThreadedMPI
+from tests.network.in_process import InProcessEngine
 
 EAST, NORTH, WEST = sorted(small_data("real"))
 ENGINES = {

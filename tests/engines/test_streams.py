@@ -12,9 +12,9 @@ import fedfactor
 from fedfactor.core.errors import ProtocolError
 from fedfactor.engines.local.virtual_clock import VirtualEngine
 from fedfactor.network.exchange import Arrival
-from tests.engines.in_process import Office
-from tests.engines.naughty_clients import BadStream, OnlyNaN
 from tests.mpi.launcher import mpiexec, needs_mpi
+from tests.network.in_process import Office
+from tests.network.naughty_clients import BadStream, OnlyNaN
 
 X = np.random.default_rng(0).gamma(0.5, 1.0, (60, 8))
 OWNERS = {"north": X[:20], "south": X[20:40], "west": X[40:]}

@@ -9,8 +9,8 @@ import pytest
 from fedfactor import Biases, DataError, PooledCF, PooledEASE, Popularity, evaluate
 from fedfactor.recommend import recommendation_files as list_file
 from fedfactor.recommend.user_table import UnknownWarning
-from tests.algorithms.test_fedsplit import planted
 from tests.estimators.test_recommend_around import frame_of
+from tests.recommend.test_fedsplit import planted
 
 
 @pytest.fixture(scope="module")

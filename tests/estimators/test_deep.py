@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import inspect
-from dataclasses import fields
-
 import numpy as np
 import pytest
 
 import fedfactor
-from fedfactor import algorithms
 from fedfactor.core.errors import DataError
 from fedfactor.data import ItemTable
 from fedfactor.testing.checks_for_recommenders import recommender_checks
@@ -67,13 +63,6 @@ def test_a_run_that_ends_early_says_why_items_of_others_are_unknown():
     model = fedfactor.FedDMF(2, hidden=4, epochs=3, rounds=2, random_state=0).fit(shops)
     with pytest.raises(DataError, match=r"item 'd'.*before its last exchange"):
         model.predict_proba("n", 0, "d")
-
-
-def test_parameters_are_the_fields_of_the_algorithm():
-    parameters = inspect.signature(fedfactor.FedDMF).parameters
-    for field in fields(algorithms.FedDMF):
-        assert parameters[field.name].default == field.default
-        assert f"\n{field.name} : " in inspect.getdoc(fedfactor.FedDMF)
 
 
 def test_score_is_f1(fitted):

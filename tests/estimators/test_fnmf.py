@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedfactor import FNMF
-from papers.fnmf.blocks import shared_and_private
+from fedfactor.datasets.dense_blocks import shared_and_private
 
 
 @pytest.fixture(scope="module")

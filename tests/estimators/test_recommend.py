@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import time
 import tracemalloc
-from dataclasses import MISSING, fields
 
 import numpy as np
 import pandas as pd
@@ -14,9 +12,7 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-import fedfactor
-from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, PooledEASE, algorithms
-from fedfactor.core.parameters import settings_of_class
+from fedfactor import FCF, DataError, FedMF, FedSPLIT, PooledCF, PooledCNMF, PooledEASE
 from fedfactor.recommend.user_table import UserTable
 from fedfactor.testing import recommender_checks
 from fedfactor.testing.checks_for_recommenders import small_ratings
@@ -55,21 +51,6 @@ def cases():
 @pytest.mark.parametrize("check", list(cases()))
 def test_contract(check):
     check()
-
-
-@pytest.mark.parametrize("face", FACES)
-def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face):
-    method = getattr(algorithms, face.__name__)
-    parameters = inspect.signature(face).parameters
-    own = [each.name for each in settings_of_class(method) if each.name not in EVERY_RUN]
-    assert list(parameters) == own + list(EVERY_RUN)
-    for field in fields(method):
-        if field.default is not MISSING:
-            assert parameters[field.name].default == field.default
-    assert {name: parameters[name].default for name in EVERY_RUN} == EVERY_RUN
-    for name in parameters:
-        assert f"\n{name} : " in inspect.getdoc(face)
-    assert getattr(fedfactor, face.__name__) is face
 
 
 def test_tastes_are_found():

@@ -13,7 +13,7 @@ import fedfactor
 from fedfactor import FCF, DataError, PooledCF, PooledEASE, PooledRidge, evaluate
 from fedfactor.data import ItemTable, leave_last_out
 from fedfactor.recommend.user_table import UnknownWarning
-from tests.algorithms.test_fedsplit import planted
+from tests.recommend.test_fedsplit import planted
 
 
 def frame_of(R):

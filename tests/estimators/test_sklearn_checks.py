@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import tomllib
 import warnings
-from dataclasses import MISSING
 from importlib import metadata
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedfactor
-from fedfactor import algorithms, estimators
-from fedfactor.core.parameters import settings_of_class
+from fedfactor import estimators
 
 # Recommenders take ratings, not matrices of features: they have a contract of their own.
 EVERY = [face for name in estimators.__all__ if hasattr(face := getattr(estimators, name), "transform")]
@@ -67,33 +65,6 @@ def run_check(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # tiny random matrices; the warning has a test of its own
         check(estimator)
-
-
-@pytest.mark.parametrize("face", FACES)
-def test_parameters_are_the_fields_of_the_algorithm_and_those_of_every_run(face):
-    method = getattr(algorithms, face.__name__)
-    parameters = inspect.signature(face).parameters
-    own = [name for name in ("binarize", "n_init", "warm_start", "split") if name in parameters]
-    expected = [field.name for field in settings_of_class(method)] + own + list(EVERY_RUN)
-    assert list(parameters) == expected
-    for field in settings_of_class(method):
-        if field.default is not MISSING:
-            assert parameters[field.name].default == field.default
-    assert {name: parameters[name].default for name in EVERY_RUN} == EVERY_RUN
-    keyword_only = [name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    assert keyword_only == expected[1:]
-
-
-@pytest.mark.parametrize("face", EVERY)
-def test_every_parameter_is_documented(face):
-    for name in inspect.signature(face).parameters:
-        assert f"\n{name} : " in inspect.getdoc(face)
-
-
-@pytest.mark.parametrize("face", EVERY)
-def test_the_public_name_is_the_face(face):
-    assert getattr(fedfactor, face.__name__) is face
-    assert getattr(algorithms, face.__name__, None) is not face
 
 
 def test_version_is_that_of_the_project():

@@ -24,7 +24,7 @@ def unnamed(trial):
         if trial.folder(name).exists():
             wrong += _unnamed(trial.folder(name), [*party, "join.log*"])
     beside = [pattern.replace("KEY", "*.key") for pattern in key]
-    own = {"server", "federation.toml", *trial.files, *(path.name for path in trial.files.values())}
+    own = {"serve.log", "server", "federation.toml", *trial.files, *(path.name for path in trial.files.values())}
     return wrong + [
         str(path) for path in trial.root.iterdir()
         if path.name not in own and not any(fnmatch(path.name, pattern) for pattern in beside)

@@ -13,8 +13,8 @@ from fedfactor.federation.party import Member
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.exchange import NotEnough
 from fedfactor.network.server import Server
-from tests.engines.in_process import Clock, InProcessTransport
 from tests.federation.test_noise_terms import federation, sign_up
+from tests.network.in_process import Clock, InProcessTransport
 
 pytestmark = pytest.mark.slow
 

@@ -36,7 +36,7 @@ from fedfactor.network.coordinator_journal import Journal
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.message_format import read_head
 from fedfactor.network.server import AbandonedError, Lock
-from tests.engines.in_process import Office
+from tests.network.in_process import Office
 
 run = CliRunner().invoke
 rng = np.random.default_rng(0)
@@ -173,11 +173,15 @@ def test_a_second_server_in_the_same_folder_is_refused(trial):
     assert not trial.coordinator.served
 
 
-def test_a_server_without_room_says_so_and_not_how_its_database_failed(trial, monkeypatch):
-    trial.coordinator.log.write_text("Traceback of a database\n")
-    assert "Traceback of a database" in trial.coordinator._why("ended")
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 2048))
-    assert "SuperLink ended: only 2 kB are free" in trial.coordinator._why("ended")
+def test_a_server_without_room_ends_and_says_why(trial, monkeypatch):
+    trial.coordinator.serve()
+    try:
+        trial.coordinator.check()
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10, 10, 2048))
+        with pytest.raises(ChildError, match="only 2 kB are free"):
+            trial.coordinator.check()
+    finally:
+        trial.coordinator.close()
 
 
 def test_a_run_goes_on_while_its_process_holds_the_folder_whatever_the_clock_says(trial):
@@ -194,12 +198,15 @@ def test_a_run_goes_on_while_its_process_holds_the_folder_whatever_the_clock_say
     place.close()
 
 
-def test_a_server_waits_until_the_one_before_it_has_let_go_of_its_port(trial):
+def test_a_port_that_is_taken_is_named_with_the_remedy(trial):
     place = trial.coordinator
     with socket.create_server(("127.0.0.1", place.port)):
-        with pytest.raises(ChildError, match=f"Somebody listens on port {place.port} already"):
-            place._await_port("127.0.0.1", patience=0.1)
-    place._await_port("127.0.0.1", patience=0.0)
+        with pytest.raises(ChildError, match=f"cannot listen on 127.0.0.1:{place.port} .*--listen HOST:PORT"):
+            place.serve()
+        assert not place.served
+    place.serve()
+    assert place.ready
+    place.close()
 
 
 def test_a_journal_that_somebody_changed_is_noticed(trial):
@@ -257,8 +264,8 @@ def test_what_is_agreed_on_is_in_the_journal(trial, tmp_path):
     ],
 )
 def test_how_a_run_ended_is_in_the_journal_in_the_words_of_its_status(tmp_path, raised, deeds):
-    pytest.importorskip("flwr")
-    from fedfactor.network.flower.apps import _journalled
+    pytest.importorskip("aiohttp")
+    from fedfactor.federation.serving import journalled
 
     owners = {name: np.random.default_rng(i).random((9, 4)) for i, name in enumerate(("a", "b"))}
     made = Office(tmp_path, algorithms.PooledNMF(2, tol=0.0), owners, rounds=2)
@@ -270,7 +277,7 @@ def test_how_a_run_ended_is_in_the_journal_in_the_words_of_its_status(tmp_path, 
 
         made.post.tamper = tamper
     with contextlib.nullcontext() if raised is None else pytest.raises(type(raised)):
-        _journalled(server)
+        journalled(server)
     lines = Journal(server.folder).lines()
     assert [line["deed"] for line in lines] == deeds
     assert {line["run"] for line in lines} == {server.run_id}

@@ -26,7 +26,7 @@ from fedfactor.network.client import RemoteClient
 from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import Arrival, NotEnough
 from fedfactor.network.server import Server
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 run = CliRunner().invoke
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from fedfactor.federation.trial import Trial
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 WORDS = (None, -1, 1e308, "x", [], {}, True, 10**30, "../../x", "\x1b[2Jy")

@@ -19,7 +19,7 @@ from fedfactor.federation.processes import ChildError
 from fedfactor.federation.terms import DEFAULTS, Terms, TermsError
 from fedfactor.federation.trial import Trial
 from fedfactor.network.client import COLUMNS
-from fedfactor.network.mailbox.boxes import OTHER_TERMS
+from fedfactor.network.https.protocol import OTHER_TERMS, UNKNOWN_KEY
 from tests.command_line import CliRunner
 
 pytest.importorskip("cryptography")
@@ -174,7 +174,7 @@ def test_commands_from_nothing_to_terms(tmp_path, monkeypatch):
 def test_results_and_status_of_a_party(trial, tmp_path):
     from fedfactor.network.client import RemoteClient
     from fedfactor.network.server import Server
-    from tests.engines.in_process import InProcessTransport
+    from tests.network.in_process import InProcessTransport
 
     stores = {name: member(trial, name).sign_up(file) for name, file in trial.files.items()}
     trial.coordinator.prepare = lambda: None
@@ -239,7 +239,7 @@ def test_a_certificate_is_looked_at_before_parties_do(trial):
         ("[Errno 111] Connection refused", "nothing listens", "fedfactor serve"),
         ("[Errno -2] Name or service not known", "is not known here", "DNS"),
         ("timed out", "nothing answers", "firewalls"),
-        ("Your clock is 9 s ahead of the server's", "clock is 9 s ahead", "NTP"),
+        (UNKNOWN_KEY, "does not know this key", "ask the coordinator"),
         (
             f"{OTHER_TERMS}: 1234",
             "the agreement changed: the server serves other terms (fingerprint 1234)",

@@ -21,8 +21,8 @@ from fedfactor.network.client import RemoteClient
 from fedfactor.network.server import Server
 from fedfactor.privacy.ledger import BudgetError, Ledger
 from tests.command_line import CliRunner
-from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed
+from tests.network.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 pytest.importorskip("dp_accounting")

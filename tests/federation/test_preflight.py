@@ -16,7 +16,7 @@ from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.federation.trial import Trial
 from tests.command_line import CliRunner
 
-pytest.importorskip("flwr")
+pytest.importorskip("aiohttp")
 run = CliRunner().invoke
 NOWHERE = "a" * 64 + ".invalid"
 """A name that no DNS can hold, so that none is asked."""

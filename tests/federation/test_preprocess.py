@@ -23,7 +23,7 @@ from fedfactor.io.result_folder import read_components, read_private, read_row_i
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner
-from tests.engines.in_process import Clock, InProcessTransport
+from tests.network.in_process import Clock, InProcessTransport
 
 pytest.importorskip("cryptography")
 

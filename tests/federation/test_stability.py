@@ -28,8 +28,8 @@ from fedfactor.network.client import RemoteClient
 from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.exchange import NotEnough
 from fedfactor.network.server import Server
-from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed
+from tests.network.in_process import InProcessTransport
 
 run = CliRunner().invoke
 BOTH = {"seeds": 1, "leave_out": True}
@@ -146,14 +146,10 @@ def test_without_a_word_in_the_terms_nothing_further_is_run(tmp_path):
     assert "fedfactor serve" in run(app, ["federation", "stability", str(trial.toml)]).output
 
 
-def test_who_cannot_be_asked_is_named_before_anything_is_run(tmp_path, monkeypatch):
+def test_who_cannot_be_asked_is_named_before_anything_is_run(tmp_path):
     trial = Trial(tmp_path / "all", real.write_rows(tmp_path), real.terms("PooledNMF", 2) | {"stability": BOTH})
     place, post = trial.coordinator, InProcessTransport({})
-    post.here = {"north": "1"}
-    monkeypatch.setattr(type(place), "presence", lambda self: {"north": (True, ""), "west": (True, "")})
-    with pytest.raises(DataError, match=r"^west joined with --supernode"):
-        refuse_absent(place, post)
-    post.here["west"] = "1"
+    post.here = {"north": "1", "west": "1"}
     with pytest.raises(DataError, match=r"^south cannot be asked"):
         refuse_absent(place, post)
     post.here["south"] = "1"
@@ -164,7 +160,7 @@ def test_who_cannot_be_asked_is_named_before_anything_is_run(tmp_path, monkeypat
 @pytest.mark.federation
 @pytest.mark.slow
 def test_real_parties_answer_further_runs(tmp_path):
-    pytest.importorskip("flwr")
+    pytest.importorskip("aiohttp")
     changes = real.terms("PooledNMF", 3, tol=0.0) | {"stability": BOTH}
     with Trial(tmp_path / "all", real.write_rows(tmp_path), changes) as trial:
         trial.join_together(trial.terms.names)

@@ -26,6 +26,76 @@ def content(tmp_path):
     return made
 
 
+def second(content, **privacy):
+    """Return the same content in format 2."""
+    made = copy.deepcopy(content)
+    made["federation"] |= {"format": 2, "id": "0123456789abcdef" * 2}
+    made["privacy"] |= privacy
+    return made
+
+
+def test_format_2_is_written_and_read_and_format_1_knows_none_of_it(tmp_path, content):
+    made = second(content, protect="secure-sum")
+    made["parties"]["north"]["certificate"] = "ab" * 32
+    terms = terms_writer.save(tmp_path / "federation.toml", made)
+    assert Terms.read(tmp_path / "federation.toml").fingerprint == terms.fingerprint
+    privacy = terms.content["privacy"]
+    assert (privacy["protocol"], privacy["totals"], privacy["public_rows"]) == ("verified", "parties", 0)
+    assert terms.id == "0123456789abcdef" * 2
+    assert "Every party and the coordinator see the sum" in terms.notice
+    assert "protocol" not in Terms.of(second(content)).content["privacy"]  # nothing is summed in secret
+    first = Terms.of(content)
+    assert (first.id, first.notice) == ("", "")
+    for section, entry in (("federation", "id"), ("privacy", "public_rows"), ("features", "split")):
+        assert entry not in first.content[section]
+        with pytest.raises(TermsError, match="has no entry"):
+            Terms.of({**content, section: {**content[section], entry: ""}})
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "value", "says"),
+    [
+        ("federation", "id", "", "32 hexadecimal"), ("federation", "id", 7, "32 hexadecimal"),
+        ("features", "split", "cells", "'rows' or 'columns'"), ("features", "split", "columns", "does not suit"),
+        ("privacy", "public_rows", -1, "at least 0"), ("privacy", "public_rows", 1.5, "at least 0"),
+        ("privacy", "protocol", "shares", "must be 'verified'"), ("privacy", "totals", "coordinator", "'parties'"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_format_2_are_told(content, section, entry, value, says):
+    made = second(content, protect="secure-sum")
+    made[section][entry] = value
+    with pytest.raises(TermsError, match=says):
+        Terms.of(made)
+
+
+@pytest.mark.parametrize("certificate", ["ab", "Z" * 64, 7])
+def test_the_key_of_a_certificate_is_a_digest_and_every_party_has_its_own(content, certificate):
+    made = second(content)
+    made["parties"]["north"]["certificate"] = certificate
+    with pytest.raises(TermsError, match="certificate must be"):
+        Terms.of(made)
+    for name in made["parties"]:
+        made["parties"][name]["certificate"] = "ab" * 32
+    with pytest.raises(TermsError, match="same certificate"):
+        Terms.of(made)
+
+
+def test_a_search_in_the_clear_needs_a_public_number_of_rows(content):
+    """Without it no party can tell a share of the rows from a single row."""
+    made = second(content)
+    made["algorithm"] = {"name": "PooledBMF", "n_components": 2}
+    with pytest.raises(TermsError, match="public_rows"):
+        Terms.of(made).agreement("north")
+    made["privacy"]["public_rows"] = 450
+    assert Terms.of(made).agreement("north").meta.n_rows == 450
+
+
+def test_a_method_without_components_needs_none(content):
+    made = {**content, "algorithm": {"name": "PooledEASE"}}
+    assert Terms.of(made).content["algorithm"] == {"name": "PooledEASE"}
+    assert Terms.of(made).algorithm().__class__.__name__ == "PooledEASE"
+
+
 def test_what_is_written_is_what_is_read(tmp_path, content):
     terms = terms_writer.save(tmp_path / "federation.toml", content)
     assert terms.content == Terms.of(content).content
@@ -67,7 +137,7 @@ def test_comments_do_not_change_the_fingerprint_and_everything_else_does(tmp_pat
 @pytest.mark.parametrize(
     ("section", "entry", "value", "said"),
     [
-        ("federation", "format", 2, "format = 2"),
+        ("federation", "format", 3, "format = 3"),
         ("run", "payload", "bf16", "payload"),
         ("run", "dtype", "int8", "dtype"),
         ("run", "rounds", 0, "rounds"),

@@ -1,4 +1,4 @@
-"""Parties without a SuperNode, several to a process: the same bits, also after one of the processes is killed."""
+"""Several parties to a process: the same bits, also after one of the processes is killed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.command_line import CliRunner
 
-pytest.importorskip("flwr")
+pytest.importorskip("aiohttp")
 
 from claims import _flower as real
 from fedfactor.cli import app
@@ -40,7 +40,7 @@ def test_parties_that_share_a_process_are_given_one_by_one(tmp_path):
         join += ["--key", str(trial.root / f"{name}.key"), "--folder", str(trial.folder(name))]
     north = ["--data", str(trial.files["north"])]
     assert "once for each party" in CliRunner().invoke(app, [*join, *north]).output
-    for more in (["--page", "0"], ["--supernode"], ["--ledger", "books.jsonl"]):
+    for more in (["--page", "0"], ["--certificate", "x.crt"], ["--ledger", "books.jsonl"]):
         assert "are for one party" in CliRunner().invoke(app, [*join, *north, *north, *more]).output
 
 

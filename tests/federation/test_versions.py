@@ -34,8 +34,8 @@ from fedfactor.network.client_storage import ClientFolder
 from fedfactor.network.message_format import Head, read_head, seal
 from fedfactor.network.server import Server
 from fedfactor.nmf.pooled.warm_start import Begin
-from tests.engines.in_process import InProcessTransport
 from tests.federation.named_files import unnamed
+from tests.network.in_process import InProcessTransport
 
 run = CliRunner().invoke
 PARTIES = ("east", "north", "south", "west")
@@ -160,7 +160,7 @@ def test_a_party_answers_only_the_start_that_was_agreed_on(tmp_path):
 @pytest.mark.federation
 @pytest.mark.slow
 def test_the_others_go_on_after_one_left_a_secure_sum_by_a_new_agreement(tmp_path):
-    pytest.importorskip("flwr")
+    pytest.importorskip("aiohttp")
     files = write_rows(tmp_path)
     changes = real.terms("PooledNMF", 3, {"deadline": 400, "gather": 400}, tol=0.0)
     changes["privacy"] |= {"protect": "secure-sum", "allow": ["small-client"]}
@@ -177,8 +177,8 @@ def test_the_others_go_on_after_one_left_a_secure_sum_by_a_new_agreement(tmp_pat
         assert trial.terms.names == ("east", "north", "south")
         child = trial.members.pop(PARTIES[0])
         real.kill_family(child.pid)
-        place.close()
-        place.serve(400)
+        trial.end_server()
+        trial.serve()
         for name in trial.terms.names:
             trial.join(name, "--accept-changes")
         place.start(again=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from fedfactor.federation.vouching import read_public, strangers, vouch, voucher
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.server import Server
 from tests.command_line import CliRunner
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 pytest.importorskip("cryptography")
 run = CliRunner().invoke
@@ -58,21 +59,27 @@ def mount(trial, tmp_path, **confirmed):
     for name in ("south", "west"):
         eve = Member(toml, tmp_path / f"eve {name}.key", tmp_path / f"eve {name}")
         stores[name] = eve.sign_up(tmp_path / "zero.npz", confirmed=True)
-    sums, mine = [], []
+    sums, mine = {}, {}
     post = InProcessTransport({name: RemoteClient(store) for name, store in stores.items()})
     server = Server(tmp_path / "eve", Terms.read(toml).agreement(), Terms.read(toml).policy(), post)
-    step = type(server.algorithm).server_step
+    kind = type(server.algorithm)
+    server_step, client_step = kind.server_step, kind.client_step
 
-    def spied(self, state, up, at):
-        sums.append(up)
-        mine.append(stores["north"].load().up)
-        return step(self, state, up, at)
+    def summed(self, state, up, at):
+        sums[at.index] = up
+        return server_step(self, state, up, at)
 
-    type(server.algorithm).server_step = spied
+    def sent(self, shard, state, down, at):
+        state, up = client_step(self, shard, state, down, at)
+        if at.client == "north":
+            mine[at.index] = up
+        return state, up
+
+    kind.server_step, kind.client_step = summed, sent
     try:
         server.run()
     finally:
-        type(server.algorithm).server_step = step
+        kind.server_step, kind.client_step = server_step, client_step
     return sums, mine
 
 
@@ -85,8 +92,9 @@ def test_with_false_keys_every_upload_is_read_and_without_the_words_nobody_signs
     (tmp_path / "again").mkdir()
     sums, mine = mount(trial, tmp_path / "again", confirmed=True)
     assert len(sums) == 2
-    for guess, true in zip(sums, mine, strict=True):
-        np.testing.assert_allclose(flatten(guess, noisy=False)[0].values, true["values"], rtol=1e-3, atol=1e-6)
+    for index, guess in sums.items():
+        true = flatten(mine[index], noisy=False)[0].values
+        np.testing.assert_allclose(flatten(guess, noisy=False)[0].values, true, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -198,3 +206,32 @@ def test_a_run_after_the_words_were_compared(trial, tmp_path):
     Server(tmp_path / "server", trial.terms.agreement(), trial.terms.policy(), post).run()
     result = from_bytes((trial.folder("west") / "result" / "factors.safetensors").read_bytes())
     assert result["factors"].V.shape == (3, 12)
+
+
+@pytest.mark.slow
+def test_in_format_2_vouching_ends_and_binds_to_one_federation(trial, tmp_path, monkeypatch):
+    """A voucher of format 1 was good for ever, and in every federation of the same name."""
+    content = copy.deepcopy(dict(trial.terms.content))
+    content["federation"] |= {"format": 2, "id": "0123456789abcdef" * 2}
+    terms = terms_writer.save(tmp_path / "second.toml", content)
+    keys.make_key(tmp_path / "east.key", "east")
+    pub, known = tmp_path / "east.key.pub", content["parties"]
+    line = vouch(terms, "east", pub, trial.root / "south.key")
+
+    def by(line, **federation):
+        made = copy.deepcopy(content)
+        made["federation"] |= federation
+        made["parties"]["east"] = {**read_public(pub), "vouched": [line]}
+        return vouchers(Terms.of(made), "east", known)
+
+    assert by(line) == ["south"]
+    assert by(line, id="f" * 32) == []
+    assert by(line[:-10] + "2999-12-31") == []  # the day is signed, too
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=91)
+
+    monkeypatch.setattr("fedfactor.federation.vouching.datetime", Later)
+    assert by(line) == []

@@ -18,7 +18,7 @@ from fedfactor.federation.party import Member
 from fedfactor.federation.trial import Trial
 from fedfactor.network.client import RemoteClient
 from fedfactor.network.server import Server
-from tests.engines.in_process import InProcessTransport
+from tests.network.in_process import InProcessTransport
 
 run = CliRunner().invoke
 pytestmark = pytest.mark.slow

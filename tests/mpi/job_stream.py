@@ -13,7 +13,7 @@ import fedfactor
 from fedfactor.engines.mpi.engine import MPIEngine
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.engines.naughty_clients import BadStream
+from tests.network.naughty_clients import BadStream
 
 X = np.random.default_rng(0).gamma(0.5, 1.0, (60, 8))
 owners = {"north": X[:20], "south": X[20:40], "west": X[40:]}

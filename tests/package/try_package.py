@@ -23,7 +23,7 @@ ROWS = "import numpy as np; X = np.random.default_rng(0).random((30, 6))"
 FIT = f"{ROWS}; import fedfactor; assert fedfactor.PooledNMF(2, rounds=3, tol=0).fit(X).components_.shape == (2, 6)"
 PROGRAMS = {
     NONE: f"{FIT}; import sys; assert not {{'torch', 'flwr', 'mpi4py', 'pandas', 'matplotlib'}} & set(sys.modules)",
-    "flower": "import fedfactor.network.flower.apps, fedfactor.federation.coordinator",
+    "federation": "import fedfactor.network.https.server, fedfactor.network.https.client, fedfactor.federation.serving",
     "dask": f"{ROWS}; import distributed, fedfactor; c = distributed.Client(processes=False, dashboard_address=None); "
     "fedfactor.run(fedfactor.algorithms.PooledNMF(2), {'a': X[:15], 'b': X[15:]}, rounds=1, seed=0, engine='dask'); "
     "c.close()",

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 import papers as experiments
-from fedfactor.cli import app, reproduce
+from papers import __main__ as command
 from papers import catalogue
 from papers.catalogue import PAPERS
 from papers.fnmf import barycenters, real, synthetic
@@ -17,12 +17,12 @@ from tests.command_line import CliRunner
 
 
 def call(*words):
-    return CliRunner().invoke(app, ["reproduce", *map(str, words)])
+    return CliRunner().invoke(command.app, [*map(str, words)])
 
 
 def test_experiments_are_listed_with_figures_and_missing_sets(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDFACTOR_DATA", str(tmp_path))
-    done = call()
+    done = call("list")
     assert done.exit_code == 0
     assert "table (Table 1, Table 2, Table 3, Fig. 3)" in done.output
     assert "not here: movielens_small, movielens_1m" in done.output
@@ -40,7 +40,7 @@ def test_experiments_are_listed_with_figures_and_missing_sets(tmp_path, monkeypa
     ],
 )
 def test_unknown_names(words, message, tmp_path):
-    done = call(*words, "-o", tmp_path)
+    done = call("run", *words, "-o", tmp_path)
     assert done.exit_code == 2
     assert message in done.output
 
@@ -50,7 +50,9 @@ def test_the_catalogue_has_every_folder_and_every_study():
     assert set(PAPERS) == folders
     for name, paper in PAPERS.items():
         work = import_module(f"papers.{name}.run")
-        extra = {"feddmf": {"attributes"}, "dsanls": {"secure", "parties"}}.get(name, set())
+        extra = {"feddmf": {"attributes"}, "dsanls": {"secure", "parties", "iterations", "complexity", "protocol"}}.get(
+            name, set()
+        )
         assert set(paper.studies) == set(work.STUDIES) | extra
         assert set(paper.named_only) <= set(paper.studies)
         for other, study in paper.elsewhere.values():
@@ -73,10 +75,10 @@ def test_a_quick_run_leaves_cells_out(tmp_path):
 @pytest.mark.slow
 def test_all_papers_go_on_past_a_study_that_cannot_run_here(tmp_path, monkeypatch):
     few = {"fedsplit": catalogue.PAPERS["fedsplit"], "fnmf": catalogue.Paper("FNMF", {"barycenters": ("Fig. 1",)})}
-    monkeypatch.setattr(reproduce, "PAPERS", few)
+    monkeypatch.setattr(command, "PAPERS", few)
     monkeypatch.setattr(barycenters, "NOISE", (0.0,))
     monkeypatch.setenv("FEDFACTOR_DATA", str(tmp_path / "nothing"))
-    done = call("--quick", "-o", tmp_path / "out")
+    done = call("run", "--quick", "-o", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "the set movielens_1m is not here" in done.output
     assert "Left out: fedsplit table: No MovieLens ratings are here" in done.output
@@ -89,7 +91,7 @@ def test_all_papers_go_on_past_a_study_that_cannot_run_here(tmp_path, monkeypatc
 @pytest.mark.slow
 def test_a_study_writes_its_table_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(barycenters, "NOISE", (0.0,))
-    done = call("fnmf", "--only", "fig1", "--seeds", 1, "-o", tmp_path)
+    done = call("run", "fnmf", "--only", "fig1", "--seeds", 1, "-o", tmp_path)
     assert done.exit_code == 0, done.output
     table = (tmp_path / "barycenters.csv").read_text()
     assert len(table.splitlines()) == 1 + 2 * len(barycenters.METHODS)
@@ -98,7 +100,7 @@ def test_a_study_writes_its_table_and_goes_on_where_it_stopped(tmp_path, monkeyp
     cells[0].unlink()
     marked = json.loads(cells[1].read_text()) | {"own_loss": 123.0}
     cells[1].write_text(json.dumps(marked))
-    assert call("fnmf", "--only", "barycenters", "--seeds", 1, "-o", tmp_path).exit_code == 0
+    assert call("run", "fnmf", "--only", "barycenters", "--seeds", 1, "-o", tmp_path).exit_code == 0
     assert cells[0].exists()
     assert "123.0" in (tmp_path / "barycenters.csv").read_text()  # what was there was not made again
 

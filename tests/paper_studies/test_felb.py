@@ -11,12 +11,12 @@ import scipy.sparse
 
 import fedfactor
 from fedfactor.algorithms import BooleanVotes, PooledBMF
-from fedfactor.cli import app
+from fedfactor.datasets.boolean_tiles import even_tiles
+from papers.__main__ import app
 from papers.felb import run as studies
 from papers.felb import tables
 from papers.felb.cells import Bench, Cell, Store
 from papers.felb.quantile import count_below, federated_quantile
-from papers.felb.tiles import even_tiles
 from tests.command_line import CliRunner
 
 METHODS = ("FELB", "PooledBMF", "asso or")
@@ -68,7 +68,7 @@ def test_reproduce_writes_tables_and_figures(tmp_path, monkeypatch):
         yield "0.00", partial(even_tiles, 60, 20, 2, 3), methods
 
     monkeypatch.setitem(studies.STUDIES, "noise", tiny)
-    found = CliRunner().invoke(app, ["reproduce", "felb", "-o", str(tmp_path), "--only", "noise"])
+    found = CliRunner().invoke(app, ["run", "felb", "-o", str(tmp_path), "--only", "noise"])
     assert found.exit_code == 0, found.output
     assert {path.name for path in tmp_path.iterdir()} == {"cells", "noise.csv", "noise.md", "noise.png", "summary.md"}
     table = (tmp_path / "noise.md").read_text()
@@ -78,9 +78,9 @@ def test_reproduce_writes_tables_and_figures(tmp_path, monkeypatch):
 
 
 def test_unknown_paper_and_study(tmp_path):
-    unknown = CliRunner().invoke(app, ["reproduce", "gospel", "-o", str(tmp_path)])
+    unknown = CliRunner().invoke(app, ["run", "gospel", "-o", str(tmp_path)])
     assert unknown.exit_code == 2
-    odd = CliRunner().invoke(app, ["reproduce", "felb", "-o", str(tmp_path), "--only", "love"])
+    odd = CliRunner().invoke(app, ["run", "felb", "-o", str(tmp_path), "--only", "love"])
     assert odd.exit_code == 2
 
 

@@ -22,7 +22,7 @@ from fedfactor.privacy.planner import make_plan
 from fedfactor.testing.data import small_data
 from fedfactor.testing.drive import apart
 from fedfactor.testing.probe import Probe
-from tests.engines.in_process import InProcessEngine
+from tests.network.in_process import InProcessEngine
 
 SITE = Site("north", Round(0, 0), 3, None)
 

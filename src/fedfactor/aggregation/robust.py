@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
+from fedfactor.aggregation.robust_rules import rule_named
 from fedfactor.core.algorithm import Algorithm, Meta, Round
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.flattened_upload import Layout, Parcel
@@ -23,9 +24,10 @@ class Robust(Transform):
 
     Parameters
     ----------
-    rule : {"median", "trimmed-mean", "group-median"}
-        Per entry: the median; the mean without the largest and smallest `trim` share; the median of the means of
-        `groups` random groups.
+    rule : str
+        A name of :func:`~fedfactor.aggregation.robust_rules.robust_rules`. Per entry, ``"median"``: the median;
+        ``"trimmed-mean"``: the mean without the largest and smallest `trim` share; ``"group-median"``: the median of
+        the means of `groups` random groups.
     trim : float
         Share cut at either end by the trimmed mean.
     groups : int, optional
@@ -44,7 +46,7 @@ class Robust(Transform):
     client to client for good reasons, and a median of them is biased.
     """
 
-    rule: Literal["median", "trimmed-mean", "group-median"] = "median"
+    rule: str = "median"
     trim: float = 0.25
     groups: int | None = None
     align: bool = True
@@ -56,11 +58,10 @@ class Robust(Transform):
 
     def check(self, algorithm: Algorithm, meta: Meta, spec: Spec) -> None:
         """Refuse rules that cannot work here."""
-        if self.rule not in ("median", "trimmed-mean", "group-median"):
-            raise ValueError(f"rule={self.rule!r} is not known. Use 'median', 'trimmed-mean' or 'group-median'.")
+        rule = rule_named(self.rule)
         if not 0 <= self.trim < 0.5:
             raise ValueError(f"trim={self.trim} must lie in [0, 0.5).")
-        least = 2 * (3 if self.groups is None else self.groups) if self.rule == "group-median" else 3
+        least = rule.least_clients(self)
         if meta.n_clients < least:
             raise IncompatibleError(f"{self.rule} needs at least {least} clients, there are {meta.n_clients}.")
         self._check_hostile(meta.n_clients)
@@ -73,13 +74,6 @@ class Robust(Transform):
                 "more groups, or more clients."
             )
 
-    def groups_of(self, n_clients: int) -> int:
-        """Count the groups that so many clients are dealt to."""
-        if self.groups is not None:
-            return min(self.groups, n_clients)
-        pairs = max(n_clients // 2, 1)
-        return pairs - (pairs % 2 == 0)  # of an even number one would be of no help
-
     def withstands(self, n_clients: int) -> int:
         """Count the hostile clients, of so many, that cannot move a number beyond what honest ones say.
 
@@ -90,12 +84,7 @@ class Robust(Transform):
         >>> Robust("group-median", groups=7).withstands(20)
         3
         """
-        if self.rule == "trimmed-mean":
-            return self._cut(n_clients)
-        return ((n_clients if self.rule == "median" else self.groups_of(n_clients)) - 1) // 2
-
-    def _cut(self, n_clients: int) -> int:
-        return min(int(np.ceil(self.trim * n_clients)), (n_clients - 1) // 2)
+        return rule_named(self.rule).withstands(self, n_clients)
 
     def open(self, opening: Opening) -> RobustSum:
         """Begin one round."""
@@ -127,20 +116,9 @@ class RobustSum:
         n = len(self._parcels)
         self._settings._check_hostile(n)  # some may have stayed away
         stacked = np.stack([np.concatenate([p.values, p.side]) for p in self._parcels])
-        centre = n * self._centre(stacked)
+        centre = n * rule_named(self._settings.rule).centre(stacked, self._settings, self._at)
         split = self._parcels[0].values.size
         return Parcel(centre[:split], tuple(centre[split:].tolist()))
-
-    def _centre(self, stacked: np.ndarray) -> np.ndarray:
-        settings, n = self._settings, len(stacked)
-        if settings.rule == "median":
-            return np.median(stacked, axis=0)
-        if settings.rule == "trimmed-mean":
-            cut = settings._cut(n)
-            return np.sort(stacked, axis=0)[cut : n - cut].mean(axis=0)
-        order = self._at.shared_rng("groups").permutation(n)
-        means = [stacked[part].mean(axis=0) for part in np.array_split(order, settings.groups_of(n))]
-        return np.median(means, axis=0)
 
 
 def _anchors(down: Tree, layout: Layout) -> list[tuple[int, int, np.ndarray]]:

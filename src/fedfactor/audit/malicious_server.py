@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.audit.findings import Finding
-from fedfactor.core.algorithm import Algorithm, download_for
+from fedfactor.core.algorithm import Algorithm, Domain, download_for
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.flattened_upload import flatten
@@ -98,7 +98,7 @@ def refusals_that_tell(algorithm: Algorithm, federation: Federation, heard: List
     claim = "a party's answer is the promised message, whatever its rows hold"
     name = federation.names[0]
     meta, shard = federation.prepare(algorithm.domain), federation.shard(name)
-    sizes = (0.0, 1.0) if algorithm.domain == "binary" else (0.0, 1.0, 1e-12, 1e12)
+    sizes = (0.0, 1.0) if algorithm.domain == Domain.BINARY else (0.0, 1.0, 1e-12, 1e12)
     silent: dict[float, str] = {}
     log = logging.getLogger("fedfactor")
     log.disabled, before = True, log.disabled  # cut values are told in the owner's log, many times here

@@ -11,6 +11,7 @@ from fedfactor.audit.findings import Finding
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import FedfactorError
+from fedfactor.core.method import Method, algorithm_of
 from fedfactor.core.pytree import leaves, to_numpy
 from fedfactor.engines.run import run
 from fedfactor.privacy.upload_recorder import Listener
@@ -89,12 +90,12 @@ def ratings_back(
     return {"back": found(V, item), "back_without": found(np.zeros((1, R.shape[1])), common)}
 
 
-def rating_attack(algorithm: Algorithm, federation: Federation, *, seed: int = 0) -> Finding:
+def rating_attack(algorithm: Method, federation: Federation, *, seed: int = 0) -> Finding:
     """Try it on the owners of fewest users, where an owner sends item factors of its own.
 
     Parameters
     ----------
-    algorithm : Algorithm
+    algorithm : estimator or Algorithm
         One whose owners send item factors that the server sees, such as FedSPLIT.
     federation : Federation
         Owners with ratings.
@@ -106,7 +107,7 @@ def rating_attack(algorithm: Algorithm, federation: Federation, *, seed: int = 0
         ``"REFUTED"`` when three quarters of the unknown ratings come back, and a fifth more than without the upload.
     """
     ratings = {name: observed(*_cells(federation.shard(name))).astype(np.float64) for name in federation.names}
-    sent = _factors_sent(algorithm, federation, seed)
+    sent = _factors_sent(algorithm_of(algorithm), federation, seed)
     if not sent:
         note = "No owner sends item factors of its own; its sums are searched for rows instead."
         return Finding(ATTACK, ATTACKER, CLAIM, "does not apply", {}, note)

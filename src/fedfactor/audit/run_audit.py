@@ -23,9 +23,10 @@ from fedfactor.audit.ratings import rating_attack
 from fedfactor.audit.report import AuditReport
 from fedfactor.audit.upload_attacks import SERVER, dense, differencing, rows_from_sums, rows_from_uploads, singletons
 from fedfactor.boolean.pooled.algorithm import PooledBMF
-from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.algorithm import Algorithm, Domain, Uplink
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import FedfactorError
+from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.core.pytree import to_numpy
 from fedfactor.engines.run import run
 from fedfactor.nmf.pooled.algorithm import PooledNMF
@@ -45,7 +46,7 @@ RUNS_PER_CANARY = 0.2
 
 
 def audit(
-    algorithm: Algorithm,
+    algorithm: Method,
     federation: Federation | Mapping[str, Any] | Sequence[Any],
     *,
     privacy: Any = None,
@@ -57,8 +58,8 @@ def audit(
 
     Parameters
     ----------
-    algorithm : Algorithm
-        What is run.
+    algorithm : estimator or Algorithm
+        What is run. Of an estimator ``privacy`` and ``rounds`` are used where they are not given here.
     federation : Federation, mapping or list
         The data it is meant for (or data like it): half of the rows are kept out, to be told from the others.
     privacy : as for :func:`fedfactor.run`
@@ -77,13 +78,16 @@ def audit(
     Examples
     --------
     >>> import numpy as np
-    >>> from fedfactor.algorithms import PooledNMF
+    >>> from fedfactor import PooledNMF
     >>> X = (np.random.default_rng(0).random((15, 60)) < 0.1) * 1.0
     >>> audit(PooledNMF(4), {"a": X[:3], "b": X[3:8], "c": X[8:]}, rounds=3).verdict
     'REFUTED'
     """
     if not isinstance(federation, Federation):
         federation = Federation(federation)
+    how = run_parameters(algorithm, privacy=privacy, rounds=rounds)
+    privacy, rounds = how["privacy"], how["rounds"]
+    algorithm = algorithm_of(algorithm)
     federation.prepare(algorithm.domain)
     parts = () if privacy is None else privacy if isinstance(privacy, (tuple, list)) else (privacy,)
     told = parts_of(parts)
@@ -152,7 +156,7 @@ def _curious(
     noisy = told.dp is not None or any(link.noisy for link in told.links)
     exact = not noisy and any(link.hides for link in told.links)
     meta = federation.prepare(algorithm.domain)
-    gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+    gathers = any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in algorithm.messages(meta))
     found: list[Finding] = []
     if not noisy and (gathers or not exact):  # medians and trimmed means see every upload too
         found += rows_from_uploads(algorithm, federation, seed, all_kinds=not exact)
@@ -222,7 +226,7 @@ def _noise(algorithm: Algorithm, asked: DP, rounds: int, canaries: int, seed: in
     attack = f"one {asked.unit} planted in many runs"
     claim = f"ε ≤ {asked.epsilon:g} for one {asked.unit}"
     small = replace(algorithm, n_components=2) if hasattr(algorithm, "n_components") else algorithm  # type: ignore[type-var]
-    size = 1.0 if algorithm.domain == "binary" else 1e3
+    size = 1.0 if algorithm.domain == Domain.BINARY else 1e3
     settings = replace(asked, ledger=None, noise="distributed", colluding=0)
     runs = max(20, int(canaries * RUNS_PER_CANARY))
     try:

@@ -19,7 +19,7 @@ from fedfactor.audit.reconstruction import (
     rows_confirmed,
     spans_less,
 )
-from fedfactor.core.algorithm import Algorithm, download_for
+from fedfactor.core.algorithm import Algorithm, Uplink, download_for
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import FedfactorError, IncompatibleError, ProtocolError
 from fedfactor.core.pytree import leaves, to_numpy
@@ -81,7 +81,7 @@ def rows_from_uploads(algorithm: Algorithm, federation: Federation, seed: int, *
         others = np.concatenate([part for other, part in rows.items() if other != name] or [X[:0]])
         kinds: dict[type, tuple[Any, Any]] = {}
         for up, got, _ in _sent_by(algorithm, federation, name, heard, seed):
-            if up is not None and (all_kinds or up.uplink == "gather"):
+            if up is not None and (all_kinds or up.uplink == Uplink.GATHER):
                 kinds.setdefault(type(up), (up, got))
         last = search.owner(X, others, kinds)
         if last and name in small[:5]:

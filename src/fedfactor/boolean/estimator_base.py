@@ -1,9 +1,9 @@
-"""What the faces of Boolean factorizations share: thresholds, Boolean products and metrics."""
+"""Base classes of the Boolean estimators: thresholds, Boolean products and metrics."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -12,23 +12,17 @@ from fedfactor.boolean.product import boolean_product
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import PoorFitWarning, callers_level
 from fedfactor.core.input_validation import is_sparse
-from fedfactor.core.parameters import offers_settings, setting
 from fedfactor.core.pytree import Array
 from fedfactor.core.run import Run
 from fedfactor.estimators.base import FederatedTransformer, with_components
-from fedfactor.estimators.signatures import Face, Restarts
+from fedfactor.estimators.estimator import Estimator
 from fedfactor.io.preprocessing import binarized
 
 
-@offers_settings
-class BooleanRows(Face):
-    """What estimators of zeros and ones share."""
+class BooleanRows(Estimator):
+    """Base class of the estimators of binary data."""
 
-    binarize: float | None = setting(
-        "Rows are ``X > binarize``, taken by each owner alone; None: they are zeros and ones already, and anything "
-        "else is refused.",
-        default=None,
-    )
+    binarize: float | None
 
     def inverse_transform(self, U: Any) -> Array:
         """Return the Boolean product ``U ∘ V``: what the factors say the rows were.
@@ -52,7 +46,7 @@ class BooleanRows(Face):
         return tags
 
 
-class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
+class BooleanTransformer(BooleanRows, FederatedTransformer):
     """An estimator whose rows and factors are zeros and ones.
 
     Attributes
@@ -69,19 +63,22 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
         Square root of the wrong cells, and of the loss.
     """
 
-    _example: ClassVar[str] = """
-        >>> import numpy as np
-        >>> from fedfactor import {name}
-        >>> X = np.kron(np.eye(2), np.ones((10, 4)))
-        >>> model = {name}(n_components=2, n_clients=2, random_state=0).fit(X)
-        >>> model.loss_, bool((model.inverse_transform(model.transform(X)) == X).all())
-        (0.0, True)
-        """
     # Factors are rounded in any case: a run that ends with its last round has not failed.
     _warns_at_last_round: ClassVar[bool] = False
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return minus the loss of rows under the components, ``−|X ⊕ U∘V| / |X|``: higher is better."""
+        """Return minus the loss of rows under the components, ``−|X ⊕ U∘V| / |X|``: higher is better.
+
+        Parameters
+        ----------
+        X : as in :meth:`transform`
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
         return -self.measure(X).pooled.loss
 
     def measure(self, X: Any, *, floor: float | None = None) -> BooleanMetrics:
@@ -135,3 +132,27 @@ class BooleanTransformer(BooleanRows, Restarts, FederatedTransformer):
                 PoorFitWarning,
                 stacklevel=callers_level(),
             )
+
+
+class AsPrinted(BooleanTransformer):
+    """An estimator with a constructor for the method as printed in its paper."""
+
+    _printed: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def paper(cls, n_components: int = 2, **changes: Any) -> Self:
+        """Return the method as printed in the paper, for comparisons.
+
+        Parameters
+        ----------
+        n_components : int
+            Number of components k.
+        **changes
+            Further parameters.
+
+        Returns
+        -------
+        estimator
+            Not fitted.
+        """
+        return cls(n_components, **{**cls._printed, **changes})

@@ -53,7 +53,7 @@ class Factor:
 class Weighted:
     """Up: its relaxed factor times its weight, the weight, and its relaxed squared error."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     weight: Array = public()
@@ -94,7 +94,7 @@ class Server:
 class ProximalAveraging(Algorithm):
     """What FELB and FALB do alike; they differ in how strongly a cell is drawn to 0 or 1."""
 
-    domain: ClassVar[Domain] = "binary"
+    domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 100
     handles_tensors: ClassVar[bool] = True
 
@@ -361,7 +361,7 @@ class FALB(ProximalAveraging):
     r"""FELB with a rate of its own for each cell: the closer to 0 or 1, the stronger the pull.
 
     λ is replaced by :math:`\lambda_t / (1 - e^{-\Gamma d})`, d the distance of the cell to the nearest of {0, 1}, not
-    taken below ``eps`` (as printed it is infinite at 0 and negative below).
+    taken below ``eps`` (as printed it is infinite at 0, and negative below unless cells are first cut to [0, 1]).
 
     Notes
     -----
@@ -382,7 +382,18 @@ class FALB(ProximalAveraging):
     """
 
     gamma: float = setting("Γ of the adaptive rate.", default=10.0, above=0)
-    eps: float = setting("Smallest distance to 0 or 1 that enters the rate.", default=1e-2, above=0, below=0.5)
+    eps: float = setting(
+        "Smallest distance to 0 or 1 that enters the rate; 0, as printed: the rate is infinite at 0 and 1, and cells "
+        "beyond them count as lying there.",
+        default=1e-2,
+        at_least=0,
+        below=0.5,
+    )
+
+    @classmethod
+    def paper(cls, n_components: int, **changes: Any) -> Self:
+        """Return FALB as printed: FELB's Algorithm 1 with eq. 10 on the unit interval."""
+        return cls(n_components, **{**PAPER, "eps": 0.0, **changes})
 
     def pull(self, t: int) -> Pull:
         """Return the pull towards {0, 1} in step t."""

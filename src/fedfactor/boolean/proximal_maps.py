@@ -120,7 +120,8 @@ def adaptive_rate(Z: Array, lam: float, gamma: float = 10.0, eps: float = 1e-2) 
     """
     xp = array_namespace(Z)
     near = xp.clip(xp.where(Z > 0.5, 1 - Z, Z), eps, 1 - eps)
-    return lam / (1 - xp.exp(-gamma * near))
+    with np.errstate(divide="ignore"):  # with eps=0 the rate is infinite at 0 and 1
+        return lam / (1 - xp.exp(-gamma * near))
 
 
 def tent_prox(Z: Array, weight: float) -> Array:
@@ -188,7 +189,8 @@ def prox_step(W: Array, W_prev: Array, G: Array, B: Array, pull: Pull) -> Array:
     eta = step_size(G, pull)
     weight = eta if pull.scale else 1.0
     Y = W + pull.beta * (W - W_prev) if pull.beta else W
-    run = kernel("prox_step", W.dtype) if isinstance(W, np.ndarray) else None
+    bounded = pull.eps > 0 or not pull.gamma  # compiled code does not divide by zero
+    run = kernel("prox_step", W.dtype) if isinstance(W, np.ndarray) and bounded else None
     if run is None:
         Z = Y - eta * (Y @ G - B)
         return elastic_prox(

@@ -31,7 +31,7 @@ class Voted:
 class Ballots:
     """Up, when positions are voted on as they are: ones and zeros to be counted, and how many vote."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     voters: Array = public()
@@ -42,7 +42,7 @@ class Ballots:
 class Signed:
     """Up, when components are aligned first: a V that the server must see on its own, eight cells to a byte."""
 
-    uplink: ClassVar[Uplink] = "gather"
+    uplink: ClassVar[Uplink] = Uplink.GATHER
 
     V: Array
     rows: Array = public()
@@ -124,7 +124,7 @@ class BooleanVotes(Algorithm):
         above=0,
     )
 
-    domain: ClassVar[Domain] = "binary"
+    domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 1
 
     @classmethod

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +22,20 @@ DAY = 86_400
 def serve(
     file: Toml,
     folder: Server = None,
+    listen: Annotated[
+        str,
+        typer.Option(
+            help="Where to listen, HOST:PORT, if not at the address in federation.toml: behind a port forward, a load "
+            "balancer, or on one network only.",
+            show_default=False,
+        ),
+    ] = "",
+    party_authority: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Authority (PEM) of an organisation whose parties present its certificates; may be repeated."
+        ),
+    ] = None,
     begin: Annotated[bool, typer.Option("--start", help="Start a run (or let one go on) as soon as it is up.")] = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
@@ -42,12 +58,16 @@ def serve(
         stop_on_signals(stop)
         logs_as_json(json_logs)
         try:
-            place.serve()
+            place.serve(listen, tuple(party_authority or ()))
+            gc.freeze()  # modules stay: collecting the garbage of many connections does not look through them
             say = both(told, place.folder / "events.log")
             if page is not None:
                 show_page(server_pages(place), page_address, page, place.folder)
             address = place.terms.content["server"]["address"]
-            typer.echo(f"Serving {len(place.terms.names)} parties at {address}. Interrupt to end; logs: {place.log}")
+            assert place.serving is not None
+            where = f", listening on {place.serving.where}" if listen else ""
+            parties = len(place.terms.names)
+            typer.echo(f"Serving {parties} parties at {address}{where}. Interrupt to end; log: {place.log}")
             if begin:
                 try:
                     place.start()

@@ -24,7 +24,9 @@ EXTRAS = {
     "dp_accounting": ("privacy", "tight accounts of ε"),
     "mpi4py": ("mpi", "--engine mpi"),
     "distributed": ("dask", "--engine dask"),
-    "flwr": ("flower", "federations"),
+    "aiohttp": ("federation", "federations: the server"),
+    "httpx": ("federation", "federations: the parties"),
+    "flwr": ("flower", "federations on Flower's own deployments"),
     "optuna": ("tune", "searches over settings"),
     "tensorboardX": ("tensorboard", "curves of a run for TensorBoard"),
     "mlflow": ("mlflow", "runs in MLflow"),
@@ -71,7 +73,6 @@ def findings() -> list[tuple[str, str, str]]:
         found.append((package, version(package.replace("_", "-")) if there else "not installed", what + brings))
     launcher = shutil.which("mpiexec") or shutil.which("mpirun")
     found.append(("mpi launcher", launcher or "not found", "starts ranks: mpiexec -n 4 fedfactor fit --engine mpi"))
-    found.append(("superlink", shutil.which("flower-superlink") or "not found", "Flower's server, for federations"))
     found.append(("gpu", _gpu(), "rows as tensors on a card"))
     try:
         free = shutil.disk_usage(os.getcwd()).free

@@ -140,7 +140,8 @@ def _who(terms: Terms) -> list[tuple[str, str]]:
     rows = "noise bounds what can be told of one unit" if noise else "rare rows may show in the sums"
     lying = (
         "as the curious one, if all parties compared the words below by another way than the coordinator; if not, "
-        f"everything that the party sends. It may choose V within what the method allows, at most {limit}"
+        f"everything that the party sends. Parties compute its questions themselves, at most {limit}; with one party "
+        "on its side it can set the totals, and so choose questions"
         if secure
         else f"everything that the party sends, for any V that the method allows, at most {limit}"
     )

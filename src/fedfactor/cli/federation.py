@@ -11,12 +11,13 @@ import typer
 from fedfactor.cli.console import Debug, polite
 from fedfactor.cli.coordinator import serve, start, stop
 from fedfactor.cli.dossier import dossier
-from fedfactor.cli.party import features, forget, join, keygen, leave, vouch, worth
+from fedfactor.cli.party import features, forget, join, keygen, leave, request, vouch, worth
 from fedfactor.cli.privacy import Clip, Colluding, Delta, Epsilon, PublicRows, Subject, Unit, agreed_privacy
 from fedfactor.cli.shared_options import Server, Toml
 from fedfactor.cli.status import check, results, status
 from fedfactor.cli.versions import go_on, stability_of, versions
 from fedfactor.core.errors import DataError
+from fedfactor.core.missing_policies import missing_choices
 
 
 class How(StrEnum):
@@ -54,7 +55,7 @@ def init(
         typer.Option(help="A step of preprocessing, such as log1p or 'scale declared'; may be repeated, in order."),
     ] = None,
     missing: Annotated[
-        str, typer.Option(help="What marks a missing cell: nan (also empty ones), a number, or unstored.")
+        str, typer.Option(help=f"What marks a missing cell: {missing_choices()}; nan marks empty ones too.")
     ] = "none",
     stability: Annotated[
         int,
@@ -243,7 +244,7 @@ def attempt(
 def register(app: typer.Typer) -> None:
     """Add the group ``federation`` and the commands of its members."""
     group = typer.Typer(help="Set up a federation across organisations.", no_args_is_help=True)
-    for command in (init, add, remove, leave, forget, worth, agree, units, check, show, certify):
+    for command in (init, add, remove, leave, forget, worth, agree, units, check, show, certify, request):
         group.command()(command)
     group.command(name="try")(attempt)
     group.command()(dossier)

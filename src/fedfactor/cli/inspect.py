@@ -15,7 +15,8 @@ from fedfactor.cli.console import Debug, polite, size
 from fedfactor.cli.reading_options import reads
 from fedfactor.cli.run_summary import uploads
 from fedfactor.core.algorithm import Meta
-from fedfactor.core.input_validation import is_sparse, split_missing
+from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import listed, printable
 from fedfactor.core.pytree import Array
 from fedfactor.io.file_content import Reading

@@ -40,6 +40,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri
 
 Pages = Mapping[str, tuple[str, Callable[[], str]]]
 
+HEALTH = ("healthz", "readyz")
+"""Names under which programs ask whether the process works, and whether it can do its task: 200 or 503, for everybody,
+because the answer holds nothing else."""
+
 
 def told(line: str) -> None:
     """Print what happened, with the time."""
@@ -64,6 +68,8 @@ def party_pages(folder: Path) -> Pages:
         "": ("text/html; charset=utf-8", lambda: _party(folder)),
         "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _party_metrics(folder)),
         "status.json": ("application/json", lambda: json.dumps(client_status(folder))),
+        "healthz": ("text/plain", lambda: "ok\n"),
+        "readyz": ("text/plain", lambda: _holds(not client_status(folder)["connection"].startswith("NOT"))),
     }
 
 
@@ -73,7 +79,15 @@ def server_pages(place: Coordinator) -> Pages:
         "": ("text/html; charset=utf-8", lambda: _server(place)),
         "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _server_metrics(place)),
         "status.json": ("application/json", lambda: json.dumps(server_status(place))),
+        "healthz": ("text/plain", lambda: _holds(place.served)),
+        "readyz": ("text/plain", lambda: _holds(place.ready)),
     }
+
+
+def _holds(good: bool) -> str:
+    if not good:
+        raise RuntimeError
+    return "ok\n"
 
 
 def serve_pages(pages: Pages, host: str, port: int, folder: Path) -> tuple[ThreadingHTTPServer, str]:
@@ -111,6 +125,8 @@ def _handler(pages: Pages, token: str, here: bool) -> type[BaseHTTPRequestHandle
                 name = rest if first == given else first
             else:
                 right, name = self._asked_for_here(), first
+            if first in HEALTH:
+                right, name = True, first
             if not right or name not in pages:
                 self.send_error(404 if right else 403)
                 return

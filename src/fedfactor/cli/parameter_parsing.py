@@ -151,24 +151,6 @@ NOT_HERE = "cannot be set from the command line, since it has several parts. Use
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def missing(text: str | None) -> float | str | None:
-    """Read ``--missing``: nothing, ``none``, ``nan``, a number, or ``unstored``.
-
-    Examples
-    --------
-    >>> missing("nan"), missing("0"), missing("unstored"), missing(None)
-    (nan, 0.0, 'unstored', None)
-    """
-    if text is None or text.lower() == "none":
-        return None
-    if text.lower() == "unstored":
-        return "unstored"
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--missing {text!r} is not known. Use nan, a number, unstored or none.") from None
-
-
 def open_parts(
     files: Sequence[Path], reading: Reading, steps: Sequence[str] = (), parts: str | None = None, layout: str = "rows"
 ) -> Any:

@@ -44,8 +44,16 @@ RaiseBudget = Annotated[
     bool, typer.Option("--raise-budget", help="It was decided that --budget may be more than it was before.")
 ]
 KeepOut = Annotated[float, typer.Option(help="Share of your rows that take no part, for fedfactor federation worth.")]
-SuperNode = Annotated[
-    bool, typer.Option("--supernode", help="Speak to the server through a SuperNode of Flower's: twice the memory.")
+AgreeOnly = Annotated[
+    bool,
+    typer.Option("--agree-only", help="Agree, prepare the folder, and end: a SuperNode of Flower answers from it."),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option(
+        help="Certificate for your key by your organisation's authority; by default one is made of the key.",
+        show_default=False,
+    ),
 ]
 
 
@@ -69,6 +77,27 @@ def keygen(
         said = key_words(name, read_public(f"{path}.pub"))
     typer.echo(f"{path} is your private key: keep it. Send {path}.pub to the coordinator.")
     typer.echo(f"In words, for the coordinator and for who vouches for you: {said}")
+
+
+def request(
+    key: Annotated[Path, typer.Argument(help="Your private key.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="By default KEY.csr.", show_default=False)] = None,
+    debug: Debug = False,
+) -> None:
+    """Write a signing request for your key, where your organisation's authority shall issue your certificate.
+
+    Only needed if your organisation asks for it: without one, a certificate is derived from your key. The coordinator
+    then has to trust that authority (fedfactor serve --party-authority).
+
+    Example: fedfactor federation request north.key
+    """
+    from fedfactor.federation.keys import line_of_private
+    from fedfactor.network.https.identity import certificate_request
+
+    with polite(debug):
+        line_of_private(key)  # which explains what is wrong with a file that is no key
+        path = write_atomic(out or Path(f"{key}.csr"), certificate_request(key, key.stem), mode=0o644)
+    typer.echo(f"{path}: have it signed, and give the certificate to fedfactor join --certificate.")
 
 
 def vouch(
@@ -156,9 +185,8 @@ def join(
     budget: RowsBudget = None,
     raise_budget: RaiseBudget = False,
     keep_out: KeepOut = 0.0,
-    poll: Annotated[float, typer.Option(help="With --supernode: most seconds between two looks for mail.")] = 0.5,
-    patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server turns you away.")] = 60.0,
-    supernode: SuperNode = False,
+    certificate: Certificate = None,
+    agree_only: AgreeOnly = False,
     page: Page = None,
     page_address: PageAddress = "127.0.0.1",
     json_logs: JsonLogs = False,
@@ -182,19 +210,30 @@ def join(
         folders = folder or [None] * len(key)
         if not len(data) == len(key) == len(folders):
             raise DataError("Give --data, --key and --folder once for each party, in the same order.")
-        if len(key) > 1 and (supernode or page is not None or ledger is not None):
-            raise DataError("--supernode, --page and --ledger are for one party. Leave them out, or join each alone.")
+        if len(key) > 1 and (certificate is not None or page is not None or ledger is not None):
+            raise DataError("--certificate, --page and --ledger are for one party. Leave them out, or join each alone.")
         logs_as_json(json_logs)
         seats: list[Any] = []
         for rows, secret, own in zip(data, key, folders, strict=True):
             member = Member(file, secret, own)
             if not seats:
                 typer.echo(words(member.terms))
+                if notice := member.terms.notice:
+                    typer.echo(notice)
             seat = _sign_up(
                 member, rows, yes, fingerprint, accept_changes=accept_changes, replace_data=replace_data,
                 reading=reading(), keep_out=keep_out, ledger=ledger, budget=budget, raise_budget=raise_budget,
             )  # fmt: skip
             seats.append((member, seat, _lines_of(member, alone=len(key) == 1)))
+        if agree_only:
+            for member, _, _ in seats:
+                where = f'folder="{member.folder.resolve()}" key="{member.key.resolve()}"'
+                typer.echo(f"{member.name}: start the SuperNode with --node-config '{where}'")
+            return
+        address = seats[0][0].terms.content["server"]["address"]
+        for member, seat, _ in seats:
+            count = seat.shard.n_rows
+            typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
         stop = threading.Event()
         stop_on_signals(stop)
         if len(seats) > 1:
@@ -203,7 +242,7 @@ def join(
         member, seat, say = seats[0]
         if page is not None:
             show_page(party_pages(member.folder), page_address, page, member.folder)
-        member.join(seat, poll=poll, stop=stop, patience=patience, say=say, supernode=supernode)
+        member.join(seat, stop=stop, say=say, certificate=certificate)
 
 
 def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: Any) -> Any:
@@ -214,8 +253,6 @@ def _sign_up(member: Member, rows: Path, yes: bool, fingerprint: str, **wishes: 
     for line in filter(None, (seat.left(), seat.spent())):
         typer.echo(printable(line))
     forget_old(member.folder, member.terms.keep)
-    address, count = member.terms.content["server"]["address"], seat.shard.n_rows
-    typer.echo(f"{member.name}: {count} rows; connecting to {address}. Interrupt to leave; come back any time.")
     return seat
 
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from fedfactor.aggregation.robust_rules import robust_rules
+from fedfactor.privacy.modes import Protection
+
 Privacy = Annotated[
     str,
-    typer.Option(
-        "--privacy", help="none, secure-sum, dp, median, trimmed-mean or group-median: what protects the uploads."
-    ),
+    typer.Option("--privacy", help=f"{', '.join([*Protection, *robust_rules()])}: what protects the uploads."),
 ]
 Epsilon = Annotated[
     float | None, typer.Option(help="With --privacy dp: ε of the whole run; by default 1.", show_default=False)
@@ -132,8 +133,8 @@ def agreed_privacy(word: str, **given: Any) -> dict[str, Any]:
     {'protect': 'dp', 'report_error': False, 'epsilon': 2.0}
     """
     told = {name: value for name, value in given.items() if value is not None}
-    if word not in ("none", "secure-sum", "dp"):
-        raise ValueError(f"--privacy {word} is not known in a federation. Use none, secure-sum or dp.")
+    if word not in list(Protection):
+        raise ValueError(f"--privacy {word} is not known in a federation. Use {', '.join(Protection)}.")
     if word == "none":
         _refuse_noise(word, **told)
         return {}

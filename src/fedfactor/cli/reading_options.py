@@ -11,8 +11,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from fedfactor.cli.parameter_parsing import missing
 from fedfactor.core.column_statistics import SCALES
+from fedfactor.core.missing_policies import missing_choices, parse_missing
 from fedfactor.io.file_content import Reading
 from fedfactor.io.formats import endings
 
@@ -62,7 +62,7 @@ _MISSING: dict[str, Any] = {
             "--missing",
             "--missing-values",
             panel=_PANEL,
-            text="What marks a missing cell: nan, a number, unstored or none.",
+            text=f"What marks a missing cell: {missing_choices()}.",
         ),
     ],
 }
@@ -144,7 +144,7 @@ def reading_of(words: dict[str, Any]) -> Reading:
         drop=_names(words.get("drop")),
         sep={"tab": "\t", r"\t": "\t", "space": " ", "comma": ",", "semicolon": ";"}.get(sep or "", sep),
         decimal={"comma": ",", "point": "."}.get(words.get("decimal") or "", words.get("decimal")),
-        missing_values=missing(words.get("missing_values")),
+        missing_values=parse_missing(words.get("missing_values"), "--missing"),
         layer=words.get("layer"),
         long=words.get("long"),
         max_bytes=words.get("max_bytes"),

@@ -15,7 +15,8 @@ from fedfactor.cli.run_folder import Place
 from fedfactor.cli.shared_options import Folder
 from fedfactor.core.algorithm import LocalFactors
 from fedfactor.core.errors import DataError
-from fedfactor.core.input_validation import check_features, check_values, split_missing
+from fedfactor.core.input_validation import check_features, check_values
+from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import printable
 from fedfactor.io.file_content import Reading, Rows, write_rows
 from fedfactor.io.formats import endings, format_of

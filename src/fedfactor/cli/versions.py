@@ -76,10 +76,10 @@ def stability_of(file: Toml, folder: Server = None, debug: Debug = False) -> Non
     from rich.table import Table
 
     from fedfactor.federation.coordinator import Coordinator
-    from fedfactor.federation.stability import over_mailbox
+    from fedfactor.federation.stability import ordered
 
     with polite(debug):
-        found = over_mailbox(Coordinator(file, folder), typer.echo)
+        found = ordered(Coordinator(file, folder), typer.echo)
     shown = Table("component", *found, box=None, pad_edge=False)
     for number, row in enumerate(zip(*found.values(), strict=True)):
         shown.add_row(str(number), *(f"{each:.3f}" for each in row))

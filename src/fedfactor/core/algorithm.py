@@ -9,23 +9,48 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.pytree import Array, Tree, public, record
 
 if TYPE_CHECKING:
     from fedfactor.core.client_data import Shard
     from fedfactor.core.wire import Spec
 
-Uplink = Literal["sum", "gather", "group"]
-Domain = Literal["nonnegative", "binary", "real"]
-Layout = Literal["rows", "grid", "blocks"]
-"""What clients hold: rows, rows and columns of one matrix, or blocks of it on a grid."""
+
+class Uplink(StrEnum):
+    """What the server needs of the uploads of one kind."""
+
+    SUM = "sum"
+    """Their leaf-wise sum."""
+    GATHER = "gather"
+    """Each of them."""
+    GROUP = "group"
+    """The sums over groups of clients."""
+
+
+class Domain(StrEnum):
+    """Values that an algorithm takes."""
+
+    NONNEGATIVE = "nonnegative"
+    BINARY = "binary"
+    REAL = "real"
+
+
+class Layout(StrEnum):
+    """What clients hold."""
+
+    ROWS = "rows"
+    """Rows of one matrix."""
+    GRID = "grid"
+    """Rows and columns of one matrix."""
+    BLOCKS = "blocks"
+    """Blocks of one matrix on a grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +194,7 @@ class LocalFactors:
 class Score:
     """An error that adds up over owners: summed squares of the residual, cells counted, summed squares of the data."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     sse: Array
     n: Array = public()
@@ -192,15 +217,18 @@ class Algorithm(ABC):
     Subclasses are frozen dataclasses, one file each, and never inherit from one another; what two share is a kernel.
     States and messages are :func:`~fedfactor.core.pytree.record` classes. Each upload class declares ``uplink``:
     ``"sum"`` when the server needs only the leaf-wise sum of all uploads, ``"gather"`` when it must see each one,
-    ``"group"`` when what a client needs next is the sum over its own group (:meth:`groups`) alone.
+    ``"group"`` when what a client needs next is the sum over its own group alone.
+
+    What some algorithms can do beyond this contract are capabilities, each a Protocol beside its user:
+    :mod:`fedfactor.engines.capabilities`, and others in the packages that ask for them.
     """
 
     __slots__ = ()
 
-    domain: ClassVar[Domain] = "nonnegative"
+    domain: ClassVar[Domain] = Domain.NONNEGATIVE
     handles_missing: ClassVar[bool] = False
     handles_tensors: ClassVar[bool] = False
-    layout: ClassVar[Layout] = "rows"
+    layout: ClassVar[Layout] = Layout.ROWS
     default_rounds: ClassVar[int] = 100
 
     @abstractmethod
@@ -219,15 +247,6 @@ class Algorithm(ABC):
     def client_step(self, shard: Shard, state: Tree, down: Tree, at: Round) -> tuple[Tree, Tree]:
         """Work on one's own rows; return the new state and the upload."""
 
-    def client_steps(
-        self, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
-    ) -> Iterable[tuple[Tree, Tree]] | None:
-        """Take the steps of several clients in one go, where that is faster; None: one after the other.
-
-        Results come in the order of clients. Who stays away has an upload of None and the state that it had.
-        """
-        return None
-
     @abstractmethod
     def server_step(self, state: Tree, up: Tree, at: Round) -> tuple[Tree, Tree]:
         """Combine the sum of uploads (or the mapping name → upload for ``gather``); return new state and download.
@@ -236,14 +255,6 @@ class Algorithm(ABC):
         is, with the clients there: the state must come out the same whichever they are, and the download is a
         :class:`Scatter` to them.
         """
-
-    def groups(self, down: Tree, meta: Meta) -> Mapping[str, str]:
-        """Name the group of each client, where answers to such a download are summed by group; else nothing.
-
-        Every client must be in the sums of such a round; one in which somebody is missing is asked again, and one in
-        which somebody sends NaN or infinity ends the run.
-        """
-        return {}
 
     @abstractmethod
     def finish(self, shard: Shard, state: Tree, down: Tree) -> LocalFactors:
@@ -267,20 +278,6 @@ class Algorithm(ABC):
         """
         return None
 
-    @property
-    def handles_half(self) -> bool:
-        """Tell whether rows may be of half precision, or come block by block: where only products touch them."""
-        return False
-
-    @property
-    def against_noise(self) -> str:
-        """Say why uploads with noise on them cannot be used, and what to do; nothing when they can."""
-        return ""
-
-    def neutral(self, down: Tree) -> Tree | None:
-        """Return the upload that says nothing new, from which clipping of whole uploads measures; None means zero."""
-        return None
-
     def doubt(self, up: Tree) -> str:
         """Say why an upload cannot be true, or nothing. Engines ask this of each upload that they see in clear."""
         return ""
@@ -294,25 +291,9 @@ class Algorithm(ABC):
         """
         return ""
 
-    def rejected(self, state: Tree) -> tuple[str, ...]:
-        """Name the clients whose uploads the server itself left out so far, where it sees single uploads."""
-        return ()
-
-    def steady(self, state: Tree, down: Tree) -> bool:
-        """Tell whether all rounds from here on do the same on a card: nothing that is decided here can change them."""
-        return False
-
     def settle(self, state: Tree, down: Tree) -> Tree:
         """Return the download that clients finish with; by default the one that was to go out next."""
         return down
-
-    def learned(self, down: Tree) -> Algorithm:
-        """Return the algorithm with settings that the run has found, for what comes after it; by default itself."""
-        return self
-
-    def starting_at(self, V: Array) -> Algorithm:
-        """Return the algorithm with a run's first V in place of what it would begin with."""
-        raise IncompatibleError(f"{type(self).__name__} cannot start at components of an earlier run.")
 
     def converged(self, state: Tree) -> bool:
         """Tell whether further rounds would not help."""

@@ -25,9 +25,9 @@ from fedfactor.core.input_validation import (
     is_sparse,
     library,
     row_ids_of,
-    split_missing,
     wake_card,
 )
+from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.pytree import Array, is_numpy
 
 Missing = float | str | None
@@ -231,7 +231,7 @@ class Federation:
         """Column names, when the owners have them."""
         return self.shard(self.names[0]).features
 
-    def prepare(self, domain: Domain = "nonnegative", halves: bool = False) -> Meta:
+    def prepare(self, domain: Domain = Domain.NONNEGATIVE, halves: bool = False) -> Meta:
         """Open and check every shard, bring all to one dtype and one order of columns, and say what is public.
 
         Tensors of half precision on a card stay as they are with `halves`, and factors are then of single precision;

@@ -33,7 +33,7 @@ class ColumnSums:
     show one row's cell: a size does for a scale, to a quarter power of two.
     """
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     support: Array
     squares: Array

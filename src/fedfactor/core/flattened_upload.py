@@ -67,7 +67,7 @@ def flatten(up: Tree, *, noisy: bool) -> tuple[Parcel, Layout]:
     (2.0, 3.0, 4.0)
     """
     if noisy:
-        gone: list[str] = [f.name for f in fields(up) if visibility(type(up), f.name) == "telemetry"]
+        gone: list[str] = [f.name for f in fields(up) if visibility(kind_of(up), f.name) == "telemetry"]
         up = replace(up, **dict[str, Any].fromkeys(gone))
     private: list[tuple[str, np.ndarray]] = []
     side: list[tuple[str, np.ndarray]] = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
@@ -290,46 +289,6 @@ def as_real(X: Any, where: str = "") -> Any:
     return real
 
 
-def check_missing(missing_values: Any) -> None:
-    """Refuse a rule for missing cells that nothing here knows."""
-    if missing_values is None or (isinstance(missing_values, str) and missing_values == "unstored"):
-        return
-    beyond = isinstance(missing_values, Integral) and abs(int(missing_values)) > sys.maxsize
-    if beyond or not isinstance(missing_values, Real):
-        raise DataError(f"missing_values={missing_values!r:.40} is not known. Use None, nan, a number or 'unstored'.")
-
-
-def split_missing(X: Any, missing_values: float | str | None) -> tuple[Any, Any]:
-    """Separate values from missingness; missing cells of a dense matrix become zero in a copy."""
-    check_missing(missing_values)
-    if missing_values is None:
-        return X, None
-    if isinstance(missing_values, str):
-        if not is_sparse(X):
-            raise DataError(
-                "missing_values='unstored' needs a sparse matrix, but this one is dense. Use nan or a number."
-            )
-        return X, "stored"
-    if is_sparse(X):
-        if missing_values == 0:
-            X = X.copy()
-            X.eliminate_zeros()
-            return X, "stored"
-        raise DataError(
-            f"missing_values={missing_values} cannot be told apart in a sparse matrix. Store only the observed cells "
-            "and use missing_values='unstored', or pass a dense matrix."
-        )
-    # As a number of X's own type: 0.1 in double precision equals no cell in single.
-    mask = X == X if math.isnan(missing_values) else X != float(missing_values)
-    return _fill(X, mask), mask
-
-
-def _fill(X: Any, mask: Any) -> Any:
-    if hasattr(X, "detach"):
-        return X.masked_fill(~mask, 0.0)
-    return np.where(mask, X, np.zeros((), X.dtype))  # type: ignore[reportUnknownVariableType]
-
-
 def check_values(
     name: str,
     X: Any,
@@ -356,13 +315,13 @@ def check_values(
         )
         where = _place(X, lambda part: ~np.isfinite(part), features, row_ids)
         raise DataError(f"Input X contains {kind} (owner {name!r}{where}), which no factor can explain: {remedy}.")
-    if domain != "real" and low < 0:
+    if domain != Domain.REAL and low < 0:
         raise DataError(
             f"Negative values in data passed: owner {name!r} has {low:g}"
             f"{_place(X, lambda part: part == low, features, row_ids)}, but the factors are non-negative. Shift or "
             "clip the data, drop the column, or take a method for real data."
         )
-    if domain == "binary" and not _is_binary(values):
+    if domain == Domain.BINARY and not _is_binary(values):
         raise DataError(
             f"Owner {name!r} has values other than 0 and 1 (up to {high:g}). Threshold the data first; estimators do "
             "so with binarize=0.5 or the like."

@@ -1,26 +1,26 @@
-"""A setting is declared once: name, type, default, bounds and words; checks, signatures and tables come from that.
+"""Parameters of algorithms are declared once: name, type, default, bounds and description.
 
-An algorithm, and an estimator's group of settings, is a class whose fields are written ``name: type = setting(words,
-default=...)``. Choices come from ``Literal`` types.
+An algorithm is a class whose fields are written ``name: type = setting(words, default=...)``; choices are ``Literal``
+types. Values are validated by msgspec, with messages of our own.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import wraps
-from inspect import Parameter, Signature, cleandoc, signature
+from inspect import signature
 from numbers import Integral, Real
-from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
+import msgspec
 import numpy as np
 
-from fedfactor.core.docstrings import indented, join_sections, split_sections
 from fedfactor.core.errors import callers_level
+from fedfactor.core.parameter_messages import bounds_words, must_be, type_words, types_of, wanted
 
 T = TypeVar("T")
 
@@ -42,6 +42,13 @@ class Declared:
     check: bool = True
     shown: str = ""
 
+    def meta(self) -> msgspec.Meta:
+        """Return the bounds as msgspec takes them."""
+        given: dict[str, Any] = {"ge": self.at_least, "gt": self.above, "lt": self.below}
+        if self.at_most != math.inf:
+            given["le"] = self.at_most
+        return msgspec.Meta(**given)
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -61,63 +68,20 @@ class Setting:
     @property
     def choices(self) -> tuple[Any, ...]:
         """The words that it takes, if its type lists any."""
-        return tuple(each for part in _parts(self.kind) if get_origin(part) is Literal for each in get_args(part))
+        return tuple(each for part in types_of(self.kind) if get_origin(part) is Literal for each in get_args(part))
 
     @property
     def bounds(self) -> str:
-        """Where numbers must lie, in words; empty when anywhere.
-
-        Examples
-        --------
-        >>> Setting("x", float, 1.0, Declared(at_least=0, below=2)).bounds
-        'in [0, 2)'
-        """
-        d = self.declared
-        low, high = d.at_least if d.above is None else d.above, d.at_most if d.below is None else d.below
-        if low is None and high is None:
-            return ""
-        if high is None or high == math.inf:
-            return f"above {low:g}" if d.above is not None else f"at least {low:g}"
-        if low is None:
-            return f"below {high:g}" if d.below is not None else f"at most {high:g}"
-        return f"in {'[' if d.above is None else '('}{low:g}, {high:g}{']' if d.below is None else ')'}"
+        """The range of numbers in words; empty if they are unbounded."""
+        return bounds_words(self.declared)
 
     @property
     def type_words(self) -> str:
-        """The type as numpydoc writes it, without the default.
-
-        Examples
-        --------
-        >>> Setting("alpha", float | Literal["same"] | None, None, Declared(at_least=0)).type_words
-        'float, at least 0 or "same"'
-        """
-        if self.declared.shown:
-            return self.declared.shown
-        parts = _parts(self.kind)
-        optional = type(None) in parts and self.default is None
-        named = [_kind_words(part) for part in parts if not (optional and part is type(None))]
-        if self.bounds:
-            joint = " " if self.bounds.startswith("in") else ", "
-            named = [f"{name}{joint}{self.bounds}" if name in ("int", "float") else name for name in named]
-        if len(named) > 1:
-            named = [*named[:-2], f"{named[-2]} or {named[-1]}"]
-        return ", ".join(named)
-
-    @property
-    def heading(self) -> str:
-        """The line of numpydoc that opens its entry."""
-        if self.default is MISSING:
-            return f"{self.name} : {self.type_words}"
-        if self.default is None:
-            return f"{self.name} : {self.type_words}, optional"
-        return f"{self.name} : {self.type_words}, default={_shown(self.default)}"
-
-    def entry(self) -> str:
-        """Return the entry of numpydoc."""
-        return f"{self.heading}\n{indented(self.words)}"
+        """The type as numpydoc writes it, without the default."""
+        return self.declared.shown or type_words(self.kind, self.bounds, optional=self.default is None)
 
     def refusal(self, value: Any) -> str | None:
-        """Say why a value cannot be taken, or nothing.
+        """Return the error message for a value that is not allowed, else None.
 
         Examples
         --------
@@ -127,54 +91,57 @@ class Setting:
         >>> Setting("start", Literal["own", "common"], "own", Declared()).refusal("x")
         "start='x' is not known. Use one of own, common."
         """
-        parts = _parts(self.kind)
+        parts = types_of(self.kind)
         if not self.declared.check or any(self._fits(part, value) for part in parts):
             return None
         if _is_number(value) and _too_large(value):
             return f"{self.name} is larger than any number that processors compute with."
         reason = f": {self.declared.because}" if self.declared.because else ""
         if self.choices and isinstance(value, str) and str not in parts:
-            others = [_wanted(part, self.bounds) for part in parts if get_origin(part) is not Literal]
-            known = ", ".join(map(str, self.choices))
-            known = f"one of {known}" if len(self.choices) > 1 else repr(known)
-            known += "".join(f", or {other}" for other in others)
-            return f"{self.name}={value!r} is not known. Use {known}{reason}."
+            return f"{self.name}={value!r} is not known. Use {self._known(parts)}{reason}."
         if parts == (float,) and _is_number(value) and math.isfinite(float(value)):
-            return f"{self.name}={value} must {_lie(self.bounds)}{reason}."
-        wanted = ", or ".join(_wanted(part, self.bounds) for part in parts)
-        return f"{self.name}={value!r} must be {wanted}{reason}."
+            return f"{self.name}={value} must {must_be(self.bounds)}{reason}."
+        return f"{self.name}={value!r} must be {', or '.join(wanted(part, self.bounds) for part in parts)}{reason}."
+
+    def _known(self, parts: tuple[Any, ...]) -> str:
+        known = ", ".join(map(str, self.choices))
+        known = f"one of {known}" if len(self.choices) > 1 else repr(known)
+        others = [wanted(part, self.bounds) for part in parts if get_origin(part) is not Literal]
+        return known + "".join(f", or {other}" for other in others)
 
     def _fits(self, part: Any, value: Any) -> bool:
-        if part is Any:
-            return True
-        if part is type(None):
-            return value is None
-        if get_origin(part) is Literal:
-            return any(type(value) is type(each) and value == each for each in get_args(part))
-        if part is bool:
+        if part is bool:  # 0 and 1 as well, as scikit-learn does
             return isinstance(value, (bool, np.bool_, Real)) and value in (True, False)
-        if part in (int, float):
-            return _is_number(value) and (part is float or isinstance(value, Integral)) and self._within(value)
-        if get_origin(part) is tuple:
-            return _is_list(value) and self._each_fits(get_args(part), value)
-        if part is str or get_origin(part) is not None:
-            return isinstance(value, get_origin(part) or part)
-        return True  # some class: what else can stand for it, only its owner knows
-
-    def _each_fits(self, kinds: tuple[Any, ...], values: Sequence[Any]) -> bool:
-        kinds = kinds[:1] * len(values) if kinds[-1] is Ellipsis else kinds
-        return len(kinds) == len(values) and all(map(self._fits, kinds, values))
-
-    def _within(self, value: Any) -> bool:
-        d = self.declared
-        if _too_large(value) or math.isnan(value) or (math.isinf(value) and d.at_most != math.inf):
+        kind = self._constrained(part)
+        if kind is None:
+            return isinstance(value, get_origin(part)) if get_origin(part) else True  # of a class only its user knows
+        if (part in (int, float) or get_origin(part) is tuple) and not self._numbers_fit(value):
             return False
-        return (
-            (d.at_least is None or value >= d.at_least)
-            and (d.above is None or value > d.above)
-            and (d.at_most is None or value <= d.at_most)
-            and (d.below is None or value < d.below)
-        )
+        try:
+            msgspec.convert(_plain(value), kind)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    def _constrained(self, part: Any) -> Any:
+        """Return a type with the bounds as msgspec takes them, None for one that it does not validate here."""
+        if part in (int, float):
+            return Annotated[part, self.declared.meta()]
+        if get_origin(part) is tuple:
+            inside = [each if each is Ellipsis else self._constrained(each) or Any for each in get_args(part)]
+            return tuple[*inside]
+        if part in (Any, str, type(None)) or get_origin(part) is Literal:
+            return part
+        return None
+
+    def _numbers_fit(self, value: Any) -> bool:
+        """Return False for numbers that no processor holds, and for NaN and infinity unless allowed."""
+        if _is_list(value):
+            return all(map(self._numbers_fit, value))
+        if not _is_number(value):
+            return True
+        infinite = self.declared.at_most == math.inf
+        return not _too_large(value) and (math.isfinite(value) or (infinite and value == math.inf))
 
 
 def setting(
@@ -226,8 +193,8 @@ def setting(
     >>> check_settings(Shrink(amount=2.0))
     Traceback (most recent call last):
     ValueError: amount=2.0 must lie in [0, 1].
-    >>> settings_of_class(Shrink)[0].heading
-    'amount : float in [0, 1], default=0.5'
+    >>> settings_of_class(Shrink)[0].type_words
+    'float in [0, 1]'
     """
     former: Mapping[Any, Any] = {} if former_values is None else former_values
     declared = Declared(words, at_least, above, at_most, below, because, formerly, former, check, shown)
@@ -246,26 +213,13 @@ def set_by_run(words: str = "", *, default: Any = None) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(setting, set_by_privacy, set_by_run, field))
 def declares_settings(cls: type[T]) -> type[T]:
-    """Make a class a frozen, slotted dataclass with the entries of its settings in its docstring.
+    """Make a class a frozen, slotted dataclass.
 
-    Names and values that a setting had before are taken with a :class:`DeprecationWarning` that names the new ones.
+    Names and values that a parameter had before are taken with a :class:`DeprecationWarning` that names the new ones.
     """
     made = dataclass(frozen=True, slots=True)(cls)
-    made.__doc__ = with_parameters(made.__doc__ or "", settings_of_class(made, offered=False))
     _take_former_names(made)
     return made
-
-
-def offers_settings(cls: type[T]) -> type[T]:
-    """Collect the settings that a class declares in its body, for the estimators that inherit from it."""
-    kinds = get_type_hints(cls)
-    own: dict[str, Any] = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
-    found = {name: value for name, value in own.items() if KEY in value.metadata}
-    made = tuple(Setting(name, kinds[name], each.default, each.metadata[KEY]) for name, each in found.items())
-    cls._offered = made  # type: ignore[attr-defined]
-    for name in found:
-        delattr(cls, name)  # an estimator's attributes are set when it is made
-    return cls
 
 
 def settings_of_class(cls: type | Any, *, offered: bool = True) -> list[Setting]:
@@ -306,7 +260,8 @@ def former_names(settings: list[Setting]) -> dict[str, str]:
 
 def renamed(owner: str, given: Mapping[str, Any], settings: list[Setting], *, values: bool = True) -> dict[str, Any]:
     """Replace names (and choices) that settings had before by those of now, with a warning for each."""
-    old, known = former_names(settings), {each.name: each for each in settings}
+    old = former_names(settings)
+    known = {each.name: each for each in settings}
     found: dict[str, Any] = {}
     for name, value in given.items():
         now = old.get(name, name)
@@ -368,55 +323,6 @@ def _former(owner: str, old: str, new: str) -> property:
     return property(read, write, doc=f"The old name of ``{new}``.")
 
 
-def explicit_init(cls: type, settings: tuple[Setting, ...]) -> Callable[..., None]:
-    """Make an ``__init__`` that has the settings as parameters, all but the first by keyword only, and keeps them."""
-    kinds = [Parameter.POSITIONAL_OR_KEYWORD, *[Parameter.KEYWORD_ONLY] * (len(settings) - 1)]
-    explicit = [
-        Parameter(each.name, kind, default=each.default, annotation=each.kind)
-        for each, kind in zip(settings, kinds, strict=True)
-    ]
-    made = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *explicit], return_annotation=None)
-
-    def __init__(self: Any, *given: Any, **named: Any) -> None:
-        try:
-            bound = made.bind(self, *given, **renamed(cls.__name__, named, list(settings), values=False))
-        except TypeError as error:
-            raise TypeError(f"{cls.__name__}: {error}") from None
-        bound.apply_defaults()
-        for each in settings:
-            setattr(self, each.name, bound.arguments[each.name])
-
-    __init__.__signature__ = made  # type: ignore[attr-defined]
-    __init__.__annotations__ = {each.name: each.kind for each in settings} | {"return": None}
-    __init__.__qualname__, __init__.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    return __init__
-
-
-def with_parameters(doc: str, settings: list[Setting]) -> str:
-    """Put the entries of settings into a docstring, before its other sections.
-
-    Examples
-    --------
-    >>> with_parameters("Say it.", [Setting("often", int, 1, Declared("How often.", at_least=1))]).split()[:4]
-    ['Say', 'it.', 'Parameters', '----------']
-    """
-    head, sections = split_sections(doc)
-    if "Parameters" in sections or not any(each.words for each in settings):
-        return cleandoc(doc)
-    entries = "\n".join(each.entry() for each in settings)
-    return join_sections(head, {"Parameters": entries, **sections})
-
-
-def _parts(kind: Any) -> tuple[Any, ...]:
-    """List the alternatives of a type, those of all literals as one."""
-    parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    words = tuple(each for part in parts if get_origin(part) is Literal for each in get_args(part))
-    others = tuple(part for part in parts if get_origin(part) is not Literal)
-    if not words:
-        return others
-    return (Literal[words], *others) if get_origin(parts[0]) is Literal else (*others, Literal[words])
-
-
 def _is_number(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real)
 
@@ -436,48 +342,13 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, (tuple, list)) or getattr(value, "ndim", 0) == 1
 
 
-def _shown(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def _kind_words(part: Any) -> str:
-    if get_origin(part) is Literal:
-        choices = ", ".join(map(_shown, get_args(part)))
-        return choices if len(get_args(part)) == 1 else f"{{{choices}}}"
-    if part is Any:
-        return "object"
-    if part is type(None):
-        return "None"
-    origin, inside = get_origin(part), [_kind_words(each) for each in get_args(part) if each is not Ellipsis]
-    if origin is None:
-        return str(getattr(part, "__name__", part))
-    if issubclass(origin, Mapping):
-        return f"mapping of {inside[0]} to {inside[1]}"
-    return f"{origin.__name__.lower()} of {inside[0]}" if len(set(inside)) == 1 else f"{origin.__name__.lower()}"
-
-
-def _lie(bounds: str) -> str:
-    """Say in a sentence where a number must lie."""
-    if bounds == "above 0":
-        return "be positive"
-    return f"lie {bounds}" if bounds.startswith("in") else f"be {bounds}" if bounds else "be a finite number"
-
-
-def _wanted(part: Any, bounds: str) -> str:
-    if part is bool:
-        return "True or False"
-    if part is str:
-        return "a text"
-    if get_origin(part) is Literal:
-        return " or ".join(map(repr, get_args(part)))
-    if get_origin(part) is tuple:
-        inside = get_args(part)
-        noun = {int: "whole numbers", float: "numbers"}.get(inside[0], "parts")
-        count = "" if inside[-1] is Ellipsis else f"{len(inside)} "
-        return f"a tuple of {count}{noun} {bounds}".strip()
-    if part not in (int, float):
-        return _kind_words(part) if part is type(None) else f"a {_kind_words(part)}"
-    noun = "whole number" if part is int else "number"
-    if bounds == "above 0":
-        return f"a positive {noun}"
-    return f"a {noun} of {bounds}" if bounds.startswith("at ") else f"a {noun} {bounds}".strip()
+def _plain(value: Any) -> Any:
+    """Return a number or a sequence of numbers as Python's own, which is what msgspec validates."""
+    if isinstance(value, np.generic):
+        found: Any = value.item()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return found
+    if _is_list(value):
+        return [_plain(each) for each in value]
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    return float(value) if _is_number(value) else value

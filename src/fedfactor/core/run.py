@@ -89,8 +89,9 @@ class Run(_Errors):
     """The result of a run. Everything a plot, a table or a paper needs; nothing here calls an engine.
 
     ``factors`` maps each client to its own U and the shared V: in a simulation all of them are at hand, in a real
-    federation each owner holds only its own. A run with noise keeps exact errors and times in ``owners_only``: its
-    promise does not cover them, and ``scores``, ``relative_error`` and their like are not there.
+    federation each owner holds only its own. ``totals`` are the sums that stand for all rows, at the server and where
+    the method has such (PooledPCA); they stay there. A run with noise keeps exact errors and times in ``owners_only``:
+    its promise does not cover them, and ``scores``, ``relative_error`` and their like are not there.
     """
 
     algorithm: Any
@@ -104,6 +105,7 @@ class Run(_Errors):
     feature_names: tuple[str, ...] | None = None
     privacy: Mapping[str, Any] | None = None
     owners_only: OwnersOnly | None = None
+    totals: Tree = None
 
     @property
     def V(self) -> Array:

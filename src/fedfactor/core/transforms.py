@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -165,6 +165,15 @@ class Transform:
         return {}
 
 
+@runtime_checkable
+class HasNeutralUpload(Protocol):
+    """Averages uploads, so that clipping measures from another upload than zero."""
+
+    def neutral(self, down: Tree) -> Tree | None:
+        """Return the upload that says nothing new under a download; None means zero."""
+        ...
+
+
 class Sender:
     """A channel at its clients: what becomes of an upload before anybody else sees it.
 
@@ -193,7 +202,8 @@ class Sender:
 
     def neutral(self, down: Tree) -> np.ndarray | None:
         """Lay out the upload that says nothing new; None when that is zero."""
-        neutral = self._algorithm.neutral(down)
+        algorithm = self._algorithm
+        neutral = algorithm.neutral(down) if isinstance(algorithm, HasNeutralUpload) else None
         return None if neutral is None else flatten(neutral, noisy=self.noisy)[0].values
 
     def encode(self, name: str, up: Tree, at: Round, down: Tree) -> tuple[Parcel, Layout]:

@@ -18,6 +18,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from fedfactor.core.errors import NotFiniteError, ProtocolError
+from fedfactor.core.former_identifiers import current_identifier
 from fedfactor.core.pytree import (
     Array,
     Tree,
@@ -42,12 +43,25 @@ _DTYPES = {
 }  # fmt: skip
 
 
+_ROUNDING = {"float64": (1e-9, 1e-10), "float32": (1e-5, 1e-6), "float16": (1e-2, 1e-3)}
+
+
 class Leaf(NamedTuple):
-    """What one leaf of a message may be: its dtype, and its shape (the largest one when ``exact`` is false)."""
+    """What one leaf of a message may be: its dtype, and its shape (the largest one when ``exact`` is false).
+
+    ``tolerance`` is by how much a floating-point leaf of a download may differ between two machines that computed it
+    from the same totals: relative to each number, and relative to the largest one.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     exact: bool = True
+    tolerance: tuple[float, float] | None = None
+
+    @property
+    def rounding(self) -> tuple[float, float]:
+        """The declared tolerance, or the usual one of the dtype."""
+        return self.tolerance or _ROUNDING.get(self.dtype, (0.0, 0.0))
 
     def admits(self, dtype: str, shape: tuple[int, ...]) -> bool:
         """Tell whether an array of this dtype and shape was announced."""
@@ -210,8 +224,8 @@ def receive(data: bytes, expected: Mapping[type, Spec]) -> Tree:
     tag = None
     try:
         tag = json.loads(text["outline"])[0]
-        cls = tags[tag]
-    except (KeyError, ValueError, TypeError, IndexError, RecursionError):
+        cls = tags[current_identifier(tag)]
+    except (AttributeError, KeyError, ValueError, TypeError, IndexError, RecursionError):
         raise _unannounced(tag, expected) from None
     _check_declared(cls, _declared(header), expected[cls])
     message = from_bytes(data, extra=tags)

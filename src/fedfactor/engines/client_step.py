@@ -11,6 +11,7 @@ from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatt
 from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import ClientUnavailable, ProtocolError
 from fedfactor.core.pytree import Tree, freeze, is_record, kind_of, leaves
+from fedfactor.engines.capabilities import SupportsBatchedClients
 
 
 def begin(algorithm: Algorithm, shard: Shard, meta: Meta, seed: int, name: str) -> Tree:
@@ -56,7 +57,9 @@ def together(
     algorithm: Algorithm, shards: Sequence[Shard], states: Sequence[Tree], down: Tree, ats: Sequence[Round]
 ) -> Iterator[tuple[Tree, Tree]] | None:
     """Take the steps of several clients in one go, as they are asked for; None where the algorithm has no way to."""
-    if len(shards) < 2 or isinstance(down, Scatter) or not _speaks_for_each(type(algorithm)):
+    if len(shards) < 2 or isinstance(down, Scatter) or not isinstance(algorithm, SupportsBatchedClients):
+        return None
+    if not _speaks_for_each(type(algorithm)):
         return None
     found = algorithm.client_steps(shards, states, down, ats)
     return None if found is None else _each(found, ats)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from fedfactor.core.algorithm import Algorithm, Meta, Scatter
+from fedfactor.core.algorithm import Algorithm, Layout, Meta, Scatter, Uplink
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.parameters import check_settings
@@ -63,7 +63,7 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
             f"{type(algorithm).__name__} needs complete rows, but some cells are missing. Fill them, or take a method "
             "that handles missing cells, such as PooledNMF."
         )
-    if meta.blocks is not None and algorithm.layout != "blocks":
+    if meta.blocks is not None and algorithm.layout != Layout.BLOCKS:
         raise IncompatibleError(
             f"{type(algorithm).__name__} needs whole rows, but these are blocks of a grid. Take GridNMF, or cut the "
             "matrix into blocks of rows."
@@ -75,7 +75,7 @@ def check_fit(algorithm: Algorithm, meta: Meta) -> dict[type, Spec]:
 
 def sums_by_group(algorithm: Algorithm, meta: Meta) -> bool:
     """Tell whether some uploads are summed by group."""
-    return any(getattr(kind, "uplink", "") == "group" for kind in algorithm.messages(meta))
+    return any(getattr(kind, "uplink", "") == Uplink.GROUP for kind in algorithm.messages(meta))
 
 
 def refuse_groups(algorithm: Algorithm, meta: Meta) -> None:

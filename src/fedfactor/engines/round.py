@@ -14,13 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink, one_of
 from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
 from fedfactor.core.pytree import Tree, add_up, freeze, kind_of, leaves, nbytes, tree_sum
 from fedfactor.core.run import RoundRecord, Run, Status
 from fedfactor.core.threads import limit_threads
 from fedfactor.core.wire import Spec, check_message, checksum, receive
 from fedfactor.engines.callbacks import Callbacks
+from fedfactor.engines.capabilities import client_groups, rejected_by, with_learned
 from fedfactor.engines.checkpoint import Snapshot, environment
 from fedfactor.engines.client_sampling import Participation, participants, rule_name
 from fedfactor.engines.engine import check_fit, downloads
@@ -71,7 +72,7 @@ class Receiver:
 
     def add(self, name: str, up: Tree) -> None:
         """Check one upload and take it in, or leave it out and say so."""
-        later = getattr(up, "uplink", "") == "sum" and _on_card(up)
+        later = getattr(up, "uplink", "") == Uplink.SUM and _on_card(up)
         try:
             check_message(up, self._expected, ask_card=not later)
             wrong = self._doubt(up)
@@ -87,7 +88,7 @@ class Receiver:
         self._kind = kind_of(up)
         self.present.append(name)
         self.bytes_up += nbytes(up)
-        if up.uplink == "gather":
+        if up.uplink == Uplink.GATHER:
             self._gathered[name] = up
             return
         if name in self._groups:
@@ -421,8 +422,20 @@ class Rounds:
         about = {**environment(threads), **self.clients.about()}
         privacy = None if self.channel is None else self.channel.report(len(snapshot.history))
         history = snapshot.history
+        keeps = getattr(self.algorithm, "totals", None) if self.clients.holds_server else None
+        totals = None if keeps is None else keeps(snapshot.server)
         run = Run(
-            self.algorithm.learned(down), self.seed, status, history, factors, scores, down, about, features, privacy
+            with_learned(self.algorithm, down),
+            self.seed,
+            status,
+            history,
+            factors,
+            scores,
+            down,
+            about,
+            features,
+            privacy,
+            totals=totals,
         )
         if privacy is None:
             return run
@@ -476,7 +489,7 @@ class Rounds:
     def receiver(self, at: Round, down: Tree) -> Receiving:
         """Open a round for uploads."""
         if self.channel is None:
-            groups, here = self.algorithm.groups(one_of(down), self.meta), self.clients.served
+            groups, here = client_groups(self.algorithm, one_of(down), self.meta), self.clients.served
             own = {name: group for name, group in groups.items() if here is None or name in here}
             return Receiver(self.expected, self.algorithm.doubt, own)
         return self.channel.open(self.expected, at, down, encoded=self.clients.apart)
@@ -487,7 +500,7 @@ class Rounds:
         if self.clients.holds_server:
             server, down, seen = self._served(snapshot, receiver, at)
             self._seen = server, seen
-            rejected = tuple(sorted({*receiver.rejected, *self.algorithm.rejected(seen)}))
+            rejected = tuple(sorted({*receiver.rejected, *rejected_by(self.algorithm, seen)}))
             traffic = self.clients.traffic(snapshot.down, at, receiver)
             told = Told(tuple(receiver.present), rejected, *traffic, self.algorithm.report(seen))
         told, down = self.clients.publish(told, down)

@@ -12,8 +12,8 @@ from typing import Any
 from fedfactor.core.algorithm import Algorithm, LocalFactors, Score
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
+from fedfactor.core.method import Method, algorithm_of
 from fedfactor.core.parameters import check_settings
-from fedfactor.core.pytree import kind_of
 from fedfactor.core.run import Run
 from fedfactor.engines.checkpoint import Checkpoint
 from fedfactor.engines.client_sampling import Participation
@@ -48,10 +48,10 @@ def engine_of(engine: str | Engine) -> Engine:
 
 
 def run(
-    algorithm: Algorithm,
+    algorithm: Method,
     federation: Federation | Mapping[str, Any] | Sequence[Any],
     *,
-    engine: str | Engine = "local",
+    engine: str | Engine | None = None,
     rounds: int | None = None,
     seed: int | None = None,
     privacy: Any = None,
@@ -65,20 +65,23 @@ def run(
 
     Parameters
     ----------
-    algorithm : Algorithm
-        What to compute, e.g. ``fedfactor.algorithms.PooledNMF(n_components=20)``.
+    algorithm : estimator or Algorithm
+        Method with its parameters, such as ``fedfactor.PooledNMF(n_components=20)``. Of an estimator also the
+        parameters of the run are used (``rounds``, ``random_state`` as seed, ``engine``, ``privacy``, ``checkpoint``,
+        ``callbacks``, ``device``, ``storage``), unless they are given here, and ``n_init``, ``missing_values``,
+        ``binarize`` and ``verbose``; it is not fitted.
     federation : Federation, mapping or list
-        Who owns which rows.
-    engine : str or Engine
-        How messages travel.
+        Data of each client. With an estimator anything that its ``fit`` takes.
+    engine : str or Engine, optional
+        ``"local"`` (default), ``"mpi"``, ``"dask"``, or an engine object such as ``LocalEngine(workers=2)``.
     rounds : int, optional
-        Rounds at most; by default the algorithm's own.
+        Maximum number of rounds; by default that of the algorithm.
     seed : int, optional
-        Seed of every stream; drawn and kept in ``Run.seed`` when None.
+        Seed of every random stream; drawn and kept in ``Run.seed`` when None.
     privacy : str, dp(...), transform, or tuple of these, optional
         What protects uploads on their way: ``"secure-sum"`` shows the server sums only, :func:`fedfactor.dp` adds noise
-        for a budget, ``"median"``, ``"trimmed-mean"`` and ``"group-median"`` withstand hostile clients. None: every
-        upload is seen in the clear.
+        for a budget, the robust rules (:class:`fedfactor.aggregation.Robust`), such as ``"median"``, withstand hostile
+        clients. None: every upload is seen in the clear.
     participation : float or function
         Share of clients in each round, or a rule ``(round, names) -> names``.
     checkpoint : path or Checkpoint, optional
@@ -100,17 +103,33 @@ def run(
 
     Examples
     --------
-    >>> import numpy as np, fedfactor
-    >>> from fedfactor.algorithms import PooledNMF
+    >>> import numpy as np
+    >>> import fedfactor
     >>> X = np.random.default_rng(0).random((60, 8))
-    >>> result = fedfactor.run(PooledNMF(n_components=3), {"a": X[:20], "b": X[20:]}, rounds=5, seed=0)
+    >>> model = fedfactor.PooledNMF(n_components=3, rounds=5)
+    >>> result = fedfactor.run(model, {"a": X[:20], "b": X[20:]}, seed=0)
     >>> result.V.shape, result.rounds
     ((3, 8), 5)
     """
-    _check_words(algorithm, rounds, seed)
+    _check_numbers(rounds, seed)
+    if not isinstance(algorithm, Algorithm):
+        algorithm_of(algorithm)  # raises if it is no estimator
+        given = {
+            "engine": engine,
+            "rounds": rounds,
+            "random_state": seed,
+            "privacy": privacy,
+            "checkpoint": checkpoint,
+            "callbacks": tuple(callbacks) or None,
+            "device": device,
+            "storage": storage,
+        }
+        changed = {name: value for name, value in given.items() if value is not None}
+        return algorithm.run_algorithm(federation, participation=participation, **changed)
+    check_settings(algorithm)  # here too: what rows it takes may depend on them
     if not isinstance(federation, Federation):
         federation = Federation(federation)
-    chosen = engine_of(engine)
+    chosen = engine_of("local" if engine is None else engine)
     check_device(device, storage)
     if device not in (None, "cpu"):
         _check_local(chosen, device, privacy)
@@ -176,16 +195,8 @@ def _check_local(engine: Any, device: str | None, privacy: Any) -> None:
         )
 
 
-def _check_words(algorithm: Any, rounds: Any, seed: Any) -> None:
-    """Refuse what is no algorithm, above all the estimator of the same name, its settings, and odd numbers."""
-    if not isinstance(algorithm, Algorithm):
-        kind = algorithm if isinstance(algorithm, type) else kind_of(algorithm)
-        name = str(getattr(kind, "__name__", kind))
-        remedy = f"Use fedfactor.algorithms.{name}(...)" if hasattr(kind, "_method") else "Make one first: Name(...)"
-        raise IncompatibleError(
-            f"fedfactor.run takes an algorithm with its settings, but {name} is not one. {remedy}, or fit an estimator."
-        )
-    check_settings(algorithm)  # here too: what rows it takes may depend on them
+def _check_numbers(rounds: Any, seed: Any) -> None:
+    """Raise ``ValueError`` unless the number of rounds and the seed are whole numbers or None."""
     for word, value in (("rounds", rounds), ("seed", seed)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise ValueError(f"{word}={value!r} must be a whole number, or None.")

@@ -1,4 +1,4 @@
-"""The shared machinery of the faces: validate, split, run, copy out."""
+"""Base class of the estimators over rows: validate, split, run, keep the results."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors
-from fedfactor.core.client_data import Federation, Shard
+from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors
+from fedfactor.core.client_data import Federation, Missing, Shard
 from fedfactor.core.errors import DataError, IncompatibleError, callers_level
-from fedfactor.core.input_validation import as_matrix, check_missing, check_values
+from fedfactor.core.input_validation import as_matrix, check_values
+from fedfactor.core.missing_policies import accepts_sparse, check_missing
 from fedfactor.core.pytree import Array
 from fedfactor.core.run import Run
-from fedfactor.engines.run import engine_of
-from fedfactor.engines.run_parameters import EveryRun, OnCard, Progress
 from fedfactor.estimators import inputs as _inputs
-from fedfactor.estimators.signatures import Face
+from fedfactor.estimators.estimator import FederatedEstimator
 from fedfactor.io import groups as owned
 from fedfactor.io.partition import join_rows, row_positions
 from fedfactor.io.run_record import Preprocessed
@@ -30,10 +29,8 @@ from fedfactor.linalg.factors import reconstruction
 from fedfactor.linalg.products import as_like
 
 
-class FederatedTransformer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, EveryRun, OnCard, owned.MissingCells, Progress, Face
-):
-    """An estimator over rows: its parameters are the settings of one algorithm, and those of every run.
+class FederatedTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FederatedEstimator):
+    """An estimator over rows: its parameters are those of one algorithm and those of a run.
 
     Attributes
     ----------
@@ -55,16 +52,7 @@ class FederatedTransformer(
     """
 
     n_components: int
-    _example: ClassVar[str] = """
-        >>> import numpy as np
-        >>> from fedfactor import {name}
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.random((30, 2)) @ rng.random((2, 6))
-        >>> model = {name}({how}).fit(X)
-        >>> model.transform(X).shape, sorted(model.client_factors_)
-        ((30, 2), ['0', '1', '2'])
-        """
-    _how: ClassVar[str] = "n_components=2, n_clients=3, tol=0, random_state=0"
+    missing_values: Missing
     _warns_at_last_round: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:
@@ -176,7 +164,8 @@ class FederatedTransformer(
 
         found = self._each(X, error)
         parts = list(found.values()) if isinstance(found, dict) else [found]
-        sse, total = (sum(part[place] for part in parts) for place in (0, 2))
+        sse = sum(part[0] for part in parts)
+        total = sum(part[2] for part in parts)
         return -math.sqrt(sse / total) if total > 0 else 0.0
 
     def _learn(self, X: Any, groups: Any, *, further: bool = False) -> Any:
@@ -217,23 +206,29 @@ class FederatedTransformer(
         labels = owned.owner_labels(X.shape[0], groups, self.n_clients, seed)
         return labels, owned.split(X, labels, self.missing_values, getattr(self, "feature_names_in_", None))
 
+    def _federated(self, data: Any, algorithm: Algorithm, seed: int) -> Federation:
+        federation = self._divided(data, None, algorithm, seed, False)[1]
+        done = federation.preprocess
+        federation = self._encode(federation)
+        federation.preprocess = done
+        return federation
+
     def _begun(self, algorithm: Algorithm, further: bool) -> Algorithm:
-        """Let a face begin where its last fit ended."""
+        """Let an estimator continue from its last fit."""
         return algorithm
 
     def _error(self, shard: Shard, U: Array, V: Array) -> tuple[float, int, float]:
-        """Let a face measure errors by its own loss."""
+        """Measure errors by the loss of the estimator."""
         return reconstruction(shard.X, U, V, shard.mask)
 
     def _encode(self, federation: Federation) -> Federation:
-        """Let a face turn the owners' rows into what its algorithm takes, each owner's alone."""
+        """Transform the rows of each client into what the algorithm takes."""
         return federation
 
     def _settings(self) -> tuple[Algorithm, Any, int]:
-        """Return the algorithm, the engine and the seed, once all settings are known to be such."""
-        algorithm = self._algorithm()
+        found = super()._settings()
         check_missing(self.missing_values)
-        return algorithm, engine_of(self.engine), _inputs.draw_seed(self.random_state)
+        return found
 
     def _keep(self, result: Run, federation: Federation) -> None:
         self._adopt(result, federation)
@@ -253,7 +248,7 @@ class FederatedTransformer(
         self.n_components_ = int(result.V.shape[0])
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
         self.n_iter_ = result.rounds
-        if result.owners_only is None:  # exact errors of a private run are not published under the face's name
+        if result.owners_only is None:  # exact errors of a private run are not published under the estimator's name
             self.reconstruction_err_ = math.sqrt(float(result.score.sse))
             self.relative_error_ = result.relative_error
         else:
@@ -306,7 +301,8 @@ class FederatedTransformer(
                 f"X has {federation.n_features} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input."
             )
-        names, known = federation.feature_names, getattr(self, "feature_names_in_", None)
+        names = federation.feature_names
+        known = getattr(self, "feature_names_in_", None)
         if names is not None and known is not None and names != tuple(known):
             raise DataError("The feature names should match those that were passed during fit, in the same order.")
 
@@ -317,22 +313,21 @@ class FederatedTransformer(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         missing = self.missing_values
-        tags.input_tags.positive_only = self._method.domain != "real"
-        # A stored value that means "missing" would need a dense mask, so sparse rows say it by not storing the cell.
-        tags.input_tags.sparse = missing is None or missing in ("unstored", 0)
+        tags.input_tags.positive_only = self._method.domain != Domain.REAL
+        tags.input_tags.sparse = accepts_sparse(missing)
         tags.input_tags.allow_nan = self._method.handles_missing and isinstance(missing, float) and math.isnan(missing)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
-def with_components(face: Any, U: Any) -> tuple[Array, Array]:
+def with_components(estimator: Any, U: Any) -> tuple[Array, Array]:
     """Return U as a matrix, and the components in its library and type."""
-    check_is_fitted(face)
+    check_is_fitted(estimator)
     U, _ = as_matrix(U)
-    k = face.components_.shape[0]
+    k = estimator.components_.shape[0]
     if U.shape[1] != k:
         raise DataError(f"U has {U.shape[1]} columns, but there are {k} components. Pass what transform returns.")
-    return U, as_like(face.components_, U)
+    return U, as_like(estimator.components_, U)
 
 
 def _copy(U: Array) -> Array:

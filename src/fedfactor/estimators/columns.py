@@ -1,16 +1,15 @@
-"""Faces whose owners hold columns, and faces whose nodes hold blocks of rows and of columns."""
+"""Base classes of estimators whose clients hold columns, and of those whose nodes hold blocks of X."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.algorithm import Algorithm, Layout
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
 from fedfactor.core.grid import block_federation, even_nodes, grid_federation, grid_of
-from fedfactor.core.parameters import offers_settings, setting
 from fedfactor.core.pytree import Array
 from fedfactor.estimators import inputs as _inputs
 from fedfactor.estimators.base import FederatedTransformer, _copy
@@ -19,8 +18,7 @@ from fedfactor.io.partition import row_positions
 from fedfactor.linalg.products import as_like
 
 
-@offers_settings
-class SecureFace(FederatedTransformer):
+class ColumnSplitEstimator(FederatedTransformer):
     """An estimator whose owners hold rows or, with ``split="columns"``, columns of X: the algorithm then sees Xᵀ.
 
     Attributes
@@ -29,23 +27,20 @@ class SecureFace(FederatedTransformer):
         What only that owner has: its rows of U, or with ``split="columns"`` its columns of V as rows.
     """
 
-    _example: ClassVar[str] = """
-        >>> import numpy as np
-        >>> from fedfactor import {name}
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.random((40, 2)) @ rng.random((2, 30))
-        >>> model = {name}({how}).fit(X, groups=["a"] * 25 + ["b"] * 15)
-        >>> model.components_.shape, model.relative_error_ < 0.1
-        ((2, 30), True)
-        """
-    _how = "n_components=2, rounds=20, random_state=0"
-    split: Literal["rows", "columns"] = setting(
-        "What owners hold: rows of X, or columns of it as in the paper. ``groups`` labels the one or the other.",
-        default="rows",
-    )
+    split: Literal["rows", "columns"]
 
     def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
-        """Fit, and return U: rows in the order of X, or a dict from owner to U when X came with its owners."""
+        """Fit, and return U: rows in the order of X, or a dict from client to U when X names its clients.
+
+        Parameters
+        ----------
+        X, y, groups
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        U : array of shape (n, n_components), or dict of such
+        """
         if self.split != "columns":
             return super().fit_transform(X, y, groups=groups)
         self._learn(X, groups)
@@ -69,7 +64,8 @@ class SecureFace(FederatedTransformer):
 
     def _turn(self, labels: Any) -> None:
         """Exchange the roles: what the owners have is V, what they share is U."""
-        shared, factors = self.run_.V, self.run_.factors
+        shared = self.run_.V
+        factors = self.run_.factors
         self._common: Array = shared.T
         n_features = sum(len(kept.U) for kept in factors.values())
         positions = {"0": np.arange(n_features)} if labels is None else row_positions(labels)
@@ -80,7 +76,7 @@ class SecureFace(FederatedTransformer):
         self.n_features_in_ = n_features
 
 
-class GridFace(FederatedTransformer):
+class GridEstimator(FederatedTransformer):
     """An estimator that cuts X into blocks for the nodes of one cluster.
 
     Attributes
@@ -89,18 +85,18 @@ class GridFace(FederatedTransformer):
         Rows of U of each node.
     """
 
-    _example: ClassVar[str] = """
-        >>> import numpy as np
-        >>> from fedfactor import {name}
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.random((60, 3)) @ rng.random((3, 40))
-        >>> model = {name}({how}).fit(X)
-        >>> model.components_.shape, model.relative_error_ < 0.05
-        ((3, 40), True)
-        """
-
     def fit_transform(self, X: Any, y: Any = None, *, groups: Any = None) -> Any:
-        """Fit, and return U as :meth:`transform` finds it; ``client_factors_`` holds U as the last sketch left it."""
+        """Fit, and return U as :meth:`transform` computes it; ``client_factors_`` holds U as of the last sketch.
+
+        Parameters
+        ----------
+        X, y, groups
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        U : array of shape (n, n_components)
+        """
         return self.fit(X, y, groups=groups).transform(X)
 
     def _divided(self, X: Any, groups: Any, algorithm: Algorithm, seed: int, further: bool) -> tuple[Any, Federation]:
@@ -115,6 +111,6 @@ class GridFace(FederatedTransformer):
         X = _inputs.matrix(self, X, reset=True)
         if self.missing_values is not None:
             raise DataError("Blocks of a grid have no missing cells: missing_values must be None.")
-        if algorithm.layout == "blocks":
+        if algorithm.layout == Layout.BLOCKS:
             return None, block_federation(X, grid_of(self.n_clients, X.shape))
         return None, grid_federation(X, even_nodes(X.shape[0], min(self.n_clients, *X.shape)))

@@ -1,4 +1,4 @@
-"""What the faces are given, as scikit-learn takes it: one matrix in many dresses, and seeds."""
+"""Input of the estimators, as scikit-learn takes it: a matrix in one of many forms, and seeds."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedfactor import algorithms
-from fedfactor.core.algorithm import Algorithm, Score
+from fedfactor.core.algorithm import Algorithm, Domain, Score
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import is_sparse
+from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.core.pytree import tree_sum
 from fedfactor.engines.run import run
 from fedfactor.evaluation.holdout import hold_out_all
@@ -82,7 +83,7 @@ class Comparison:
 
 def compare(
     federation: Federation | Mapping[str, Any] | Sequence[Any],
-    methods: Mapping[str, Algorithm],
+    methods: Mapping[str, Method],
     *,
     share: float = 0.2,
     seeds: Sequence[int] = (0, 1, 2),
@@ -100,8 +101,9 @@ def compare(
     ----------
     federation : Federation, mapping or list
         Who owns which rows.
-    methods : mapping of name to Algorithm
-        What to compare. All must be for the same kind of data.
+    methods : mapping of name to estimator or Algorithm
+        What to compare; all must be for the same kind of data. Of an estimator ``rounds``, ``device`` and ``storage``
+        are used where they are not given here, and ``engine`` and ``privacy``; seeds are those given here.
     share : float, default=0.2
         Share of rows or cells kept aside.
     seeds : sequence of int
@@ -121,7 +123,7 @@ def compare(
 
     Examples
     --------
-    >>> from fedfactor.algorithms import FedAvgNMF, PooledNMF
+    >>> from fedfactor import FedAvgNMF, PooledNMF
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((80, 2)) @ rng.random((2, 10))
     >>> methods = {"sums": PooledNMF(2), "averages": FedAvgNMF(2)}
@@ -137,18 +139,20 @@ def compare(
     if not seeds:
         raise ValueError("There is no seed. Give at least one.")
     federation = federation if isinstance(federation, Federation) else Federation(federation)
-    first = next(iter(methods.values()))
-    for method in methods.values():
-        federation.prepare(method.domain)
+    compared = {name: algorithm_of(method) for name, method in methods.items()}
+    for algorithm in compared.values():
+        federation.prepare(algorithm.domain)
     cells = any(isinstance(federation.shard(name).mask, str) for name in federation.names)
-    base = _lone(first, cells)
-    plan: list[tuple[str, Algorithm]] = [(ALONE, base), *methods.items(), (POOLED, base)]
+    base = _lone(next(iter(compared.values())), cells)
+    plan: list[tuple[str, Algorithm]] = [(ALONE, base), *compared.items(), (POOLED, base)]
     judged: dict[str, list[Judged]] = {name: [] for name, _ in plan}
-    how = {"rounds": rounds, "device": device, "storage": storage}
+    given = {"rounds": rounds, "device": device, "storage": storage}
+    how = {name: run_parameters(method, **given, engine=None, privacy=None) for name, method in methods.items()}
+    how[ALONE] = how[POOLED] = run_parameters(next(iter(methods.values())), **given)
     for seed in seeds:
         train, test = _cells(federation, share, seed) if cells else _rows(federation, share, seed)
         for name, method in plan:
-            judged[name].append(_judge(name, method, train, test, seed=int(seed), **how))
+            judged[name].append(_judge(name, method, train, test, seed=int(seed), **how[name]))
             if progress is not None:
                 progress(sum(map(len, judged.values())), len(plan) * len(seeds), name, judged[name][-1].total)
     return Comparison(
@@ -166,14 +170,14 @@ def _by_owner(runs: Sequence[Judged]) -> dict[str, np.ndarray]:
 
 
 def gain_over_alone(
-    federation: Federation, algorithm: Algorithm, *, share: float = 0.2, rounds: int | None = None, seed: int = 0
+    federation: Federation, algorithm: Method, *, share: float = 0.2, rounds: int | None = None, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
     """Measure for each owner the error of rows that it keeps aside: with components found alone, and with all others'.
 
     Parameters
     ----------
     federation : Federation
-    algorithm : Algorithm
+    algorithm : estimator or Algorithm
     share : float, default=0.2
         Share of rows kept aside.
     rounds : int, optional
@@ -189,13 +193,14 @@ def gain_over_alone(
     --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.random((60, 3)) @ rng.random((3, 10))
-    >>> from fedfactor.algorithms import PooledNMF
+    >>> from fedfactor import PooledNMF
     >>> found = gain_over_alone(Federation({"few": X[:6], "many": X[6:]}), PooledNMF(3), rounds=30)
     >>> found["few"][1] < found["few"][0]
     True
     """
     train, test = _rows(federation, share, seed)
-    how: dict[str, Any] = {"rounds": rounds, "seed": seed}
+    how: dict[str, Any] = {**run_parameters(algorithm, rounds=rounds), "seed": seed}
+    algorithm = algorithm_of(algorithm)
     alone = _judge(ALONE, _lone(algorithm, cells=False), train, test, **how).scores
     together = _judge("", algorithm, train, test, **how).scores
     return {name: (alone[name].relative_error, together[name].relative_error) for name in federation.names}
@@ -206,7 +211,7 @@ def _lone(first: Algorithm, cells: bool) -> Algorithm:
     rank = int(getattr(first, "n_components", 0) or 0)
     if cells or not rank:
         return first
-    if first.domain == "binary":
+    if first.domain == Domain.BINARY:
         return algorithms.PooledBMF(rank)
     return first if isinstance(first, algorithms.PooledNMF) else algorithms.PooledNMF(rank)
 

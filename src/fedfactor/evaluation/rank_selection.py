@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedfactor.algorithms import PooledBMF, PooledNMF
-from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.algorithm import Algorithm, Domain
 from fedfactor.core.client_data import Federation
-from fedfactor.core.errors import DataError, IncompatibleError
+from fedfactor.core.errors import DataError
+from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.core.run import Run
 from fedfactor.engines.run import run
 from fedfactor.evaluation.holdout import hold_out_all
@@ -106,12 +107,12 @@ def select_rank(
     federation: Federation | Mapping[str, Any] | Sequence[Any],
     ranks: Iterable[int],
     *,
-    algorithm: Algorithm | None = None,
+    algorithm: Method | None = None,
     share: float = 0.1,
     repeats: int = 3,
     rounds: int | None = None,
     seed: int | None = None,
-    engine: Any = "local",
+    engine: Any = None,
     privacy: Any = None,
     device: str | None = None,
     progress: Callable[[int, int, float], Any] | None = None,
@@ -127,10 +128,11 @@ def select_rank(
         Who owns which rows.
     ranks : iterable of int
         Candidates.
-    algorithm : Algorithm, optional
-        Whose ``n_components`` is to be chosen; it must handle missing cells. By default ``PooledNMF``; for zeros and
-        ones ``PooledBMF``, whose errors are then square roots of wrong cells over ones. For ``FELB``, ``FALB`` and
-        ``BooleanVotes``, which need complete rows, ``PooledBMF`` searches: its components are of the same kind.
+    algorithm : estimator or Algorithm, optional
+        Method whose ``n_components`` is to be chosen; it must handle missing values. Of an estimator ``rounds``,
+        ``engine``, ``privacy`` and ``device`` are used where they are not given here. By default ``PooledNMF``; for
+        binary data ``PooledBMF``, whose errors are then square roots of wrong cells over ones. For ``FELB``, ``FALB``
+        and ``BooleanVotes``, which need complete rows, ``PooledBMF`` is used: its components are of the same kind.
     share : float, default=0.1
         Share of the cells that is hidden.
     repeats : int, default=3
@@ -174,8 +176,11 @@ def select_rank(
     >>> found.recommended, found.errors.shape
     (2, (2, 3))
     """
-    algorithm = PooledNMF(1) if algorithm is None else algorithm
-    if isinstance(algorithm, Algorithm) and algorithm.domain == "binary" and not algorithm.handles_missing:
+    method = PooledNMF(1) if algorithm is None else algorithm
+    algorithm = algorithm_of(method)
+    how = run_parameters(method, rounds=rounds, engine=engine, privacy=privacy, device=device)
+    privacy, device = how["privacy"], how["device"]
+    if algorithm.domain == Domain.BINARY and not algorithm.handles_missing:
         algorithm = PooledBMF(1)  # unions of the same kind of components, and it can do without the hidden cells
     candidates = _check(algorithm, ranks, share, repeats)
     check_device(device)
@@ -183,7 +188,7 @@ def select_rank(
     federation = federation if isinstance(federation, Federation) else Federation(federation)
     meta = federation.prepare(algorithm.domain)
     _with_rank(algorithm, candidates[-1]).check(meta)  # now, not after the runs of the smaller ones
-    squares = algorithm.domain == "nonnegative" and getattr(algorithm, "loss", 2) in (2, "frobenius")
+    squares = algorithm.domain == Domain.NONNEGATIVE and getattr(algorithm, "loss", 2) in (2, "frobenius")
     even = even_columns(federation) if squares and privacy is None else None
     federation = federation if even is None else even
     seed = secrets.randbits(63) if seed is None else int(seed)
@@ -191,8 +196,7 @@ def select_rank(
     for repeat in range(repeats):
         speckled = hold_out_all(federation, share, seed + repeat)
         for place, rank in enumerate(candidates):
-            settings: dict[str, Any] = {"rounds": rounds, "seed": seed + repeat, "engine": engine, "privacy": privacy}
-            result = run(_with_rank(algorithm, rank), speckled, device=device, **settings)
+            result = run(_with_rank(algorithm, rank), speckled, seed=seed + repeat, **how)
             errors[repeat, place] = result.relative_error
             fitted[repeat, place] = _fitted(result)
             if progress is not None:
@@ -237,12 +241,7 @@ def _fitted(result: Run) -> float:
     return told[-1] if told else float("nan")
 
 
-def _check(algorithm: Any, ranks: Iterable[int], share: float, repeats: int) -> tuple[int, ...]:
-    if not isinstance(algorithm, Algorithm):
-        raise IncompatibleError(
-            f"select_rank takes an algorithm with its settings, but {algorithm!r} is not one. Use one of "
-            "fedfactor.algorithms, such as fedfactor.algorithms.PooledNMF(1)."
-        )
+def _check(algorithm: Algorithm, ranks: Iterable[int], share: float, repeats: int) -> tuple[int, ...]:
     named = list(ranks)
     whole = all(isinstance(rank, Integral) and rank >= 1 for rank in named)
     if not named or not whole:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -14,6 +14,7 @@ from scipy import sparse
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError, FedfactorError, MissingExtraError
+from fedfactor.core.method import Method, algorithm_of, run_parameters
 from fedfactor.engines.run import run
 from fedfactor.evaluation.metrics.ranking import ranking_scores
 from fedfactor.recommend.local_cnmf import RatingPenalty, cnmf, starting_factors
@@ -186,7 +187,7 @@ def as_overrides(found: Mapping[str, Tuned]) -> tuple[Any, ...]:
 
 
 def choose_recommender(
-    candidates: Mapping[Any, Algorithm] | Sequence[Algorithm],
+    candidates: Mapping[Any, Method] | Sequence[Method],
     owners: Mapping[str, Any],
     *,
     folds: int = 1,
@@ -198,7 +199,8 @@ def choose_recommender(
 
     Parameters
     ----------
-    candidates : mapping of label to algorithm, or sequence of algorithms
+    candidates : mapping of label to estimator or algorithm, or sequence of such
+        Of an estimator ``rounds`` is used where it is not given here.
     owners : mapping of name to CSR matrix
         Training ratings.
     folds : int
@@ -221,7 +223,7 @@ def choose_recommender(
     In a real federation each owner holds out its own fifth and sends one number, its error; these add up.
     """
     named = dict(candidates) if isinstance(candidates, Mapping) else dict(enumerate(candidates))
-    kinds = {_of_interest(algorithm) for algorithm in named.values()}
+    kinds = {_of_interest(algorithm_of(each)) for each in named.values()}
     if len(kinds) > 1:
         raise DataError("Some candidates predict ratings, others make lists: their errors cannot be compared.")
     if scale is None:
@@ -234,10 +236,10 @@ def choose_recommender(
             name: hold_out(R, 0.2, np.random.default_rng([22, seed, fold, place]), keep_items=False)
             for place, (name, R) in enumerate(sorted(owners.items()))
         }
-        for label, algorithm in named.items():
+        for label, candidate in named.items():
             federation = Federation({name: kept for name, (kept, _) in parts.items()}, missing_values="unstored")
             exchanges = rounds.get(label) if isinstance(rounds, Mapping) else rounds
-            result = run(algorithm, federation, seed=seed, rounds=exchanges)
+            result = run(algorithm_of(candidate), federation, seed=seed, **run_parameters(candidate, rounds=exchanges))
             error = (
                 _lists_error(result.factors, parts)
                 if kinds == {True}
@@ -249,7 +251,7 @@ def choose_recommender(
 
 
 def tune_recommender(
-    algorithm: Algorithm,
+    algorithm: Method,
     choices: Mapping[str, Sequence[Any]],
     owners: Mapping[str, Any],
     *,
@@ -264,8 +266,8 @@ def tune_recommender(
 
     Parameters
     ----------
-    algorithm : Algorithm
-        Has the settings that are not tuned.
+    algorithm : estimator or Algorithm
+        Has the parameters that are not tuned.
     choices : mapping of str to sequence
         Values to choose from, by setting; ``rounds`` stands for the number of exchanges. When there are no more
         combinations than trials, all are tried.
@@ -289,7 +291,7 @@ def tune_recommender(
 
     Examples
     --------
-    >>> from fedfactor.algorithms import FedSPLIT
+    >>> from fedfactor import FedSPLIT
     >>> R = sparse.random_array((20, 30), density=0.4, format="csr", rng=np.random.default_rng(0))
     >>> R.data[:] = np.rint(1 + 4 * R.data)
     >>> found = tune_recommender(FedSPLIT(1), {"refine": (0, 5)}, {"a": R[:10], "b": R[10:]}, trials=9, folds=1)
@@ -297,13 +299,14 @@ def tune_recommender(
     2
     """
     optuna = _optuna()
+    method: Any = algorithm_of(algorithm)
 
     def objective(trial: Any) -> float:
         found = {name: trial.suggest_categorical(name, list(values)) for name, values in choices.items()}
         rounds = found.pop("rounds", None)
         options = {"folds": folds, "scale": scale, "seed": seed, "rounds": rounds}
         try:
-            error = choose_recommender([replace(cast("Any", algorithm), **found)], owners, **options)[1][0]
+            error = choose_recommender([replace(method, **found)], owners, **options)[1][0]
         except FedfactorError:  # a run that diverged: the worst there is, not the end of the search
             return math.inf
         return error if math.isfinite(error) else math.inf

@@ -5,7 +5,6 @@ Both ends ask the same questions with the same function, so that coordinator and
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import ssl
@@ -16,15 +15,14 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-from fedfactor.network.mailbox.boxes import OTHER_TERMS
-from fedfactor.network.mailbox.connection_status import CONNECTION
+from fedfactor.network.connection_status import CONNECTION
+from fedfactor.network.https.protocol import OTHER_TERMS, SECOND_PROCESS, UNKNOWN_KEY, VERSIONS
 
 SOON = 30
 """Days before its end at which a certificate is spoken of."""
 
-FAST, SLOW = 4.0, 60.0
-"""Seconds by which a party's clock may be ahead of the server's, and behind it, before something is said: Flower takes
-5 and 305."""
+APART = 300.0
+"""Seconds by which two clocks may differ before that is reported: certificates have dates, and so have limits."""
 
 SILENT = 90.0
 """Seconds after which a node that wrote nothing down is taken for stuck; it does so every few seconds."""
@@ -72,18 +70,18 @@ def clock_words(ahead: float | None) -> str:
     --------
     >>> clock_words(1.0)
     ''
-    >>> clock_words(90.0)
-    "this machine's clock is 90 s ahead of the server's: let both follow a time server (NTP)"
+    >>> clock_words(900.0)
+    "this machine's clock is 900 s ahead of the server's: let both follow a time server (NTP)"
     """
-    if ahead is None or -SLOW < ahead < FAST:
+    if ahead is None or abs(ahead) < APART:
         return ""
     where = f"{ahead:.0f} s ahead of" if ahead > 0 else f"{-ahead:.0f} s behind"
     return f"this machine's clock is {where} the server's: let both follow a time server (NTP)"
 
 
 def probe(host: str, port: int, authority: str, timeout: float = 5.0) -> Reached:
-    """Speak to the server as a node would, without a key: look its name up, connect, shake hands, ask for the time."""
-    where = f"{host}:{port}"
+    """Connect to the server without a key: look its name up, connect, and look at its certificate."""
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         context = ssl.create_default_context(cadata=authority)
     except (ssl.SSLError, ValueError):
@@ -96,20 +94,41 @@ def probe(host: str, port: int, authority: str, timeout: float = 5.0) -> Reached
             days = _days_left(secured.getpeercert() or {})
     except (OSError, UnicodeError) as error:  # a name too long for DNS is the latter
         return explain(error, where)
+    return Reached(days=days)
+
+
+def clock_ahead(date: str) -> float | None:
+    """Return by how many seconds this machine's clock is ahead of the date that a server sent."""
     try:
-        speaking = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
-        speaking.request("GET", "/health")
-        told = speaking.getresponse().getheader("Date")
-        speaking.close()
-        ahead = None if told is None else time.time() - parsedate_to_datetime(told).timestamp()
-    except (OSError, http.client.HTTPException, ValueError, TypeError):
-        ahead = None
-    return Reached(days=days, ahead=ahead)
+        return time.time() - parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError):
+        return None
 
 
 def explain(error: BaseException | str, where: str) -> Reached:
     """Turn what went wrong into words, and into what to do."""
     text = str(error).lower()
+    if VERSIONS.lower() in text or "only nodes may speak" in text:  # the latter is what version 0.2 answers
+        return Reached(
+            "the server and this party have versions of fedfactor that do not understand each other",
+            "install the same version at the coordinator and at all parties; terms, keys and folders stay",
+        )
+    if UNKNOWN_KEY.lower() in text:
+        return Reached("the server does not know this key: it is not registered, or was removed", "ask the coordinator")
+    if OTHER_TERMS.lower() in text:
+        served = str(error).rpartition(" ")[2]
+        return Reached(
+            f"the agreement changed: the server serves other terms (fingerprint {served}) than you agreed to, and asks "
+            "you nothing",
+            "get the present federation.toml from the coordinator, end this fedfactor join, and give it again with "
+            "that file and --accept-changes, which shows what changed (or, if your file is the newer one, ask the "
+            "coordinator to start fedfactor serve again)",
+        )
+    if SECOND_PROCESS.lower() in text:
+        return Reached(
+            "the server takes this party for present already",
+            "end the other fedfactor join with this key, or wait: one that was killed is forgotten after half a minute",
+        )
     if "expired" in text:
         return Reached("the server's certificate has expired", f"at the coordinator: {CERTIFY}")
     if "not yet valid" in text:
@@ -132,24 +151,6 @@ def explain(error: BaseException | str, where: str) -> Reached:
         return Reached(f"nothing listens at {where}", "ask the coordinator whether fedfactor serve is running")
     if isinstance(error, TimeoutError) or "timed out" in text or "timeout" in text:
         return Reached(f"nothing answers at {where}", "check the firewalls between here and there, and HTTPS_PROXY")
-    if "your clock is" in text:
-        return Reached(str(error).rstrip("."), "let both machines follow a time server (NTP)")
-    if "invalid supernode authentication" in text:
-        return Reached("the server does not know this key: it is not registered, or was removed", "ask the coordinator")
-    if OTHER_TERMS.lower() in text:
-        served = str(error).rpartition(" ")[2]
-        return Reached(
-            f"the agreement changed: the server serves other terms (fingerprint {served}) than you agreed to, and asks "
-            "you nothing",
-            "get the present federation.toml from the coordinator, end this fedfactor join, and give it again with "
-            "that file and --accept-changes, which shows what changed (or, if your file is the newer one, ask the "
-            "coordinator to start fedfactor serve again)",
-        )
-    if "another process of this party" in text:
-        return Reached(
-            "the server takes this party for present already",
-            "end the other fedfactor join with this key, or wait: one that was killed is forgotten after half a minute",
-        )
     return Reached(f"{where} cannot be reached ({str(error)[:200]})", "check address, network and firewall")
 
 

@@ -1,4 +1,8 @@
-"""The coordinator's side: a SuperLink that knows the parties' keys, and runs that it starts."""
+"""The coordinator's folder: what is served from it, and the runs that are started, watched and kept there.
+
+``fedfactor serve`` holds the folder (:mod:`fedfactor.federation.serving`). Other commands on the same machine
+order runs from it, and read where they stand, by files in the folder.
+"""
 
 from __future__ import annotations
 
@@ -6,70 +10,35 @@ import fcntl
 import json
 import os
 import shutil
-import ssl
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.atomic_files import alone_with, private_folder, read_json, write_atomic
 from fedfactor.core.errors import DataError
-from fedfactor.federation import certificates
-from fedfactor.federation import processes as children
-from fedfactor.federation.connectivity import CERTIFY, SOON, explain, moment
+from fedfactor.federation import certificates, former_files
+from fedfactor.federation.connectivity import CERTIFY, SOON, moment
 from fedfactor.federation.keys import public_pem
-from fedfactor.federation.processes import ChildError
+from fedfactor.federation.processes import ChildError, need_federation
 from fedfactor.federation.progress import APART, is_locked
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.network.coordinator_journal import Journal
 from fedfactor.network.server import ABANDON, ENDED
 
-APP = {
-    "pyproject.toml": """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "fedfactor-run"
-version = "1.0.0"
-description = "Names the apps of the installed fedfactor; holds no code of its own."
-license = "Apache-2.0"
-dependencies = []
-
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-
-[tool.flwr.app]
-publisher = "fedfactor"
-
-[tool.flwr.app.components]
-serverapp = "fedfactor_run:server"
-clientapp = "fedfactor_run:client"
-
-[tool.flwr.app.config]
-""",
-    "fedfactor_run.py": """\
-from fedfactor.network.flower.apps import client_app as client
-from fedfactor.network.flower.apps import server_app as server
-
-__all__ = ["client", "server"]
-""",
-}
-
+if TYPE_CHECKING:
+    from fedfactor.federation.serving import Serving
 
 SERVING, PRESENCE, REMOVED = "serving.lock", "presence.json", "removed.json"
 """Files in the server's folder: held while it is served; who is connected; who was removed without new terms."""
 
+READY, ORDER, REPORT = "ready.json", "order.json", "report.jsonl"
+"""Files in the server's folder: where it listens, once it does; what the serving process is to do next; and what it
+reports about that, one line at a time."""
+
 BESIDE = ("features.json", "preprocess.json", "survey.safetensors")
 """What is kept beside an earlier version's result, so that it can be read under terms that changed since."""
-
-LEAST_ROOM = 8 << 20
-"""Bytes on the disk of a folder that is served below which nothing works any more: databases, logs, checkpoints."""
 
 STARTING = "starting"
 """State of a run between its order and its first word."""
@@ -94,18 +63,18 @@ class Coordinator:
         self.file = Path(file)
         self.terms = Terms.read(file)
         self.folder = Path(folder) if folder is not None else self.file.resolve().parent / "server"
-        self.child: subprocess.Popen[bytes] | None = None
+        self.serving: Serving | None = None
         self.journal = Journal(self.folder)
-        self._serving = -1
+        self._lock = -1
 
     @property
     def log(self) -> Path:
-        """What the SuperLink says."""
-        return self.folder / "superlink.log"
+        """What happened, line by line."""
+        return self.folder / "events.log"
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port at which parties reach the server."""
         return self.terms.address[1]
 
     def _has_papers(self) -> None:
@@ -115,36 +84,29 @@ class Coordinator:
                 raise DataError(f"{self.folder / name} is not there. Make it with: fedfactor federation init")
 
     def prepare(self) -> None:
-        """Write down what the server app will need; refuse a folder without certificates."""
-        children.need_flower()
+        """Write what a run needs into the folder; refuse a folder without certificates."""
+        need_federation()
         self._has_papers()
         private_folder(self.folder)
         write_atomic(self.folder / "ca.pem", self.terms.content["server"]["certificate"].encode(), mode=0o644)
+        self.write_terms()
+        self._admit()
+
+    def write_terms(self) -> None:
+        """Write what was agreed in the form in which runs, and readers of their results, need it."""
+        private_folder(self.folder)
         write_atomic(self.folder / "agreement.json", self.terms.agreement().to_json())
         write_atomic(self.folder / "features.json", json.dumps(list(self.terms.features)).encode(), mode=0o644)
         weights = self.terms.declared_weights()
         steps = {**self.terms.content["preprocess"], "weights": None if weights is None else weights.tolist()}
         write_atomic(self.folder / "preprocess.json", json.dumps(steps).encode(), mode=0o644)
-        self._admit()
-        home = private_folder(self.folder / "flower")
-        connection = (
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
-            f'root-certificates = "{(self.folder / "ca.pem").resolve()}"\n'
-        )
-        write_atomic(home / "config.toml", connection.encode())
-
-    @property
-    def here(self) -> str:
-        """Where this machine speaks to its own server."""
-        return f"127.0.0.1:{self.port}"
 
     def _admit(self) -> None:
         """Write down whose keys are let in: those in the file, without those who left the run that goes on."""
         gone = self.removed()
         parties = {name: party for name, party in self.terms.content["parties"].items() if name not in gone}
         keys = {name: public_pem(party["key"]).decode() for name, party in parties.items()}
-        about = {"policy": asdict(self.terms.policy()), "keys": keys, "address": self.here}
-        about["terms"] = self.terms.fingerprint
+        about = {"policy": asdict(self.terms.policy()), "keys": keys, "terms": self.terms.fingerprint}
         write_atomic(self.folder / "server.json", json.dumps(about, indent=1).encode())
 
     def removed(self) -> list[str]:
@@ -175,13 +137,11 @@ class Coordinator:
         if days < 0:
             raise ChildError(f"The server's certificate ended {-days:.0f} days ago: no party would speak to it. Renew "
                              f"it: {CERTIFY}.")  # fmt: skip
-        for name in (host, "127.0.0.1"):
-            if not certificates.names_host(file, name):
-                raise ChildError(
-                    f"The server's certificate is not made out for {name}, "
-                    f"{'where parties look for it' if name == host else 'where the server speaks to itself'}. "
-                    f"Renew it: {CERTIFY}; or, with certificates of your own, have both names put in."
-                )
+        if not certificates.names_host(file, host):
+            raise ChildError(
+                f"The server's certificate is not made out for {host}, where parties look for it. Renew it: {CERTIFY}; "
+                "or, with a certificate of your own, have this name put in."
+            )
         return f"the server's certificate ends in {days:.0f} days. Before that: {CERTIFY}" if days < SOON else ""
 
     def certificate_warning(self) -> str:
@@ -191,40 +151,32 @@ class Coordinator:
         except ChildError as error:
             return str(error).rstrip(".")
 
-    def serve(self, patience: float = 120.0) -> None:
-        """Start the SuperLink and register every party's key; returns when it is ready."""
+    def serve(self, listen: str = "", authorities: tuple[Path, ...] = ()) -> None:
+        """Serve from this process until :meth:`close`; returns when parties can connect.
+
+        Parameters
+        ----------
+        listen : str
+            HOST:PORT where to listen, if that is not the address in the terms.
+        authorities : tuple of path
+            Authorities of organisations whose certificates are accepted for registered keys, too.
+        """
+        from fedfactor.federation.serving import Serving
+
         self._alone()  # before anything is written: a server that is at work here reads the same files
         try:
-            self._serve(patience)
+            self.prepare()
+            self.certificate_words()
+            self.serving = Serving(self, listen, authorities)
+            write_atomic(self.folder / READY, json.dumps({"pid": os.getpid(), "listen": self.serving.where}).encode())
+            self.journal.write("served", terms=self.terms.fingerprint, parties=list(self.terms.names))
         except BaseException:
             self.close()
             raise
 
-    def _serve(self, patience: float) -> None:
-        self.prepare()
-        self.certificate_words()
-        host = self.terms.address[0]
-        bind = host if host in ("127.0.0.1", "localhost", "::1") else "0.0.0.0"
-        folder = self.folder.resolve()
-        self._await_port("127.0.0.1" if bind == "localhost" else bind)
-        command = [
-            sys.executable, "-m", "fedfactor.network.flower.superlink",
-            "--host", "127.0.0.1" if bind == "localhost" else bind, "--port", str(self.port),
-            "--ssl-ca-certfile", f"{folder / 'ca.pem'}", "--ssl-certfile", f"{folder / 'server.pem'}",
-            "--ssl-keyfile", f"{folder / 'server.key'}", "--enable-supernode-auth",
-            "--disable-runtime-dependency-installation", "--database", f"{folder / 'superlink.db'}",
-        ]  # fmt: skip
-        self.child = children.start(command, self.log, self._environment())
-        self._await(time.monotonic() + patience)
-        self._register()
-        self.journal.write("served", terms=self.terms.fingerprint, parties=list(self.terms.names))
-
     def _alone(self) -> None:
         """Hold the folder while it is served: whoever looks can tell, and a second one is refused."""
         self._has_papers()
-        if self._serving >= 0:  # of a SuperLink that died
-            os.close(self._serving)
-            self._serving = -1
         handle = os.open(self.folder / SERVING, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -232,7 +184,10 @@ class Coordinator:
             os.close(handle)
             raise DataError(f"{self.folder} is served already. End that fedfactor serve first.") from None
         os.utime(handle)
-        self._serving = handle
+        for name in (READY, ORDER):
+            (self.folder / name).unlink(missing_ok=True)
+        former_files.remove_former(self.folder, former_files.SERVER)
+        self._lock = handle
 
     @property
     def served(self) -> bool:
@@ -240,8 +195,13 @@ class Coordinator:
         return is_locked(self.folder / SERVING)
 
     @property
+    def ready(self) -> bool:
+        """Whether parties can connect."""
+        return self.served and (self.folder / READY).exists()
+
+    @property
     def running(self) -> bool:
-        """Whether a run goes on: its process holds the folder, or was started a moment ago."""
+        """Whether a run goes on: it holds the folder, or was ordered a moment ago."""
         if not self.served:
             return False
         status, began = self.status(), (self.folder / SERVING).stat().st_mtime
@@ -267,94 +227,47 @@ class Coordinator:
         return {name: (False, "") if at == APART and old else (there, at) for name, (there, at) in now.items()}
 
     def look(self) -> None:
-        """Ask the SuperLink who is connected, and write it down for whoever wants to know."""
-        from fedfactor.network.flower.control import connected
-        from fedfactor.network.mailbox.transport import MailboxTransport
-
-        try:
-            mailbox = MailboxTransport(self.here, self.folder)
-            known = {name: (here, moment(at)) for name, (here, at) in mailbox.since().items()}
-            known |= {name: (False, APART) for name in mailbox.apart}
-            mailbox.close()
-            there = {name: told for name, told in known.items() if told[0]}
-            if set(self.terms.names) <= {*there, *self.removed()}:
-                found = {}
-            else:
-                found = connected(self.here, self.terms.content["server"]["certificate"].encode())
-        except Exception:  # busy, or on its way down: the next look will tell
+        """Write down who is connected, for other commands; in the process that serves."""
+        if self.serving is None:
             return
-        nodes = {n: found.get(public_pem(p["key"]).strip()) for n, p in self.terms.content["parties"].items()}
+        known: dict[str, tuple[bool, str]] = {
+            name: (here, moment(at)) for name, (here, at) in self.serving.queues.since().items()
+        }
+        known |= {name: (False, APART) for name in self.serving.queues.other_terms()}
         before, seen = self._seen(), dict[str, tuple[bool, str]]()
-        for name, node in nodes.items():
-            online, since = there.get(name) or node or (False, "")
-            # Of who is not there the mailbox knows the last word; of an earlier serving's, this file.
-            last = known.get(name, (False, ""))[1] or before.get(name, (False, ""))[1].replace(APART, "")
-            seen[name] = (online, since if online else last or since)
-        seen = {name: told for name, told in seen.items() if name not in self.removed()}
+        for name in self.terms.names:
+            online, since = known.get(name, (False, ""))
+            # Of a party that is not connected this serving knows when it was last seen; of an earlier one's, the file.
+            seen[name] = (online, since or before.get(name, (False, ""))[1].replace(APART, ""))
+        seen = {name: found for name, found in seen.items() if name not in self.removed()}
         write_atomic(self.folder / PRESENCE, json.dumps(seen).encode())
 
-    def _environment(self) -> dict[str, str]:
-        folder = str(self.folder.resolve())
-        return {
-            "FEDFACTOR_SERVER": folder,
-            "FLWR_HOME": str(Path(folder) / "flower"),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "2",
-            "MALLOC_ARENA_MAX": "2",  # threads of its own each kept what connections had needed
-        }
+    def order(self, what: str) -> None:
+        """Let the serving process do something next."""
+        (self.folder / REPORT).unlink(missing_ok=True)
+        write_atomic(self.folder / ORDER, json.dumps({"what": what, "time": time.time()}).encode())
 
-    def _await_port(self, host: str, patience: float = 60.0) -> None:
-        """Wait until nobody listens where this server will: one whose fedfactor serve was killed takes a while to go.
-
-        Until then it would answer in the place of the new one, which could not begin.
-        """
-        end = time.monotonic() + patience
-        while not children.is_free(host, self.port):
-            if time.monotonic() > end:
-                raise ChildError(
-                    f"Somebody listens on port {self.port} already: another program, or a server that does not end. "
-                    "End it, or agree on another port ([server] address)."
-                )
-            time.sleep(0.3)
-
-    def _await(self, end: float) -> None:
-        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
-        address = f"https://127.0.0.1:{self.port}/health"
+    def follow(self, say: Callable[[str], Any]) -> Any:
+        """Wait until the serving process has done what was ordered; return what it reports, or raise its error."""
+        done = 0
         while True:
-            if self.child is not None and self.child.poll() is not None:
-                raise ChildError(self._why("ended at once"))
-            try:
-                with urllib.request.urlopen(address, context=context, timeout=5):
-                    return
-            except urllib.error.HTTPError:
-                return
-            except OSError as error:
-                if isinstance(error, ssl.SSLError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
-                    found = explain(error, self.here)
-                    raise ChildError(f"{found.problem[0].upper()}{found.problem[1:]}. Renew it: {CERTIFY}.") from None
-            if time.monotonic() > end:
-                raise ChildError(f"Flower's SuperLink did not answer on port {self.port}. See {self.log}.")
-            time.sleep(0.3)
-
-    def _register(self) -> None:
-        from fedfactor.network.flower.control import KeyTakenError, register_keys
-
-        keys = [public_pem(party["key"]) for party in self.terms.content["parties"].values()]
-        authority = self.terms.content["server"]["certificate"].encode()
-        os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
-        try:
-            register_keys(self.here, authority, keys)
-        except KeyTakenError as error:
-            raise ChildError(
-                f"Flower's database does not take a key back ({error}). Delete {self.folder / 'superlink.db'}, and the "
-                "files beside it that begin alike, and serve again: parties are registered anew, and no run is lost."
-            ) from None
-
-    def _flwr(self, *words: str) -> subprocess.CompletedProcess[str]:
-        flwr = Path(sys.executable).parent / "flwr"
-        return subprocess.run(
-            [str(flwr), *words], env=children.quiet_environment(self._environment()), capture_output=True, text=True,
-            timeout=180, check=False,
-        )  # fmt: skip
+            file = self.folder / REPORT
+            lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+            for line in lines[done:]:
+                if not line.endswith("\n"):
+                    break
+                done += 1
+                told = json.loads(line)
+                if "line" not in told:
+                    file.unlink()
+                if "error" in told:
+                    raise DataError(told["error"])
+                if "result" in told:
+                    return told["result"]
+                say(told["line"])
+            if not self.served:
+                raise ChildError("fedfactor serve has ended. Start it, and give this command again; it goes on.")
+            time.sleep(0.2)
 
     def start(self, *, again: bool = False, sure: bool = False) -> None:
         """Start a run, or let an interrupted one go on.
@@ -366,7 +279,7 @@ class Coordinator:
         sure : bool
             Also one that goes on, or that was interrupted and could go on.
         """
-        if not (self.folder / "agreement.json").exists() or not (self.served or self.child is not None):
+        if not (self.folder / "agreement.json").exists() or not self.served:
             raise DataError(f"Nothing is served from {self.folder}. Begin with: fedfactor serve {self.file}")
         with alone_with(self.folder / "start"):  # two at once would both find that no run goes on
             self._start(again, sure)
@@ -404,15 +317,8 @@ class Coordinator:
         about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
         about |= {"round": self.status().get("round", 0), "rounds": self.terms.content["run"]["rounds"]}
         write_atomic(self.folder / "status.json", json.dumps(about).encode())
-        app = private_folder(self.folder / "app")
-        for name, text in APP.items():
-            write_atomic(app / name, text.encode())
         self.journal.write("started", terms=self.terms.fingerprint, again=again)
-        done = self._flwr("run", str(app.resolve()), "here")
-        if done.returncode != 0:
-            (self.folder / "status.json").unlink(missing_ok=True)
-            self.journal.write("run not taken")
-            raise ChildError(f"The run was not taken: {(done.stdout + done.stderr).strip()[-800:]}")
+        self.order("run")
 
     def _abandon(self, patience: float = 60.0) -> None:
         """End the run that goes on, at once, and wait until its process has let go of the folder."""
@@ -490,27 +396,16 @@ class Coordinator:
         raise ChildError(f"The run did not end in {patience:g} s; it stands at {self.status()}.")
 
     def check(self) -> None:
-        """Raise when the SuperLink ended by itself."""
-        if self.child is not None and self.child.poll() is not None:
-            raise ChildError(self._why("ended"))
-
-    def _why(self, how: str) -> str:
-        """Say why the SuperLink is gone: in plain words where its disk is full, else in its own."""
-        free = shutil.disk_usage(self.folder).free
-        if free < LEAST_ROOM:
-            return (
-                f"Flower's SuperLink {how}: only {free >> 10} kB are free at {self.folder}. Make room, and start "
-                "fedfactor serve again; what was reached is kept."
-            )
-        if self.child is not None:
-            children.heard(self.child)
-        return f"Flower's SuperLink {how}. {self.log} says:\n{children.tail(self.log)}"
+        """Raise when this process serves no more, though it was not told to end."""
+        if self.serving is not None:
+            self.serving.check()
 
     def close(self) -> None:
-        """End the SuperLink."""
-        if self.child is not None:
-            children.end(self.child)
-            self.child = None
-        if self._serving >= 0:
-            os.close(self._serving)
-            self._serving = -1
+        """End serving."""
+        if self.serving is not None:
+            self.serving.close()
+            self.serving = None
+        if self._lock >= 0:
+            (self.folder / READY).unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = -1

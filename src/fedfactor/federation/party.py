@@ -1,32 +1,29 @@
-"""A party's side: its folder, and the process that asks at the server and answers."""
+"""A party's side: its folder, and the process that makes requests to the server and answers."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import threading
-import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.checksummed_files import file_digest
 from fedfactor.core.client_data import Shard
-from fedfactor.core.errors import DataError, MissingExtraError
+from fedfactor.core.errors import DataError
 from fedfactor.core.rollback_detection import Witness
+from fedfactor.federation import former_files
 from fedfactor.federation import processes as children
-from fedfactor.federation.connectivity import Connection, Reached, explain, probe
+from fedfactor.federation.connectivity import Reached, explain, probe
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.gain import KEPT_OUT, divide
 from fedfactor.federation.keys import identity_secret, line_of_private
@@ -38,13 +35,14 @@ from fedfactor.federation.vouching import registry, strangers
 from fedfactor.io.file_content import Reading
 from fedfactor.network.client import COLUMNS, RemoteClient
 from fedfactor.network.client_storage import WITNESS, ClientFolder
-from fedfactor.network.mailbox.connection_status import CONNECTION
+from fedfactor.network.connection_status import CONNECTION
 from fedfactor.privacy.secure_aggregation.primitives import Identity
+
+if TYPE_CHECKING:
+    from fedfactor.network.https.client import Wire
 
 ROW_IDS = "rows.json"
 """What a party calls its rows; it stays in its folder."""
-
-ACTIVATION = "Failed to activate SuperNode"
 
 
 class Member:
@@ -73,13 +71,6 @@ class Member:
             raise TermsError(f"{file} lists no party with the key {key}. Ask {whom} to add it, and take the new file.")
         self.name = names[0]
         self.folder = Path(folder) if folder is not None else Path(self.name)
-        self.node: subprocess.Popen[bytes] | None = None
-        self._before = 0
-
-    @property
-    def log(self) -> Path:
-        """What the SuperNode says."""
-        return self.folder / "supernode.log"
 
     def _signed(self) -> dict[str, Any] | None:
         """Read what this folder signed up for; None when it is new."""
@@ -267,65 +258,53 @@ class Member:
         self,
         store: ClientFolder,
         *,
-        poll: float = 0.5,
         stop: threading.Event | None = None,
-        patience: float = 60.0,
         say: Callable[[str], Any] = lambda line: None,
-        supernode: bool = False,
+        certificate: Path | None = None,
     ) -> None:
-        """Serve messages until stopped; raises with a plain reason when the server turns this party away.
+        """Serve messages until stopped; raise with a plain reason when the server refuses this party.
 
-        This process asks at the server's mailbox itself; with ``supernode`` one of Flower's nodes beside it does, for
-        houses that let nothing else out. ``say`` is told what happens: connected or not and why, rounds, refusals, the
-        end of a run.
+        Parameters
+        ----------
+        store : ClientFolder
+            What :meth:`sign_up` returned.
+        stop : threading.Event, optional
+            Ends it.
+        say : callable
+            Receives what happens: connected or not and why, rounds, refusals, the end of a run.
+        certificate : path, optional
+            Certificate for this party's key by an authority of its own organisation.
         """
-        os.environ["NO_PROXY"] = os.environ["no_proxy"] = children.without_proxy()
-        stop, began = stop or threading.Event(), time.monotonic()
+        children.need_federation()
+        from fedfactor.network.https.client import ForeignServer, PartyClient, TurnedAway
+
+        stop = stop or threading.Event()
         with self._alone():
+            former_files.remove_former(self.folder, former_files.PARTY)
             self._greet(say)
             watch = PartyWatch(store, self.terms.content["server"]["address"])
-            if not supernode:
-                self._ask(store, _while(None, stop, watch, say))
-                return
-            children.need_flower()
-            try:
-                from fedfactor.network.flower.client_process import ClientProcess
-            except ImportError as error:
-                raise ChildError(f"This version of Flower keeps what we need elsewhere ({error}). Use 1.41.") from None
-            try:
-                while not stop.is_set():
-                    port, secret = children.free_port(), secrets.token_hex(32).encode()
-                    self._start_node(port, secret, poll)
-                    self._await(port, time.monotonic() + 180.0)
-                    node = self.node
-                    assert node is not None
-                    alive = _while(node, stop, watch, say)
-                    if not ClientProcess(RemoteClient(store), f"127.0.0.1:{port}", secret).serve(alive):
-                        self.close()  # it waits for an answer that will not come: begin with a fresh one
-                        continue
-                    if stop.is_set():
-                        return
-                    # A server takes a SuperNode that crashed for alive until it misses its heartbeats.
-                    if ACTIVATION not in self._said() or time.monotonic() - began > patience:
-                        raise ChildError(self._why())
-                    stop.wait(2.0)
-            finally:
-                self.close()
+            remote = RemoteClient(store)
+            client = PartyClient(
+                remote, self.wire(certificate, remote.longest), self.folder.resolve(), self.terms.fingerprint
+            )  # fmt: skip
 
-    def _ask(self, store: ClientFolder, alive: Callable[[], bool]) -> None:
-        """Serve the questions that lie in this party's box at the server."""
-        try:
-            from fedfactor.network.mailbox.node import ForeignServer, Node, TurnedAway
-        except ModuleNotFoundError as error:
-            raise MissingExtraError.named(error.name or "httpx", "flower", "A federation across machines") from None
+            def alive() -> bool:
+                for line in watch.news():
+                    say(line)
+                return not stop.is_set()
+
+            try:
+                client.serve(alive)
+            except (TurnedAway, ForeignServer) as error:
+                found = explain(error.args[0], self.terms.content["server"]["address"])
+                raise ChildError(f"The server turned {self.name!r} away: {found.problem}; {found.remedy}.") from None
+
+    def wire(self, certificate: Path | None = None, most: int = 1 << 16) -> Wire:
+        """Return what makes requests to the server with this party's key, and reads at most so many bytes of each."""
+        from fedfactor.network.https.client import Wire
+
         server = self.terms.content["server"]
-        node = Node(RemoteClient(store), server["address"], server["certificate"], self.key, self.folder.resolve(),
-                    self.terms.fingerprint)  # fmt: skip
-        try:
-            node.serve(alive)
-        except (TurnedAway, ForeignServer) as error:
-            found = explain(error.args[0], server["address"])
-            raise ChildError(f"The server turned {self.name!r} away: {found.problem}; {found.remedy}.") from None
+        return Wire(server["address"], server["certificate"], self.key, certificate, most)
 
     def _greet(self, say: Callable[[str], Any]) -> None:
         """Look before the first message: refuse a server that may be somebody else, and say what will go wrong."""
@@ -353,66 +332,6 @@ class Member:
         finally:
             os.close(handle)
 
-    def _start_node(self, port: int, secret: bytes, poll: float) -> None:
-        folder = self.folder.resolve()
-        write_atomic(folder / "ca.pem", self.terms.content["server"]["certificate"].encode())
-        write_atomic(folder / "node.secret", secret)
-        host, number = self.terms.address
-        command = [
-            sys.executable, "-m", "fedfactor.network.flower.supernode", "--superlink", f"{host}:{number}",
-            "--root-certificates", str(folder / "ca.pem"), "--auth-supernode-private-key", str(self.key.resolve()),
-            "--host", "127.0.0.1", "--port", str(port), "--isolation", "process",
-            "--superexec-auth-secret-file", str(folder / "node.secret"),
-        ]  # fmt: skip
-        self._before = self.log.stat().st_size if self.log.exists() else 0
-        home = private_folder(folder / "flower")
-        extra = {"FLWR_HOME": str(home), "FEDFACTOR_NODE_POLL": str(poll), "FEDFACTOR_NODE_FILE": str(folder / "node"),
-                 "FEDFACTOR_NODE_TERMS": self.terms.fingerprint}  # fmt: skip
-        self.node = children.start(command, self.log, extra)
-
-    def _await(self, port: int, end: float) -> None:
-        import socket
-
-        while True:
-            if self.node is not None and self.node.poll() is not None:
-                if ACTIVATION in self._said():
-                    return
-                raise ChildError(self._why())
-            with socket.socket() as probe:
-                probe.settimeout(1)
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            if time.monotonic() > end:
-                raise ChildError(f"Flower's SuperNode did not start. {self.log} says:\n{children.tail(self.log)}")
-            time.sleep(0.2)
-
-    def _said(self) -> str:
-        """Read what the present node said; what earlier ones did stands before it."""
-        if self.node is not None:
-            children.heard(self.node)
-        if not self.log.exists():
-            return ""
-        data = self.log.read_bytes()
-        return data[self._before if self._before <= len(data) else 0 :].decode(errors="replace")
-
-    def _why(self) -> str:
-        last = Connection.of(self.folder)
-        if ACTIVATION in self._said() and (last is None or last.error.startswith("HTTP")):
-            return (
-                "The server takes this party for present already: another fedfactor join with this key runs somewhere, "
-                f"or ended less than a minute ago. End that one, or try again. Details are in {self.log}."
-            )
-        if last is not None and not last.connected:
-            found = explain(last.error, self.terms.content["server"]["address"])
-            return f"The server turned {self.name!r} away: {found.problem}; {found.remedy}. Details are in {self.log}."
-        return f"Flower's SuperNode ended. {self.log} says:\n{children.tail(self.log)}"
-
-    def close(self) -> None:
-        """End the SuperNode."""
-        if self.node is not None:
-            children.end(self.node)
-            self.node = None
-
 
 def _signed_with_0_1(kept: dict[str, Any]) -> bool:
     """Tell whether a folder agreed to terms, and filed its rows, with version 0.1."""
@@ -425,17 +344,6 @@ def _source(data: str | Path, reading: Reading | None, keep_out: float) -> str:
     if reading is not None and reading != Reading():  # the same file read otherwise gives other rows
         source += f" {reading}"
     return source + (f" without {keep_out:g}" if keep_out else "")
-
-
-def _while(
-    node: subprocess.Popen[bytes] | None, stop: threading.Event, watch: PartyWatch, say: Callable[[str], Any]
-) -> Callable[[], bool]:
-    def alive() -> bool:
-        for line in watch.news():
-            say(line)
-        return not stop.is_set() and (node is None or node.poll() is None)
-
-    return alive
 
 
 def stop_on_signals(stop: threading.Event) -> None:

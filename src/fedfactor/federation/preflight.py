@@ -1,7 +1,7 @@
 """Look before a run, and during it, at everything that has gone wrong for others: one line for each thing.
 
 Each line says what was looked at, what was found, and what to do if that is wrong. Nothing of the rows is sent: the
-only request that carries anything is a knock at the server, signed with the party's key and without a body.
+only request asks the server, with the party's key, which terms it serves.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import socket
 import stat
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from fedfactor.core.errors import DataError, FedfactorError
 from fedfactor.engines.checkpoint import environment
 from fedfactor.federation import certificates
 from fedfactor.federation import processes as children
-from fedfactor.federation.connectivity import SOON, clock_words, explain, probe
+from fedfactor.federation.connectivity import SOON, clock_ahead, clock_words, explain, probe
 from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.party import Member
@@ -30,7 +31,7 @@ from fedfactor.federation.row_loading import prepare_rows
 from fedfactor.federation.terms import Terms
 from fedfactor.io.file_content import Reading
 
-LEAST_DISK, LEAST_MEMORY = 1 << 30, 1 << 29
+LEAST_DISK, LEAST_MEMORY = 1 << 30, 1 << 28
 """Bytes below which a machine is said to be short of room: of the disk, and of memory."""
 
 
@@ -48,7 +49,7 @@ def check_party(member: Member, data: Path | None = None, reading: Reading | Non
     """Look at everything that a party needs; with a data file also at its columns and units."""
     terms = member.terms
     lines = [_terms(terms), *_complete(terms), _key_file(member.key), _signed(member)]
-    where, authority = terms.content["server"]["address"], terms.content["server"]["certificate"]
+    where = terms.content["server"]["address"]
     lines += _address(terms.address[0])
     found = member.reach()
     if found.problem:
@@ -57,11 +58,7 @@ def check_party(member: Member, data: Path | None = None, reading: Reading | Non
         lines.append(Line("server", "ok", f"{where} answers over TLS, with a certificate of the agreed authority"))
         if found.days is not None:
             lines.append(_days(found.days))
-        if (apart := clock_words(found.ahead)) or found.ahead is not None:
-            shown = f"{found.ahead:+.0f} s against the server's" if found.ahead is not None else ""
-            lines.append(Line("clock", "wrong" if apart else "ok", apart.partition(":")[0] or shown,
-                              "let both machines follow a time server (NTP)" if apart else ""))  # fmt: skip
-        lines += _knock(member, where, authority)
+        lines += _knock(member, where)
     if data is not None and terms.features:
         lines.append(_rows(terms, member.name, data, reading))
     return [*lines, *_machine(member.folder if member.folder.exists() else Path.cwd())]
@@ -147,22 +144,45 @@ def _days(days: float) -> Line:
     return Line("certificate", "note" if days < SOON else "ok", f"{days:.0f} days left", renew if days < SOON else "")
 
 
-def _knock(member: Member, where: str, authority: str) -> list[Line]:
-    from fedfactor.network.flower.ask_server import knock
+def _knock(member: Member, where: str) -> list[Line]:
+    from fedfactor.network.https.client import REJECTED, served
 
+    end = member.wire()
     try:
-        told = knock(where, authority, member.key.read_bytes())
+        for _ in range(REJECTED - 1):  # a key that is not registered is known from several tries only
+            with suppress(httpx_errors()):
+                told, date = served(end)
+                break
+        else:
+            told, date = served(end)
     except Exception as error:  # whatever it is, it is what stands between this party and the server
         found = explain(str(error), where)
         return [Line("key", "wrong", found.problem, found.remedy)]
-    lines = [Line("key", "ok", f"the server knows it as {member.name}'s")]
+    finally:
+        end.close()
+    lines = [Line("key", "ok", f"the server knows it as {member.name}'s"), *_clock(clock_ahead(date))]
     if told.get("terms") != member.terms.fingerprint:
-        served = str(told.get("terms"))[:16]
-        lines.append(Line("served terms", "wrong", f"the server serves others, fingerprint {served}",
+        served_terms = str(told.get("terms"))[:16]
+        lines.append(Line("served terms", "wrong", f"the server serves others, fingerprint {served_terms}",
                           "ask the coordinator for its federation.toml, and compare"))  # fmt: skip
     else:
         lines.append(Line("served terms", "ok", "the server serves these very terms"))
     return [*lines, _versions(told.get("versions", {}))]
+
+
+def httpx_errors() -> type[Exception]:
+    """Return the errors of connections, imported when they are needed."""
+    import httpx
+
+    return httpx.TransportError
+
+
+def _clock(ahead: float | None) -> list[Line]:
+    if ahead is None:
+        return []
+    if apart := clock_words(ahead):
+        return [Line("clock", "wrong", apart.partition(":")[0], "let both machines follow a time server (NTP)")]
+    return [Line("clock", "ok", f"{ahead:+.0f} s against the server's")]
 
 
 def _versions(server: dict[str, Any]) -> Line:
@@ -223,7 +243,7 @@ def _served(place: Coordinator) -> list[Line]:
 
 
 def _machine(folder: Path) -> list[Line]:
-    children.need_flower()
+    children.need_federation()
     free = shutil.disk_usage(folder).free
     short = free < LEAST_DISK
     lines = [Line("disk", "wrong" if short else "ok", f"{free >> 20} MB free at {folder}",
@@ -234,4 +254,4 @@ def _machine(folder: Path) -> list[Line]:
         return lines
     tight = memory < LEAST_MEMORY
     return [*lines, Line("memory", "note" if tight else "ok", f"{memory >> 20} MB free",
-                         "close other programs: Flower and NumPy need some 400 MB" if tight else "")]  # fmt: skip
+                         "close other programs: NumPy alone needs some 200 MB" if tight else "")]  # fmt: skip

@@ -12,7 +12,8 @@ import numpy as np
 from fedfactor.core.client_data import Shard
 from fedfactor.core.column_statistics import column_sums
 from fedfactor.core.errors import DataError
-from fedfactor.core.input_validation import check_values, is_sparse, split_missing
+from fedfactor.core.input_validation import check_values, is_sparse
+from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.printable_text import listed
 from fedfactor.federation.column_ranges import strange_columns
 from fedfactor.federation.features import arrange, names_of

@@ -23,7 +23,7 @@ from fedfactor.federation import column_ranges as units
 from fedfactor.federation.coordinator import REMOVED
 from fedfactor.federation.features import How, agree, read_names
 from fedfactor.federation.fingerprint_words import key_words, terms_words
-from fedfactor.federation.terms import DEFAULTS, Terms, features_hash
+from fedfactor.federation.terms import DEFAULTS, FORMAT, Terms, features_hash, has_rank
 from fedfactor.federation.trial import Trial
 from fedfactor.network.coordinator_journal import Journal
 from fedfactor.network.secure_aggregation import LEAST
@@ -54,8 +54,9 @@ def found(
         raise DataError(f"{file} is there already. Change it by hand, or choose another folder.")
     content: dict[str, Any] = copy.deepcopy(DEFAULTS)
     content["federation"] |= {"name": name or folder.resolve().name, "purpose": purpose, "contact": contact}
+    content["federation"] |= {"format": FORMAT, "id": secrets.token_hex(16)}
     content["server"]["address"] = address
-    content["algorithm"] = {"name": algorithm, "n_components": rank}
+    content["algorithm"] = {"name": algorithm, **({"n_components": rank} if has_rank(algorithm) else {})}
     content["run"] |= {"rounds": rounds, "seed": secrets.randbits(31)}
     content["privacy"] |= {"minimum_rows": Minimums().rows_for(rank), **(privacy or {})}
     content["preprocess"] |= {"steps": list(steps), "missing_values": missing}

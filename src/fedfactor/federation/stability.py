@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.atomic_files import private_folder, write_atomic
+from fedfactor.core.atomic_files import alone_with, private_folder, write_atomic
 from fedfactor.core.errors import DataError
 from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.model_versions import alike, versions
@@ -35,38 +35,28 @@ MARK = "-stability"
 def variants(agreed: Agreement, seeds: int, leave_out: bool) -> dict[str, Agreement]:
     """Say which runs are compared: the same terms with other seeds, and with all but one of the parties."""
     names = agreed.meta.clients
-    found = {f"seed {i}": replace(agreed, seed=(agreed.seed + i) % (1 << 63)) for i in range(1, seeds + 1)}
+    found = {f"seed {i}": replace(agreed, seed_number=i) for i in range(1, seeds + 1)}
     for name in names if leave_out else ():
         rest = tuple(other for other in names if other != name)
         found[f"without {name}"] = replace(agreed, meta=replace(agreed.meta, clients=rest))
     return found
 
 
-def over_mailbox(place: Coordinator, say: Callable[[str], Any]) -> dict[str, list[float]]:
-    """Make the runs that the terms allow with the parties at the mailbox of a server that runs on this machine."""
-    from fedfactor.network.mailbox.transport import MailboxTransport
-
+def ordered(place: Coordinator, say: Callable[[str], Any]) -> dict[str, list[float]]:
+    """Let the process that serves make the runs that the terms allow; return how like their components are."""
     if not place.served:
         raise DataError(f"Nothing is served from {place.folder}. Begin with: fedfactor serve {place.file}")
-    post = MailboxTransport(place.here, place.folder)
-    try:
-        refuse_absent(place, post)
-        return stability(place, post, say)
-    finally:
-        post.close()
+    with alone_with(place.folder / "start"):
+        if place.running:
+            raise DataError("A run goes on. Wait for its end: fedfactor status")
+        place.order("stability")
+        return place.follow(say)
 
 
 def refuse_absent(place: Coordinator, post: Transport) -> None:
     """Refuse to begin while somebody cannot be asked: these runs need everybody, and would wait without a word."""
-    there, seen = post.present(), place.presence()
+    there = post.present()
     away = [name for name in place.terms.names if name not in there]
-    nodes = [name for name in away if seen.get(name, (False, ""))[0]]
-    if nodes:
-        raise DataError(
-            f"{', '.join(nodes)} joined with --supernode. These runs are made by this command and not by Flower, whose "
-            "nodes answer to Flower's own runs only. Let them join without --supernode while it runs: the same terms, "
-            "folder and key, and nothing is agreed anew."
-        )
     if away:
         raise DataError(
             f"{', '.join(away)} cannot be asked: not connected, or removed. These runs need everybody who agreed. See "

@@ -18,6 +18,7 @@ from fedfactor.algorithm_names import algorithm_class
 from fedfactor.core.algorithm import Algorithm, Meta, settings_of
 from fedfactor.core.errors import DataError, FedfactorError, IncompatibleError
 from fedfactor.core.parameters import renamed, settings_of_class
+from fedfactor.engines.capabilities import SupportsWarmStart
 from fedfactor.engines.engine import check_fit, refuse_groups
 from fedfactor.federation.column_ranges import check_entries
 from fedfactor.io.preprocessing import DECLARED, Preprocess
@@ -25,11 +26,13 @@ from fedfactor.network.client_storage import PUBLIC, Agreement
 from fedfactor.network.exchange import WaitingRules
 from fedfactor.network.secure_aggregation import LEAST, uploads
 from fedfactor.privacy.minimums import Minimums
+from fedfactor.privacy.modes import Protection
 
-FORMAT = 1
+FORMAT = 2
+"""Newest format of the file; files of format 1 are read, and keep their fingerprints."""
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "federation": {"format": FORMAT, "name": "", "purpose": "", "contact": ""},
+    "federation": {"format": 1, "name": "", "purpose": "", "contact": ""},
     "server": {"address": "127.0.0.1:8000", "certificate": ""},
     "algorithm": {"name": "PooledNMF", "n_components": 5},
     "run": {"rounds": 20, "seed": 0, "payload": "exact", "dtype": "float64", "threads": 1, "start": ""},
@@ -56,6 +59,17 @@ NOISE: dict[str, Any] = {
 }  # fmt: skip
 """Further entries of [privacy] with protect = "dp", as :func:`fedfactor.dp` explains them; 0 and "" are not given."""
 
+SECOND: dict[str, dict[str, Any]] = {
+    "federation": {"id": ""},
+    "features": {"split": "rows"},
+    "privacy": {"public_rows": 0},
+}
+"""Further entries in format 2: a random identifier of the federation; what parties hold, rows or columns; the number
+of rows of all parties where it may be public (0: not told)."""
+
+SUMS = {"protocol": "verified", "totals": "parties"}
+"""Further entries of [privacy] in format 2 where uploads are summed in secret: how, and who sees the totals."""
+
 FREE = ("algorithm", "units")
 """Sections whose entries are not known beforehand."""
 
@@ -66,7 +80,11 @@ LATER = (("run", "start"), ("policy", "absent"), ("privacy", "links"), ("limits"
 INSTEAD = f"Leave it out, or scale by public ranges: {DECLARED!r} in [preprocess], and fedfactor federation units."
 
 _START = re.compile("sha256:[0-9a-f]{64}")
-_VOUCHED = re.compile(r".{1,64} [0-9a-f]{128}")
+_VOUCHED = {1: re.compile(r".{1,64} [0-9a-f]{128}"), 2: re.compile(r".{1,64} [0-9a-f]{128} \d{4}-\d\d-\d\d")}
+"""A party that vouches for another one, and its signature; in format 2 also the last day on which it counts."""
+
+_ID = re.compile("[0-9a-f]{32}")
+_CERTIFICATE = re.compile("([0-9a-f]{64})?")
 
 
 class TermsError(FedfactorError, ValueError):
@@ -119,14 +137,21 @@ class Terms:
             raise TermsError(f"there is no section [{odd[0]}]. The sections are {', '.join(DEFAULTS)} and parties.")
         _check_tables(raw)
         content: dict[str, Any] = {}
+        second = dict(raw.get("federation", {})).get("format", 1) != 1
         for section, known in DEFAULTS.items():
             given = dict(raw.get(section, {}))
             if section == "privacy" and given.get("protect") == "dp":
                 known = {**known, **NOISE}
+            if second:
+                known = {**known, **SECOND.get(section, {})}
+                if section == "privacy" and given.get("protect", "none") != "none":
+                    known = {**known, **SUMS}
             if section not in FREE and set(given) - set(known):
                 strange = sorted(set(given) - set(known))[0]
                 raise TermsError(f"[{section}] has no entry {strange!r}. Its entries are {', '.join(known)}.")
             content[section] = {**known, **given}
+        if "n_components" not in dict(raw.get("algorithm", {})) and not has_rank(str(content["algorithm"]["name"])):
+            del content["algorithm"]["n_components"]
         for section, entry in LATER:
             if content[section][entry] == DEFAULTS[section][entry]:
                 del content[section][entry]
@@ -140,8 +165,10 @@ class Terms:
 
     def _check(self) -> None:
         c = self.content
-        if c["federation"]["format"] != FORMAT:
-            raise TermsError(f"format = {c['federation']['format']} is not known here; this version reads {FORMAT}.")
+        if c["federation"]["format"] not in (1, FORMAT):
+            known = f"this version reads 1 to {FORMAT}"
+            raise TermsError(f"format = {c['federation']['format']} is not known here; {known}.")
+        self._check_second()
         if c["run"]["payload"] not in ("exact", "float16"):
             raise TermsError("[run] payload must be 'exact' or 'float16'.")
         if c["run"]["dtype"] not in ("float32", "float64"):
@@ -151,7 +178,7 @@ class Terms:
                 raise TermsError(f"[run] {entry} = {c['run'][entry]!r} must be a whole number of at least 1.")
         if c["policy"]["dropouts"] not in ("continue", "wait"):
             raise TermsError("[policy] dropouts must be 'continue' or 'wait'.")
-        if c["privacy"]["protect"] not in ("none", "secure-sum", "dp"):
+        if c["privacy"]["protect"] not in list(Protection):
             raise TermsError("[privacy] protect must be 'none', 'secure-sum' or 'dp'.")
         if c["features"]["how"] not in ("same", "union", "intersection"):
             raise TermsError("[features] how must be 'same', 'union' or 'intersection'.")
@@ -175,6 +202,25 @@ class Terms:
         self._check_start()
         self._check_stability()
 
+    def _check_second(self) -> None:
+        """Check the entries that format 2 added."""
+        c = self.content
+        if c["federation"]["format"] == 1:
+            return
+        if not isinstance(c["federation"]["id"], str) or not _ID.fullmatch(c["federation"]["id"]):
+            raise TermsError("[federation] id must be 32 hexadecimal digits, drawn once: fedfactor federation init.")
+        if c["features"]["split"] not in ("rows", "columns"):
+            raise TermsError("[features] split must be 'rows' or 'columns': what each party holds.")
+        if c["features"]["split"] == "columns" and self.algorithm().layout == "rows":
+            raise TermsError(f"[features] split = 'columns' does not suit {type(self.algorithm()).__name__}.")
+        rows = c["privacy"]["public_rows"]
+        if type(rows) is not int or rows < 0:
+            raise TermsError(f"[privacy] public_rows = {rows!r} must be a whole number of at least 0.")
+        if c["privacy"].get("protocol", "verified") != "verified":
+            raise TermsError("[privacy] protocol must be 'verified': every party checks the question and the total.")
+        if c["privacy"].get("totals", "parties") != "parties":
+            raise TermsError("[privacy] totals must be 'parties': whoever checks a total sees it.")
+
     def _check_stability(self) -> None:
         """Refuse further runs that would say nothing, and those that would undo what hides single uploads."""
         seeds, leave_out = self.stability
@@ -182,7 +228,7 @@ class Terms:
             raise TermsError("[stability] seeds must be a whole number of at least 0, and leave_out true or false.")
         if not seeds and not leave_out:
             return
-        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+        if not isinstance(self.algorithm(), SupportsWarmStart):
             raise TermsError("[stability] is for PooledNMF, whose first components the server draws.")
         if seeds and self.start:
             raise TermsError("[stability] seeds draw other first components, and [run] start fixes them. Take one.")
@@ -209,7 +255,7 @@ class Terms:
                 "[run] start names components that rows have shaped, and epsilon would not count what they tell. Leave "
                 "it out where noise protects a run."
             )
-        if type(self.algorithm()).starting_at is Algorithm.starting_at:
+        if not isinstance(self.algorithm(), SupportsWarmStart):
             raise TermsError(f"{type(self.algorithm()).__name__} cannot start at components of an earlier run.")
 
     def _check_numbers(self) -> None:
@@ -246,15 +292,18 @@ class Terms:
 
     def _check_parties(self) -> None:
         for name, party in self.content["parties"].items():
-            if set(party) - {"sign", "vouched"} != {"key"}:
+            if set(party) - {"sign", "vouched", *(("certificate",) if self.id else ())} != {"key"}:
                 raise TermsError(f"[parties.{name}] needs the entry key, and for a secure sum the entry sign.")
             check_party_name(name)
             signed = party.get("vouched", [])
-            if not isinstance(signed, list) or not all(isinstance(s, str) and _VOUCHED.fullmatch(s) for s in signed):
+            form = _VOUCHED[self.content["federation"]["format"]]
+            if not isinstance(signed, list) or not all(isinstance(s, str) and form.fullmatch(s) for s in signed):
                 raise TermsError(f"[parties.{name}] vouched is not what fedfactor vouch writes. Add the party again.")
-        for entry in ("key", "sign"):
+        for entry in ("key", "sign", "certificate"):
             owner: dict[str, str] = {}
             for name, party in self.content["parties"].items():
+                if entry == "certificate" and not _CERTIFICATE.fullmatch(str(party.get(entry, ""))):
+                    raise TermsError(f"[parties.{name}] certificate must be the SHA-256 of its certificate's key.")
                 if not isinstance(party.get(entry, ""), str):
                     raise TermsError(f"[parties.{name}] {entry} must be a text. Add the party with its .pub file.")
                 if entry == "sign" and not re.fullmatch("([0-9a-f]{64})?", party.get(entry, "")):
@@ -267,6 +316,26 @@ class Terms:
         """SHA-256 of the content: comments and layout do not count, everything else does."""
         text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """Random identifier of the federation; empty in format 1."""
+        return self.content["federation"].get("id", "")
+
+    @property
+    def notice(self) -> str:
+        """Say what the parties and the coordinator see of sums, to whoever is asked to join; empty in the clear."""
+        if not self.secure:
+            return ""
+        told = "sum of all uploads" + (" with noise" if self.noise else "")
+        alone = len(self.names) - 1
+        return (
+            f"Every party and the coordinator see the {told} in every round, and no single upload. Parties compute the "
+            "next question themselves and answer no other. "
+            + ("" if self.noise else f"{alone} parties together can read the upload of the last one. ")
+            + "A coordinator together with one party can set the totals, and so choose questions: "
+            + ("the noise still holds." if self.noise else "without noise (protect = 'dp') they can read single rows.")
+        )
 
     @property
     def start(self) -> str:
@@ -337,7 +406,8 @@ class Terms:
     def meta(self) -> Meta:
         """Say what every party may know before round 0."""
         masked = self.preprocess().missing_values is not None or self._absent_is_missing
-        return Meta(len(self.features), self.names, self.content["run"]["dtype"], masked)
+        rows = self.content["privacy"].get("public_rows") or None
+        return Meta(len(self.features), self.names, self.content["run"]["dtype"], masked, rows)
 
     @property
     def _absent_is_missing(self) -> bool:
@@ -368,7 +438,7 @@ class Terms:
 
     def _check_noise(self) -> None:
         """Refuse noise that could not protect, whoever takes part."""
-        from fedfactor.privacy.dp import dp
+        from fedfactor.privacy.dp import against_noise, dp
 
         privacy = self.content["privacy"]
         for entry, usual in NOISE.items():
@@ -389,7 +459,8 @@ class Terms:
                 f"[privacy] delta = {privacy['delta']:g} is no promise: with that chance it may fail for each of "
                 f"{max(privacy['rows'], len(self.names)):g} units. Take far less than one over their number."
             )
-        algorithm, against = self.algorithm(), self.algorithm().against_noise
+        algorithm = self.algorithm()
+        against = against_noise(algorithm)
         if against:
             raise TermsError(f"{type(algorithm).__name__} does not bear noise: {against}")
         try:
@@ -494,6 +565,11 @@ class Terms:
         check_fit(algorithm, meta)
         refuse_groups(algorithm, meta)
         privacy = self.content["privacy"]
+        if self.id and not self.secure and not meta.n_rows and getattr(algorithm, "solver", "") == "counts":
+            raise TermsError(
+                f"{type(algorithm).__name__} looks at a share of the rows, and without a public number of rows no "
+                "party can tell a share from a single row. Set [privacy] public_rows, or protect = 'secure-sum'."
+            )
         if self.secure:
             self._check_secure(algorithm, meta)
         registry = {n: self.content["parties"][n]["sign"] for n in self.names} if self.secure else {}
@@ -505,6 +581,7 @@ class Terms:
             survey=self.preprocess().survey, report_score=bool(privacy["report_error"]) and not self.secure,
             protect=privacy["protect"], registry=registry, least=(privacy["column_rows"], privacy["column_parties"]),
             limits=self.limits, links=self.links, noise=noise, start=self.start,
+            federation=self.id or self.content["federation"]["name"], further_seeds=self.stability[0],
         )  # fmt: skip
         return self._check_links(made)
 
@@ -527,6 +604,20 @@ class Terms:
             f"{'sends' if len(moved) == 1 else 'send'}, and whoever holds both can read it. Only noise (protect = "
             "'dp') hides that"
         ]
+
+
+def has_rank(algorithm: str) -> bool:
+    """Tell whether an algorithm has a number of components; an unknown one is refused elsewhere.
+
+    Examples
+    --------
+    >>> has_rank("PooledNMF"), has_rank("PooledEASE")
+    (True, False)
+    """
+    try:
+        return "n_components" in {field.name for field in fields(algorithm_class(algorithm))}  # type: ignore[arg-type]
+    except ValueError:
+        return True
 
 
 def check_party_name(name: str) -> None:

@@ -13,7 +13,7 @@ from fedfactor.core.atomic_files import write_atomic
 from fedfactor.federation.terms import DEFAULTS, Terms
 
 NOTES = {
-    "federation": "What this is for, and whom to ask.",
+    "federation": "What this is for, and whom to ask. id: drawn once; keys and vouchers are bound to it.",
     "server": "Where the server listens, and the certificate that it must show.",
     "algorithm": "What is computed. Entries beside the name are the algorithm's settings.",
     "run": "payload: exact, or float16 (half the bytes, rounded). threads is part of the bits of the result.",
@@ -27,6 +27,8 @@ NOTES = {
         "(then also epsilon, delta, unit = row, subject or client, row_bound and rows, or clip, and colluding).\n"
         "# minimum_rows: who has fewer may not take part (0: ten for each component, and at least 100).\n"
         "# With secure-sum, a column that fewer rows or parties fill is left out."
+        "\n# protocol = verified: every party computes the next question itself, checks every total, and so sees it "
+        "(totals = parties).\n# public_rows: the number of rows of all parties, where that may be known (0: not told)."
         "\n# links: what else becomes of an upload at its party, in order, such as { link = 'Clip', norm = 1.0 }."
     ),
     "stability": (
@@ -37,7 +39,8 @@ NOTES = {
         "How much every party answers, counted by itself: runs, rounds in all of them (0: any), first and last day.\n"
         "# keep: days after which a party deletes what it sent and what it got (0: it does so by itself)."
     ),
-    "features": "The agreed columns, in order. how: same, union (absent cells are zero or missing), intersection.",
+    "features": "The agreed columns, in order. split: what each party holds.\n"
+    "# how: same, union (absent cells are zero or missing), intersection.",
     "units": "Where cells of a column usually lie: nine tenths of each party's own must, or that party is told.",
     "preprocess": (
         "steps, in order: library-size N, log1p, binarize T; last select N, one of tf-idf, scale [max, ...].\n"

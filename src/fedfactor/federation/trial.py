@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from fedfactor.federation import processes as children
 from fedfactor.federation.coordinator import Coordinator
 from fedfactor.federation.features import agree, column_names
 from fedfactor.federation.fingerprint_words import terms_words
+from fedfactor.federation.processes import ChildError
 from fedfactor.federation.terms import DEFAULTS, features_hash
 
 
@@ -39,6 +41,7 @@ class Trial:
         self.root = private_folder(root)
         self.files = {name: Path(file).resolve() for name, file in files.items()}
         self.members: dict[str, subprocess.Popen[bytes]] = {}
+        self.server: subprocess.Popen[bytes] | None = None
         content: dict[str, Any] = copy.deepcopy(DEFAULTS)
         content["server"]["address"] = f"127.0.0.1:{children.free_port()}"
         authority = certificates.make_authority(self.root / "server", "trial")
@@ -79,8 +82,27 @@ class Trial:
         child = self.members[names[0]] = children.start(command, log, {"PYTHONPATH": os.pathsep.join(_path())})
         return child
 
+    def serve(self, *more: str, patience: float = 120.0) -> subprocess.Popen[bytes]:
+        """Start ``fedfactor serve`` in a process of its own; returns when parties can connect."""
+        command = [sys.executable, "-m", "fedfactor", "serve", str(self.toml), *more]
+        log = self.root / "serve.log"
+        child = self.server = children.start(command, log, {"PYTHONPATH": os.pathsep.join(_path())})
+        end = time.monotonic() + patience
+        while not self.coordinator.ready:
+            if child.poll() is not None or time.monotonic() > end:
+                children.heard(child)
+                raise ChildError(f"The server did not start. {log} says:\n{children.tail(log)}")
+            time.sleep(0.05)
+        return child
+
+    def end_server(self) -> None:
+        """End the server as an operator would."""
+        if self.server is not None:
+            children.end(self.server, patience=30.0)
+            self.server = None
+
     def __enter__(self) -> Trial:
-        self.coordinator.serve()
+        self.serve()
         return self
 
     def __exit__(
@@ -91,7 +113,7 @@ class Trial:
                 child.send_signal(signal.SIGINT)
         for child in self.members.values():
             children.end(child, patience=20.0)
-        self.coordinator.close()
+        self.end_server()
 
 
 def _path() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.privacy.secure_aggregation.primitives import Identity, verify
 
 __all__ = ["read_public", "strangers", "vouch", "vouchers"]
+
+VALID = 90
+"""Days for which a party vouches for another one."""
 
 
 def read_public(path: str | Path) -> dict[str, str]:
@@ -29,19 +33,22 @@ def vouch(terms: Terms, name: str, pub: str | Path, key: str | Path) -> str:
         raise TermsError(f"{key} is not the key of a party in this file: only parties can vouch for others.")
     if name == mine[0]:
         raise DataError("Nobody can vouch for its own key. Ask a party that the others know.")
-    signature = Identity(identity_secret(key)).sign(_message(terms, name, read_public(pub)))
-    return f"{mine[0]} {signature.hex()}"
+    last = (datetime.now(UTC).date() + timedelta(days=VALID)).isoformat() if terms.id else ""
+    signature = Identity(identity_secret(key)).sign(_message(terms, name, read_public(pub), last))
+    return f"{mine[0]} {signature.hex()} {last}".rstrip()
 
 
 def vouchers(terms: Terms, name: str, known: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Name the known parties whose signatures of this party's name and keys are right."""
     party = terms.content["parties"][name]
-    message = _message(terms, name, party)
     found: list[str] = []
+    today = datetime.now(UTC).date().isoformat()
     for line in party.get("vouched", ()):
-        by, _, text = line.rpartition(" ")
-        sign = known.get(by, {}).get("sign", "")
-        if by != name and sign and verify(bytes.fromhex(sign), bytes.fromhex(text), message):
+        rest, _, last = line.rpartition(" ") if terms.id else (line, "", "")
+        by, _, text = rest.rpartition(" ")
+        sign, message = known.get(by, {}).get("sign", ""), _message(terms, name, party, last)
+        expired = bool(last) and last < today
+        if by != name and sign and not expired and verify(bytes.fromhex(sign), bytes.fromhex(text), message):
             found.append(by)
     return found
 
@@ -67,6 +74,8 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(part, "") == other.get(part, "") for part in ("key", "sign"))
 
 
-def _message(terms: Terms, name: str, party: Mapping[str, Any]) -> bytes:
-    # The name of the federation is in it: the same name may be another party elsewhere.
+def _message(terms: Terms, name: str, party: Mapping[str, Any], last: str) -> bytes:
+    # The federation is in it: the same name may be another party elsewhere.
+    if terms.id:
+        return b"fedfactor vouch 2\0" + f"{terms.id}\0{last}\0".encode() + key_bytes(name, party)
     return b"fedfactor vouch\0" + str(terms.content["federation"]["name"]).encode() + b"\0" + key_bytes(name, party)

@@ -8,7 +8,6 @@ from typing import Any
 
 from fedfactor.core.client_data import Federation, Missing, Shard
 from fedfactor.core.errors import DataError
-from fedfactor.core.parameters import offers_settings, setting
 from fedfactor.core.pytree import Array
 from fedfactor.io.partition import split_evenly, split_rows
 
@@ -59,16 +58,3 @@ def split(X: Array, labels: Any, missing_values: Missing, features: Any) -> Fede
     parts = {"0": X} if labels is None else split_rows(X, labels)
     shards = {name: replace(Shard.of(rows, missing_values), features=names) for name, rows in parts.items()}
     return Federation(shards, missing_values=missing_values)
-
-
-@offers_settings
-class MissingCells:
-    """What marks cells that nobody observed."""
-
-    missing_values: Missing = setting(
-        "None: NaN is an error and unstored sparse cells are zero. NaN or another number: such cells are missing. "
-        '``"unstored"``: only the stored cells of sparse matrices were observed.',
-        default=None,
-        check=False,
-        shown='nan, number or "unstored"',
-    )

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from fedfactor.core.algorithm import Domain
 from fedfactor.core.client_data import Federation
 from fedfactor.core.column_statistics import SCALES, weighted
 from fedfactor.core.errors import DataError
 from fedfactor.core.input_validation import check_values, is_sparse
+from fedfactor.core.missing_policies import parse_missing
 
 STEPS = ("library-size", "log1p", "binarize", "select", "tf-idf", "scale")
 """``library-size N``: each row sums to N. ``log1p``: ln(1 + x). ``binarize T``: 1 where x > T. The others weigh columns
@@ -49,7 +51,7 @@ class Preprocess:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Preprocess:
         """Read ``[preprocess]``."""
-        return cls.parse(given["steps"], _missing(given["missing_values"]))
+        return cls.parse(given["steps"], parse_missing(given["missing_values"], "[preprocess] missing_values ="))
 
     @classmethod
     def parse(cls, words: Sequence[str], missing_values: float | str | None = None) -> Preprocess:
@@ -148,19 +150,6 @@ def _value(text: Any, name: str, rest: str) -> float | None:
     return value
 
 
-def _missing(value: Any) -> float | str | None:
-    if value == "none":
-        return None
-    if value == "unstored":
-        return "unstored"
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise DataError(
-            f"[preprocess] missing_values = {value!r}: use 'none', 'nan', 'unstored' or a number."
-        ) from None
-
-
 def _library_size(X: Any, target: float) -> Any:
     totals = np.asarray(X.sum(axis=1), np.float64).ravel()
     factors = np.divide(target, totals, out=np.zeros_like(totals), where=totals > 0)
@@ -196,6 +185,6 @@ def binarized(federation: Federation, threshold: float | None) -> Federation:
         raise ValueError(f"binarize={threshold!r} must be a number, or None when the rows are zeros and ones already.")
     shards = {name: federation.shard(name) for name in federation.names}
     for name, shard in shards.items():
-        check_values(name, shard.X, shard.mask, "real")
+        check_values(name, shard.X, shard.mask, Domain.REAL)
     made = {name: replace(shard, X=above(shard.X, float(threshold))) for name, shard in shards.items()}
     return Federation(made, missing_values=federation.missing_values)

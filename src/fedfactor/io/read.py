@@ -17,7 +17,8 @@ from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.column_statistics import column_sums, needs_bins
 from fedfactor.core.errors import DataError, MissingExtraError
 from fedfactor.core.grid import BlockShard, Bounds, even_bounds, grid_blocks
-from fedfactor.core.input_validation import check_features, is_sparse, split_missing
+from fedfactor.core.input_validation import check_features, is_sparse
+from fedfactor.core.missing_policies import split_missing
 from fedfactor.core.pytree import tree_map, tree_sum
 from fedfactor.io.file_content import Missing, Reading
 from fedfactor.io.formats import format_of

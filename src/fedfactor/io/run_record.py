@@ -12,6 +12,7 @@ from fedfactor import algorithms
 from fedfactor.core.atomic_files import read_json
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError
+from fedfactor.core.missing_policies import parse_missing
 from fedfactor.core.parameters import former_names, settings_of_class
 from fedfactor.io.preprocessing import Preprocess
 from fedfactor.io.result_folder import FORMAT, read_run, shared_folder
@@ -118,10 +119,4 @@ def _with_names_of_now(record: dict[str, Any]) -> dict[str, Any]:
 
 def missing_of(record: dict[str, Any]) -> float | str | None:
     """Say what marked missing cells in a run."""
-    said = (record.get("asked") or {}).get("missing_values")
-    if said is None or said == "none":
-        return None
-    try:
-        return float(said)
-    except (TypeError, ValueError):
-        return str(said)
+    return parse_missing((record.get("asked") or {}).get("missing_values"))

@@ -33,6 +33,7 @@ Mask = Any  # boolean array, or "stored"
 
 # Cells of a dense block of rows: a few temporaries of this size are all that dense data adds.
 _CELLS = 1 << 19
+_GPU_CELLS = 1 << 26
 
 
 class Penalty(NamedTuple):
@@ -262,7 +263,9 @@ def row_blocks(X: Array) -> list[slice]:
     >>> row_blocks(np.zeros((3, 1 << 18)))
     [slice(0, 2, None), slice(2, 3, None)]
     """
-    rows = max(1, _CELLS // max(1, X.shape[1]))
+    # A GPU needs long blocks to be busy; a block of a processor stays in its cache.
+    cells = _GPU_CELLS if getattr(X, "is_cuda", False) else _CELLS
+    rows = max(1, cells // max(1, X.shape[1]))
     return [slice(start, min(start + rows, X.shape[0])) for start in range(0, max(1, X.shape[0]), rows)]
 
 

@@ -52,23 +52,36 @@ class AnsweredCounts:
         rounds = {(line["run"], line["index"]) for line in mine if line["kind"] == "step"}
         return {line["run"] for line in mine}, rounds
 
-    def count(self, run: str, kind: str, index: int, terms: str) -> None:
-        """Write a question down before it is answered, or refuse it; one that was counted before is free."""
+    def count(self, run: str, kind: str, index: int, terms: str, digest: bytes = b"") -> None:
+        """Write a question down before it is answered, or refuse it.
+
+        A question that was counted before is admitted again only if it is the same one, to the digest, and if nothing
+        was counted since: this party was then stopped before it could keep its answer. Otherwise its answer was given
+        and is gone, and a second one, to another question or from another state, would be one beyond the limits.
+        """
         with self._chain.alone():
+            mine = [line for line in self._chain.lines() if line["rows"] == self._rows]
             runs, rounds = self.so_far()
-            known = (run, index) in rounds if kind == "step" else run in runs
+            place = (run, kind, index)
+            known = any((line["run"], line["kind"], line["index"]) == place for line in mine)
             if self.until and datetime.now(UTC).date() > date.fromisoformat(self.until):
                 raise LimitError(f"the last day that was agreed on was {self.until}")
             if self.first and datetime.now(UTC).date() < date.fromisoformat(self.first):
                 raise LimitError(f"the first day that was agreed on is {self.first}")
             if known:
+                last = mine[-1]
+                if ((last["run"], last["kind"], last["index"]), last.get("digest", "")) != (place, digest.hex()):
+                    raise LimitError(f"{kind} {index} of this run was answered before, and that answer is gone")
                 return
             if self.runs and run not in runs and len(runs) >= self.runs:
                 raise LimitError(f"{self.runs} runs were agreed on, and these rows have been in all of them")
             if self.rounds and kind == "step" and len(rounds) >= self.rounds:
                 raise LimitError(f"{self.rounds} rounds were agreed on, and these rows have been in all of them")
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            about = {"time": now, "rows": self._rows, "terms": terms, "run": run, "kind": kind, "index": index}
+            about = {
+                "time": now, "rows": self._rows, "terms": terms, "run": run, "kind": kind, "index": index,
+                "digest": digest.hex(),
+            }  # fmt: skip
             self._chain.append(about)
 
     def bind(self, witness: Witness, federation: str, sketch: Sequence[str] = ()) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,9 @@ from fedfactor.core.atomic_files import private_folder, write_atomic
 from fedfactor.core.checksummed_files import read_checked, write_checked
 from fedfactor.core.client_data import Shard
 from fedfactor.core.column_statistics import ColumnSums, column_sums, needs_bins, weighted
-from fedfactor.core.errors import CheckpointError, FedfactorError, NotFiniteError, ProtocolError
-from fedfactor.core.flattened_upload import Layout, Parcel, flatten, restore
-from fedfactor.core.pytree import Tree, kind_of, to_numpy, tree_map
+from fedfactor.core.errors import CheckpointError, NotFiniteError, ProtocolError
+from fedfactor.core.flattened_upload import Layout, Parcel, restore
+from fedfactor.core.pytree import Tree, leaves, to_numpy, tree_map
 from fedfactor.core.threads import limit_threads
 from fedfactor.core.transforms import Sender, Transform
 from fedfactor.core.wire import Spec, check_finite, check_message, fingerprint_of, from_bytes, to_bytes
@@ -38,20 +39,13 @@ from fedfactor.engines.engine import check_fit
 from fedfactor.network.answer_limits import LimitError
 from fedfactor.network.client_storage import Agreement, ClientFolder, Kept
 from fedfactor.network.column_survey import Ask, survey_messages
+from fedfactor.network.errors import Refused
 from fedfactor.network.message_format import Head, most_bytes, read_head, seal, unseal
-from fedfactor.network.secure_aggregation import (
-    Counts,
-    Ready,
-    bond_of,
-    counts_messages,
-    part_of,
-    uploads,
-)
+from fedfactor.network.verified_client import VerifiedClient
+from fedfactor.network.verified_messages import Counts
 from fedfactor.privacy.ledger import BudgetError, Entry
 from fedfactor.privacy.minimums import RefusedError
 from fedfactor.privacy.rare_columns import column_counts, without_columns
-from fedfactor.privacy.secure_aggregation.phases import Begin, SumClient, questions
-from fedfactor.privacy.secure_aggregation.primitives import Identity
 from fedfactor.privacy.sent_uploads import Outbox
 from fedfactor.privacy.subjects import keep_only
 
@@ -71,10 +65,6 @@ BROKEN = "broken"
 """File with the name of a run in which a step failed on rows that were to be protected: it gets no further answer."""
 
 
-class Refused(FedfactorError, ValueError):
-    """A client will not do what a message asks; the reason stays in its own log."""
-
-
 class RemoteClient:
     """Answers for one client.
 
@@ -90,15 +80,18 @@ class RemoteClient:
         self.algorithm = self.agreement.make()
         self.expected: dict[type, Spec] = check_fit(self.algorithm, self.agreement.meta)
         self._most = self.agreement.most_steps
-        secure, self.channel = self.agreement.secure, self.agreement.channel()
-        meta, self._least = self.agreement.meta, self.agreement.least
+        self.channel = self.agreement.channel()
         self._ledger = store.ledger
         self._outbox: tuple[str, Outbox] | None = None
-        self._surveyed = counts_messages(meta) if self.agreement.counted else survey_messages(meta)
-        self._part: tuple[int, SumClient] | None = None
-        self._kinds: list[type] = uploads(self.expected) if secure else []
-        self._phases = questions(meta.n_clients)
-        self._limit = most_bytes({**self.expected, **self._surveyed, **self._phases})
+        self._surveyed = survey_messages(self.agreement.meta)
+        self._verified = VerifiedClient(self) if self.agreement.secure else None
+        forms = {**self.expected, **self._surveyed} if self._verified is None else self._verified.forms
+        self._limit = most_bytes(forms)
+
+    @property
+    def longest(self) -> int:
+        """Most bytes of a message that can be right."""
+        return self._limit
 
     def answer(self, data: bytes) -> bytes:
         """Answer one message; the answer may be a refusal, and is written down before it is returned."""
@@ -130,17 +123,17 @@ class RemoteClient:
             )
         if asked.client != mine.name:
             raise Refused(f"the message is for {asked.client!r}, but this is {mine.name!r}")
-        if asked.kind not in (*_ORDER, "sum"):
+        if asked.kind not in (*_ORDER, *(("meet", "sum") if mine.secure else ())):
             raise Refused(f"a message of kind {asked.kind!r} asks for nothing")
         if asked.index > self._most - (asked.kind == "step"):  # the end has the number after the last step's
             raise Refused(f"{asked.kind} {asked.index} was asked for, but {self._most} were agreed")
-        if asked.kind == "step" and mine.secure and sorted(asked.participants) != sorted(mine.meta.clients):
+        if asked.kind == "step" and mine.secure and asked.participants != mine.meta.clients:
             raise Refused("a sum of others than those who were agreed on was asked for")
 
     def _serve(self, asked: Head, data: bytes) -> tuple[bytes, Head]:
         told, mine = replace(asked, participants=(), reason="", scales=(), attempt=0), self.agreement
-        if asked.kind == "sum":
-            return seal(told, self._sum(asked, unseal(data, asked, self._phases))), told
+        if self._verified is not None:
+            return self._verified.serve(asked, data, told), told
         kept = self.store.load()
         if kept is not None and kept.head.run == asked.run:
             last = kept.head
@@ -150,8 +143,8 @@ class RemoteClient:
                 raise Refused(f"{asked.kind} {asked.index} is stale: {last.kind} {last.index} was answered already")
         if asked.kind == "survey":
             down = unseal(data, asked, self._surveyed)
-            self._admit(asked)
-            with self._last_word(asked):
+            self.admit(asked, _digest(down))
+            with self.last_word(asked):
                 return self._keep(asked, told, None, None, self._survey(down), down)
         down = unseal(data, asked, self.expected, mine.payload)
         odd = self.algorithm.accepts(down, mine.meta)
@@ -159,15 +152,15 @@ class RemoteClient:
             raise Refused(f"no honest server sends this: {odd}")
         if mine.start and (asked.kind, asked.index) == ("step", 0) and fingerprint_of(to_numpy(down.V)) != mine.start:
             raise Refused(f"the run begins at other components than the agreed ones ({mine.start})")
-        self._admit(asked)
-        with self._last_word(asked):
+        self.admit(asked, _digest(down))
+        with self.last_word(asked):
             base = None if kept is None else _state_after(asked, kept)
             if base is None:
                 base = client.begin(self.algorithm, self.shard, mine.meta, mine.seed, asked.client)
-            state, up = self._work(asked, base, down)
+            state, up = self.work(asked, base, down)
             return self._keep(asked, told, state, base, up, down)
 
-    def _admit(self, asked: Head) -> None:
+    def admit(self, asked: Head, digest: bytes) -> None:
         """Count a question before it is worked on; refuse it when enough were answered."""
         broken = self.store.folder / BROKEN
         if broken.exists() and broken.read_text() == asked.run:
@@ -179,10 +172,10 @@ class RemoteClient:
                 raise Refused("these rows would be brought beyond their budget")
             if asked.kind == "step" and self.channel is not None and self.channel.sender.noisy:
                 self._outbox_of(asked.run)  # it is there before anything is paid, so that its loss can be told
-            self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms)
+            self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms, digest)
             self._ledger.debit(entry)
             return
-        self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms)
+        self.store.answered.count(asked.run, asked.kind, asked.index, asked.terms, digest)
 
     def _entry(self, asked: Head) -> Entry:
         """Say what an answer costs these rows; sums of columns have no noise."""
@@ -191,7 +184,7 @@ class RemoteClient:
         return replace(self.channel.books.entry, run=asked.run, round=asked.index)
 
     @contextmanager
-    def _last_word(self, asked: Head) -> Generator[None]:
+    def last_word(self, asked: Head) -> Generator[None]:
         """Let a failure on protected rows be the last word of its run: more of them would be answers to questions."""
         try:
             yield
@@ -203,32 +196,27 @@ class RemoteClient:
             raise
 
     def _keep(self, asked: Head, told: Head, state: Tree, before: Tree, up: Tree, down: Tree) -> tuple[bytes, Head]:
-        """Keep everything before it is sent, noise and all; where a secure sum was agreed, the upload waits here."""
-        sent, waits = up, ()
-        if asked.kind != "end" and self.agreement.secure and hasattr(up, "uplink"):
-            rare = None if asked.kind == "survey" else self._columns().get("rare")
-            number = 0 if isinstance(up, Counts) else self._kinds.index(kind_of(up))
-            sent = Ready.of(number, up)
-            parcel = flatten(up, noisy=False)[0] if isinstance(up, Counts) else self._encoded(asked, up, down)[0]
-            waits = ({**parcel.tree(), "kind": np.int64(number)}, bond_of(asked, down, rare, self._links))
-        elif asked.kind == "step" and self.channel is not None:
-            sent = restore(*self._encoded(asked, up, down))
+        """Keep everything before it is sent, noise and all."""
+        sent = up
+        if asked.kind == "step" and self.channel is not None:
+            sent = restore(*self.encoded(asked, up, down))
         answer = seal(told, sent, self.agreement.payload if told.kind == "step" else "exact")
-        self.store.save(Kept(told, answer, state, before, *waits))
+        self.store.save(Kept(told, answer, state, before))
         return answer, told
 
     @property
-    def _links(self) -> tuple[Transform, ...]:
+    def links(self) -> tuple[Transform, ...]:
+        """What becomes of an upload before it is sent."""
         return () if self.channel is None else self.channel.links
 
-    def _encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
+    def encoded(self, asked: Head, up: Tree, down: Tree) -> tuple[Parcel, Layout]:
         """Take an upload through the links that were agreed on; one with noise is sealed before anybody sees it."""
         assert self.channel is not None
         at = Round(self.agreement.seed, asked.index, asked.client, asked.participants)
         if not self.channel.sender.noisy:
             return self.channel.sender.encode(asked.client, up, at, down)
         outbox = self._outbox_of(asked.run)
-        found = Sender(self._links, self.algorithm, outbox=outbox).encode(asked.client, up, at, down)
+        found = Sender(self.links, self.algorithm, outbox=outbox).encode(asked.client, up, at, down)
         outbox.release(at, at.participants)
         outbox.forget(asked.index)  # of rounds before this one the server can ask nothing any more
         return found
@@ -243,54 +231,25 @@ class RemoteClient:
             self._outbox = (run, Outbox(folder, run))
         return self._outbox[1]
 
-    def _sum(self, asked: Head, down: Tree) -> Tree:
-        """Take the next step of a secure sum of the upload that waits here."""
-        mine = self.agreement
-        if not mine.secure:
-            raise Refused("a secure sum was begun, but none was agreed")
-        if isinstance(down, Begin) and (self._part is None or self._part[0] != asked.session):
-            kept, kind = self.store.load(), "survey" if float(down.nothing) == 1.0 else "step"
-            if kept is None or kept.up is None or _place(kept.head) != (asked.run, kind, asked.index):
-                raise Refused("no upload waits here for that secure sum")
-            registry = {name: bytes.fromhex(key) for name, key in mine.registry.items()}
-            identity = Identity((self.store.folder / "identity.key").read_bytes())
-            summed = Counts if kind == "survey" else self._kinds[int(kept.up["kind"])]
-            part = part_of(mine.name, mine.meta.clients, identity, registry, asked, summed, kept.up, kept.bond)
-            self._part = (asked.session, part)
-        if self._part is None or self._part[0] != asked.session:
-            raise Refused("this party was restarted in the midst of that secure sum, which the server begins anew")
-        return self._part[1].answer(down)
-
     def _survey(self, down: Tree) -> Tree:
         """Count one's columns for what all owners' columns add up to; then take in what they add up to."""
-        kind, counted = self.agreement.survey, self.agreement.counted
-        if not kind and not counted:
+        kind = self.agreement.survey
+        if not kind:
             raise Refused("column sums were asked for, but none were agreed on")
-        if isinstance(down, ColumnSums | Counts):
-            if isinstance(down, Counts):
-                self._possible(down)
+        if isinstance(down, ColumnSums):
             self.__dict__.pop("shard", None)
-            found = (
-                {"weights": down.weights(kind)} if isinstance(down, ColumnSums) else {"rare": down.rare(self._least)}
-            )
-            write_checked(self.store.folder / COLUMNS, to_bytes(found))
-            return Ask(np.float64(0)) if isinstance(down, ColumnSums) else Begin(np.float64(0))
-        if not counted:
-            shard = self.store.shard
-            return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
-        return self._counts()
+            write_checked(self.columns_file, to_bytes({"weights": down.weights(kind)}))
+            return Ask(np.float64(0))
+        shard = self.store.shard
+        return column_sums(shard.X, shard.mask, bins=needs_bins(kind))
 
-    def _counts(self) -> Counts:
+    def counts(self) -> Counts:
+        """Count the rows that fill each column, and whether any does."""
         counts = column_counts(self.store.shard).astype(np.float64)
         return Counts(counts, (counts > 0).astype(np.float64))
 
-    def _possible(self, told: Counts) -> None:
-        """Refuse totals that cannot be counts of anybody; one's own are not compared, which would tell about them."""
-        both = np.stack([told.rows, told.clients])
-        if (both < 0).any() or (both != np.rint(both)).any() or (told.clients > self.agreement.meta.n_clients).any():
-            raise Refused("the totals of columns are no counts")
-
-    def _work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
+    def work(self, asked: Head, state: Tree, down: Tree) -> tuple[Tree, Tree]:
+        """Take the step, or finish; what is not finite is cut where a refusal would tell of rows."""
         if asked.kind == "end":
             # At home every row counts again, also those beyond the cap of a subject.
             shard = self.shard if self.store.counted is None else self.store.shard
@@ -336,10 +295,15 @@ class RemoteClient:
         about = {"run": run, "rounds": str(rounds)}
         write_atomic(folder / "factors.safetensors", to_bytes({"factors": factors, "score": score}, about))
 
-    def _columns(self) -> dict[str, np.ndarray]:
+    def columns(self) -> dict[str, np.ndarray]:
         """Read what the survey said about columns; nothing before it."""
-        file = self.store.folder / COLUMNS
+        file = self.columns_file
         return from_bytes(read_checked(file)) if file.exists() else {}
+
+    @property
+    def columns_file(self) -> Path:
+        """Where it is kept what the survey said about columns."""
+        return self.store.folder / COLUMNS
 
     @cached_property
     def shard(self) -> Shard:
@@ -348,7 +312,7 @@ class RemoteClient:
         if not self.agreement.survey and not self.agreement.counted:
             counted = self.store.counted
             return shard if counted is None else keep_only(shard, counted * 1.0, np.ones(shard.n_features))
-        found = self._columns()
+        found = self.columns()
         if not found:
             raise Refused("the columns were never agreed on: the server skipped its survey")
         if "rare" in found:
@@ -361,8 +325,13 @@ def _is_of_the_disk(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
-def _place(head: Head) -> tuple[str, str, int]:
-    return head.run, head.kind, head.index
+def _digest(down: Tree) -> bytes:
+    """Digest of a message: which question a party answered."""
+    found = hashlib.sha256(type(down).__name__.encode())
+    for path, leaf in leaves(down):
+        array = to_numpy(leaf)
+        found.update(repr((path, array.dtype.str, array.shape)).encode() + array.tobytes())
+    return found.digest()
 
 
 def _state_after(asked: Head, kept: Kept) -> Tree:

@@ -94,6 +94,12 @@ class Agreement:
         Most runs, most rounds in all of them, last and first day; 0 and nothing are no limit.
     start : str
         Fingerprint of the components of an earlier version that a run starts at; empty when it begins anew.
+    federation : str
+        Random identifier of the federation; its name in terms of format 1.
+    further_seeds : int
+        How many other seeds runs may have, by which the stability of components is judged.
+    seed_number : int
+        At the server: which of these seeds a run has.
     """
 
     name: str
@@ -114,6 +120,18 @@ class Agreement:
     least: tuple[int, int] = (0, 0)
     limits: tuple[int, int, str] | tuple[int, int, str, str] = (0, 0, "")
     start: str = ""
+    federation: str = ""
+    further_seeds: int = 0
+    seed_number: int = 0
+
+    @property
+    def run_seed(self) -> int:
+        """Seed of the server's random numbers in this run."""
+        return self.numbered_seed(self.seed_number)
+
+    def numbered_seed(self, number: int) -> int:
+        """Return one of the agreed seeds: the run's own (0), or one of those that stability is judged by."""
+        return (self.seed + number) % (1 << 63)
 
     @property
     def asynchronous(self) -> bool:
@@ -189,17 +207,15 @@ class Agreement:
 class Kept:
     """What a client keeps with its last answer.
 
-    The state before the step is among it, for the case that the answer comes too late and does not count; and, where a
-    secure sum sends it under masks, the upload itself, for the case that the sum must begin again, with the digest of
-    the question that it answers.
+    The state before the step is among it, for the case that the answer comes too late and does not count; and, where
+    sums are verified, what the protocol needs (see :mod:`fedfactor.network.verified_client`).
     """
 
     head: Head
     answer: bytes
     state: Tree = None
     before: Tree = None
-    up: Tree = None
-    bond: Tree = None
+    protocol: Tree = None
 
 
 class ClientFolder:
@@ -361,7 +377,7 @@ class ClientFolder:
     def save(self, kept: Kept) -> None:
         """Keep states and answer together: a crash leaves the old ones or the new ones."""
         answer = np.frombuffer(kept.answer, np.uint8)
-        tree = {"state": kept.state, "before": kept.before, "up": kept.up, "bond": kept.bond, "answer": answer}
+        tree = {"state": kept.state, "before": kept.before, "protocol": kept.protocol, "answer": answer}
         write_checked(self.folder / "state.safetensors", to_bytes(tree, {"letter": json.dumps(asdict(kept.head))}))
 
     def log(self, head: Head, answer: bytes, why: str = "") -> None:

@@ -19,10 +19,10 @@ from fedfactor.core.errors import ProtocolError
 from fedfactor.core.pytree import Tree, leaves, to_numpy, tree_map
 from fedfactor.core.wire import HEADER_LIMIT, Leaf, Spec, read_header, receive, to_bytes
 
-Kind = Literal["survey", "step", "end", "sum", "refusal"]
+Kind = Literal["meet", "survey", "step", "end", "sum", "refusal"]
 Payload = Literal["exact", "float16"]
 
-WIRE = "0.2"
+WIRE = "0.3"
 """The minor version of the library whose messages these are: raised when messages or states of any method change."""
 
 TEXT_LIMIT = 4000
@@ -38,9 +38,9 @@ class Head:
 
     Parameters
     ----------
-    kind : {"survey", "step", "end", "sum", "refusal"}
-        What is asked or answered; a sum is what a secure sum needs beside the step itself. A refusal carries a reason
-        and no message.
+    kind : {"meet", "survey", "step", "end", "sum", "refusal"}
+        What is asked or answered. With secure aggregation, parties send their keys to meet, and a sum shows its total.
+        A refusal carries a reason and no message.
     run : str
         Name of the run.
     index : int
@@ -54,7 +54,7 @@ class Head:
     since : int
         The client's last step that counted, -1 when none did: the state after it is the one to go on from.
     session : int
-        The secure sum that this belongs to; 0 when there is none.
+        Which sum of that number this belongs to: of a survey (1) or of a step (2); 0 when there is none.
     participants : tuple of str
         Who was asked in this round.
     reason : str

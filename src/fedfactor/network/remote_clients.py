@@ -10,7 +10,7 @@ from fedfactor.core.algorithm import LocalFactors, Round, Score, download_for
 from fedfactor.core.pytree import Tree
 from fedfactor.engines.round import Clients, Receiving
 from fedfactor.network.exchange import NotEnough
-from fedfactor.network.secure_aggregation import collect
+from fedfactor.network.secure_aggregation import one_message
 
 if TYPE_CHECKING:
     from fedfactor.network.server import Server
@@ -42,10 +42,9 @@ class RemoteClients(Clients):
         messages = {name: download_for(down, name) for name in at.participants}
         head = replace(server.head("step", at.index), participants=at.participants)
         exchange.take_bytes()
-        if server.agreement.secure:
+        if server.relay is not None:
             rare = server.surveyed.rare(server.agreement.least) if server.agreement.counted else None
-            links = server.channel.links if server.channel else ()
-            summed = collect(exchange, server.meta, head, messages, server.expected, server.since, rare, links)
+            summed = server.relay.collect(head, one_message(messages), server.expected, server.since, rare)
             channelled: Any = receiver  # where sums are hidden, a channel receives
             channelled.replace_by(*summed, at.participants)
             return

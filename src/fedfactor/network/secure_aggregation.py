@@ -1,210 +1,170 @@
-"""A secure sum between parties: the server sees the sum of all uploads of a round, and no single one.
+"""The coordinator's side of verified aggregation: it relays, adds masked words, and shows every party the total.
 
-Clients take their step first and keep the upload to themselves. The questions of
-:mod:`fedfactor.privacy.secure_aggregation.phases`
-then make the sum. The cohort is fixed by the agreement, and everybody is needed: a sum of others would, beside this
-one, show what the missing party sent. If one exchange fails, nothing was revealed, and the sum is begun again with
-fresh keys.
-
-All signatures hang on what the parties were sent (:func:`bond_of`): a server that sends one of them a V that lets it
-speak, and the others one that silences them, would read the one upload from the sum. Here such parties find that they
-are not in the same sum.
+Everybody is needed: a sum of others would, beside this one, show what the missing party sent. What a restarted
+coordinator needs is in one file; parties send the same bytes again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Meta, Uplink
-from fedfactor.core.entropy import Entropy
-from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.flattened_upload import Layout, Parcel, flatten
-from fedfactor.core.pytree import Array, Tree, kind_of, leaves, public, record, to_numpy, type_tag
+from fedfactor.core.atomic_files import write_atomic
+from fedfactor.core.errors import IncompatibleError, ProtocolError
+from fedfactor.core.flattened_upload import Layout, Parcel
+from fedfactor.core.pytree import Tree, freeze
 from fedfactor.core.transforms import Transform
-from fedfactor.core.wire import Leaf, Spec
+from fedfactor.core.wire import Spec, from_bytes, to_bytes
 from fedfactor.network.exchange import Exchange, NotEnough
 from fedfactor.network.message_format import Head
-from fedfactor.privacy.secure_aggregation.masked_sum import SecureClient
-from fedfactor.privacy.secure_aggregation.phases import (
-    Begin,
-    SumClient,
-    SumServer,
-    answers_to,
-    read_words,
-    size_of,
-    words_of,
+from fedfactor.network.verified_client import session_of
+from fedfactor.network.verified_messages import (
+    KEY,
+    TAGGED,
+    Counts,
+    Masked,
+    Meet,
+    Question,
+    Shown,
+    adverts_of,
+    empty_upload,
+    layout_digest,
+    layout_of,
+    masked_messages,
+    octets,
+    question_digest,
+    question_of,
+    tags_of,
+    total_of,
+    uploads,
 )
-from fedfactor.privacy.secure_aggregation.primitives import Identity
+from fedfactor.privacy.secure_aggregation.field_tags import accumulate
+from fedfactor.privacy.secure_aggregation.phases import read_words
+from fedfactor.privacy.secure_aggregation.verified import (
+    LEAST,
+    Context,
+    Total,
+    carry_dtype,
+    check_total,
+    label_of,
+    transcript_of,
+)
 
-FRACTION = 32
-"""Fractional bits of exact sums."""
+if TYPE_CHECKING:
+    from fedfactor.network.client_storage import Agreement
 
-LEAST = 3
-"""Fewest parties: of two, each could subtract its own part and read the other's."""
-
-TRIES = 5
-"""How often one sum is begun before the round is given up."""
-
-
-@record("secure_sum.Ready")
-class Ready:
-    """Up: the step is done, and the upload, of this kind and with leaves of these shapes, waits to be summed."""
-
-    kind: Array = public()
-    shapes: Array = public()
-
-    @classmethod
-    def of(cls, kind: int, up: Tree) -> Ready:
-        """Say what waits here. Shapes follow from the question alone, which all parties have in common."""
-        sizes = [size for _, leaf in sorted(leaves(up), key=lambda pair: pair[0]) for size in np.shape(leaf)]
-        return cls(np.int64(kind), np.array(sizes, np.int64))
+__all__ = ["LEAST", "Relay", "uploads"]
 
 
-READY: dict[type, Spec] = {Ready: {"kind": Leaf("int64", ()), "shapes": Leaf("int64", (256,), exact=False)}}
+class Relay:
+    """The sums of one run.
 
-
-@record("secure_sum.Counts")
-class Counts:
-    """What the sum before round 0 adds up: rows that fill each column, and whether any does."""
-
-    uplink: ClassVar[Uplink] = "sum"
-
-    rows: Array
-    clients: Array
-
-    def rare(self, least: Sequence[int]) -> np.ndarray:
-        """Tell the columns that somebody fills, but fewer rows or clients than agreed."""
-        few = (self.rows < least[0]) | (self.clients < least[1])
-        return np.flatnonzero(few & (self.rows > 0))
-
-
-def counts_messages(meta: Meta) -> dict[type, Spec]:
-    """List what travels when columns are counted."""
-    column = Leaf("float64", (meta.n_features,))
-    return {Counts: {"rows": column, "clients": column}, Begin: {"nothing": Leaf("float64", ())}}
-
-
-def uploads(expected: Mapping[type, Spec]) -> list[type]:
-    """List the kinds of upload in a fixed order; refuse an algorithm whose uploads cannot be summed."""
-    kinds = sorted((kind for kind in expected if hasattr(kind, "uplink")), key=type_tag)
-    gathered = [kind.__name__ for kind in kinds if getattr(kind, "uplink", "") == "gather"]
-    if gathered:
-        raise IncompatibleError(
-            f"A secure sum hides single uploads, but this algorithm must see each {gathered[0]}. Use PooledNMF, or "
-            "protect = 'none'."
-        )
-    return kinds
-
-
-def empty_upload(kind: type, spec: Spec, sizes: Sequence[int]) -> Tree:
-    """Make an upload of zeros, with leaves of these sizes in the order of their names."""
-    found, position = {}, 0
-    for name, leaf in sorted(spec.items()):
-        shape = tuple(int(size) for size in sizes[position : position + len(leaf.shape)])
-        position += len(leaf.shape)
-        if min(shape, default=0) < 0 or not leaf.admits(leaf.dtype, shape):
-            raise NotEnough(f"The parties announce a {kind.__name__}.{name} of shape {shape}, which cannot be.")
-        found[name] = np.zeros(shape, leaf.dtype)
-    if position != len(sizes):
-        raise NotEnough(f"The parties announce more parts than a {kind.__name__} has.")
-    return kind(**found)
-
-
-def bond_of(head: Head, down: Tree, rare: np.ndarray | None = None, links: Sequence[Transform] = ()) -> np.ndarray:
-    """Digest what all parties of a sum have in common: the question, word for word, the columns left out, the links.
-
-    Parties with another noise would count in units of another grid, and their sum would be of nothing.
+    Parameters
+    ----------
+    exchange : Exchange
+        Sends questions and collects answers.
+    agreement : Agreement
+        What everybody signed up for.
+    run : str
+        Name of the run.
+    file : Path
+        Where keys and the tags of the last sum are kept.
+    links : sequence of Transform
+        What becomes of uploads at the parties.
     """
-    told = hashlib.sha256(repr((head.terms, head.run, head.kind, head.index, head.participants)).encode())
-    told.update(repr(tuple(links)).encode())
-    for tree in (down, {"rare": np.zeros(0, np.int64) if rare is None else rare}):
-        for path, leaf in leaves(tree):
-            array = np.ascontiguousarray(to_numpy(leaf))
-            told.update(repr((path, array.dtype.str, array.shape)).encode())
-            told.update(array.tobytes())
-    return np.frombuffer(told.digest(), np.uint8)
+
+    def __init__(
+        self, exchange: Exchange, agreement: Agreement, run: str, file: Path, links: Sequence[Transform]
+    ) -> None:
+        self.exchange, self.links, self.file = exchange, tuple(links), file
+        self.names = tuple(sorted(agreement.meta.clients))
+        registry = {name: bytes.fromhex(key) for name, key in agreement.registry.items()}
+        self.context = Context(agreement.federation, agreement.terms, run, agreement.run_seed, registry)
+        self._number = agreement.seed_number
+        self._kept: dict[str, Any] | None = None
+
+    def question(self, head: Head, down: Tree) -> Question:
+        """Write a question, with all that parties need to check it: keys before the first sum, tags after each."""
+        kept = self._opened(head)
+        return question_of(down, kept["keys"], kept.get("last"))
+
+    def collect(
+        self, head: Head, down: Tree, expected: Mapping[type, Spec], since: Mapping[str, int],
+        rare: np.ndarray | None = None,
+    ) -> tuple[Parcel, Layout]:  # fmt: skip
+        """Ask a question, and return the sum of the uploads, which the parties have tagged."""
+        links = () if head.kind == "survey" else self.links
+        ask = dict.fromkeys(self.names, self.question(head, down))
+        masked = self.exchange.ask(head, ask, masked_messages(expected), since=since)
+        kind, sizes = self._form(masked, expected, counts=head.kind == "survey")
+        layout, _, wide, grid = layout_of(empty_upload(kind, expected[kind], sizes.tolist()), links)
+        total = self._total(masked)
+        digest = question_digest(head.kind, self.names, down, rare, links)
+        transcript = transcript_of(self.context, adverts_of(self.names, self._opened(head)["keys"]))
+        label = label_of(transcript, head.kind, head.index, digest, layout_digest(kind, sizes, wide))
+        words = total_of(self.names, {**total}).decoded(wide)
+        self._tagged(head, label, total, since)
+        return read_words(words, wide, grid), layout
+
+    def _form(
+        self, masked: Mapping[str, Masked], expected: Mapping[type, Spec], *, counts: bool
+    ) -> tuple[type, np.ndarray]:
+        """Find the kind and the sizes that all uploads have in common."""
+        kinds = [Counts] if counts else uploads(expected)
+        forms = {(int(up.kind), tuple(up.sizes.tolist()), up.words.size) for up in masked.values()}
+        number, sizes, _ = next(iter(forms))
+        if len(forms) != 1 or not 0 <= number + counts < len(kinds):
+            raise NotEnough("The parties made uploads of different forms. Do all run the same version?")
+        return kinds[number + counts], np.array(sizes, np.int64)
+
+    def _total(self, masked: Mapping[str, Masked]) -> dict[str, np.ndarray]:
+        """Add masked words over the integers, beside the signed hashes of all parties."""
+        size = next(iter(masked.values())).words.size
+        words, carries = np.zeros(size, np.uint64), np.zeros(size, carry_dtype(len(self.names)))
+        for name in self.names:
+            accumulate(words, carries, masked[name].words)
+        digests = np.stack([masked[name].digest for name in self.names])
+        signatures = np.stack([masked[name].signature for name in self.names])
+        return {"digests": digests, "signatures": signatures, "words": words, "carries": carries}
+
+    def _tagged(self, head: Head, label: bytes, total: dict[str, np.ndarray], since: Mapping[str, int]) -> None:
+        """Show the total to every party, and keep the tags for the next question."""
+        asked = replace(head, kind="sum", session=session_of(head.kind), participants=())
+        tagged = self.exchange.ask(asked, dict.fromkeys(self.names, Shown(**total)), TAGGED, since=since)
+        tags = np.stack([tagged[name].tags for name in self.names])
+        last = {"tags": tags, "signatures": np.stack([tagged[name].signature for name in self.names])}
+        shown: Total = total_of(self.names, total)
+        try:
+            check_total(self.context, label, shown, tags_of(self.names, last["tags"], last["signatures"]))
+        except ProtocolError as error:
+            raise NotEnough(f"The sum of {head.kind} {head.index} cannot be verified: {error}") from None
+        self._kept = {**self._opened(head), "last": last}
+        write_atomic(self.file, to_bytes(self._kept))
+
+    def _opened(self, head: Head) -> dict[str, Any]:
+        """Return the keys of all parties, asked for once in a run."""
+        if self._kept is None and self.file.exists():
+            kept = dict(freeze(from_bytes(self.file.read_bytes())))
+            self._kept = kept if kept["run"].tobytes() == head.run.encode() else None
+        if self._kept is None:
+            asked = Head("meet", head.run, 0, "", head.terms)
+            keys = self.exchange.ask(asked, dict.fromkeys(self.names, Meet(np.int64(self._number))), KEY)
+            rows = [np.concatenate([keys[name].key, keys[name].signature]) for name in self.names]
+            self._kept = {"run": octets(head.run.encode()), "keys": np.stack(rows)}
+            write_atomic(self.file, to_bytes(self._kept))
+        return self._kept
 
 
-def part_of(
-    name: str,
-    names: Sequence[str],
-    identity: Identity,
-    registry: Mapping[str, bytes],
-    head: Head,
-    kind: type,
-    waiting: Mapping[str, Any],
-    bond: np.ndarray,
-) -> SumClient:
-    """Let a client take part in one sum with the parcel that waits."""
-    parcel = Parcel.of(waiting)
-    size = size_of(parcel.values.size, len(parcel.side))
-    about = (_run(head, kind, bond), head.index, tuple(names), len(names), size)
-    client = SecureClient(name, identity, registry, LEAST, Entropy())
-    return SumClient(client, about, words_of(parcel, FRACTION, len(names), cut=True))
-
-
-def collect(
-    exchange: Exchange,
-    meta: Meta,
-    head: Head,
-    messages: Mapping[str, Tree],
-    expected: Mapping[type, Spec],
-    since: Mapping[str, int],
-    rare: np.ndarray | None = None,
-    links: Sequence[Transform] = (),
-) -> tuple[Parcel, Layout]:
-    """Let all clients take a step, and return the sum of their uploads; begun anew when somebody was lost."""
-    kinds = uploads(expected)
-    bonds = {bond_of(head, down, rare, links).tobytes() for down in messages.values()}
-    if len(bonds) != 1:
+def one_message(messages: Mapping[str, Tree]) -> Tree:
+    """Return the message that all parties are sent, or refuse a method that sends each its own."""
+    first = next(iter(messages.values()))
+    if any(message is not first for message in messages.values()):
         raise IncompatibleError(
             "A secure sum needs that all parties are sent the same: one that is sent something of its own could be "
-            "made to speak alone. Use an algorithm with one download for all, or protect = 'none'."
+            "made to send alone. Use an algorithm with one download for all, or protect = 'none'."
         )
-    ready = exchange.ask(head, messages, READY, since=since)
-    named = {int(answer.kind) for answer in ready.values()}
-    if len(named) != 1 or not 0 <= min(named) < len(kinds):
-        raise NotEnough("The parties made uploads of different kinds, which have no sum. Do all run the same version?")
-    kind, sizes = kinds[min(named)], {tuple(answer.shapes.tolist()) for answer in ready.values()}
-    if len(sizes) != 1:
-        raise NotEnough("The parties made uploads of different shapes, which have no sum. Do all run the same version?")
-    nothing, last, bond = empty_upload(kind, expected[kind], sizes.pop()), None, np.frombuffer(bonds.pop(), np.uint8)
-    empty, layout = flatten(nothing, noisy=any(link.noisy for link in links))
-    grids = [grid for link in links if (grid := link.grid(empty.values.size)) is not None]
-    size = size_of(empty.values.size, len(empty.side))
-    for _ in range(TRIES):
-        try:
-            fresh = replace(head, session=1 + secrets.randbits(52))
-            words = _sum(exchange, meta.clients, fresh, size, _run(fresh, kind, bond))
-            return read_words(words, size[1], grids[-1] if grids else 2.0**-FRACTION), layout
-        except NotEnough as error:
-            last = error
-    assert last is not None
-    raise last
-
-
-def _sum(exchange: Exchange, names: Sequence[str], head: Head, size: tuple[int, int], run: bytes) -> np.ndarray:
-    """Drive one sum over messages."""
-    may, server = answers_to(len(names), size[0]), SumServer(run, head.index, names, len(names), size)
-
-    def ask(questions: Mapping[str, Tree]) -> dict[str, Any]:
-        phase = kind_of(next(iter(questions.values())))
-        # What came before is told apart from what is asked now by the number of the phase.
-        since = dict.fromkeys(names, list(may).index(phase))
-        return exchange.ask(replace(head, kind="sum", participants=()), questions, may[phase], since=since)
-
-    masked = ask(server.open(ask, survey=head.kind == "survey"))
-    for name in names:
-        server.take(name, masked[name])
-    return server.close(ask)
-
-
-def _run(head: Head, kind: type, bond: np.ndarray) -> bytes:
-    """Name the run for the signatures of one sum: which try it is, of uploads of which kind, after which question."""
-    return repr((head.run, head.session, type_tag(kind), bond.tobytes())).encode()
+    return first

@@ -23,6 +23,7 @@ from fedfactor.core.pytree import Tree, tree_sum
 from fedfactor.core.run import RoundRecord
 from fedfactor.core.threads import limit_threads
 from fedfactor.core.wire import Leaf, Spec, from_bytes, to_bytes
+from fedfactor.engines.capabilities import started_at
 from fedfactor.engines.checkpoint import Checkpoint, environment
 from fedfactor.engines.engine import refuse_groups
 from fedfactor.engines.round import Rounds
@@ -32,7 +33,8 @@ from fedfactor.network.column_survey import Ask, survey_messages
 from fedfactor.network.exchange import Exchange, NotEnough, Tally, Transport, WaitingRules
 from fedfactor.network.message_format import Head, Kind
 from fedfactor.network.remote_clients import RemoteClients
-from fedfactor.network.secure_aggregation import Counts, collect, counts_messages
+from fedfactor.network.secure_aggregation import Relay, one_message
+from fedfactor.network.verified_messages import Counts, counts_messages
 from fedfactor.privacy.secure_aggregation.phases import Begin
 
 SCORE: dict[type, Spec] = {
@@ -77,7 +79,7 @@ class Outcome:
             "settings": agreement.settings,
             "terms": agreement.terms,
             "run": self.run,
-            "seed": agreement.seed,
+            "seed": agreement.run_seed,
             "status": self.status,
             "rounds": len(self.history),
             "clients": list(agreement.meta.clients),
@@ -126,7 +128,7 @@ class Server:
         self.folder, self.agreement, self.policy = private_folder(folder), agreement, policy
         self.algorithm, self.meta = agreement.make(), agreement.meta
         if agreement.start:
-            self.algorithm = self.algorithm.starting_at(from_bytes((self.folder / START).read_bytes())["V"])
+            self.algorithm = started_at(self.algorithm, from_bytes((self.folder / START).read_bytes())["V"])
         refuse_groups(self.algorithm, self.meta)
         self.run_id = self._name()
         self.tally = Tally()
@@ -134,9 +136,12 @@ class Server:
             transport, policy, self.tally, tick=self.tick, clock=clock, sleep=sleep, removed=self._removed
         )
         self.channel = agreement.channel(self.run_id, self.folder)
+        links = () if self.channel is None else self.channel.links
+        sums = self.folder / "sums.safetensors"
+        self.relay = Relay(self.exchange, agreement, self.run_id, sums, links) if agreement.secure else None
         self.clients = Stream(self) if agreement.asynchronous else RemoteClients(self)
         self.loop = Rounds(
-            self.algorithm, self.meta, self.clients, agreement.most_steps, agreement.seed, channel=self.channel,
+            self.algorithm, self.meta, self.clients, agreement.most_steps, agreement.run_seed, channel=self.channel,
             kept=Checkpoint(self.folder / "checkpoint"), mark=self._mark(),
         )  # fmt: skip
         self.expected = self.loop.expected
@@ -176,7 +181,7 @@ class Server:
             "terms": self.agreement.terms,
             "algorithm": algorithm_tag(type(self.algorithm)),
             "settings": settings_of(self.algorithm),
-            "seed": self.agreement.seed,
+            "seed": self.agreement.run_seed,
             **environment(self.agreement.threads),
         }
         return json.loads(json.dumps(mark, default=str))
@@ -193,16 +198,16 @@ class Server:
         if not self.agreement.survey and not counted:
             return
         expected = counts_messages(self.meta) if counted else survey_messages(self.meta)
+        head, found = self.head("survey", 0), self.head("survey", 1)
         if not file.exists():
-            head = self.head("survey", 0)
-            if counted:
-                begin = dict.fromkeys(names, Begin(np.float64(0)))
-                total = restore(*collect(self.exchange, self.meta, head, begin, {Counts: expected[Counts]}, {}))
+            if self.relay is not None:
+                total = restore(*self.relay.collect(head, Begin(np.float64(0)), {Counts: expected[Counts]}, {}))
             else:
                 sums = self.exchange.ask(head, dict.fromkeys(names, Ask(np.float64(0))), expected)
                 total = tree_sum(sums.values())
             write_atomic(file, to_bytes({"sums": total}))
-        self.exchange.ask(self.head("survey", 1), dict.fromkeys(names, self.surveyed), expected)
+        told = self.surveyed if self.relay is None else self.relay.question(found, self.surveyed)
+        self.exchange.ask(found, dict.fromkeys(names, told), expected)
 
     @property
     def surveyed(self) -> Any:
@@ -225,6 +230,8 @@ class Server:
         down = self.loop.settled(snapshot.server, snapshot.down)
         messages = {name: download_for(down, name) for name in self.meta.clients}
         head = self.head("end", snapshot.next_round)
+        if self.relay is not None:
+            messages = dict.fromkeys(self.meta.clients, self.relay.question(head, one_message(messages)))
         sent, since = self.agreement.payload, self.since
         answers = self.exchange.ask(head, messages, SCORE, "exact", sent=sent, since=since) if self._tells_end else {}
         scores = {name: answer for name, answer in answers.items() if isinstance(answer, Score)}

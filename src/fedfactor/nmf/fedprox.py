@@ -32,7 +32,7 @@ class Factor:
 class Weighted:
     """Up: its factor times its weight, the weight, and the error of the factor that it received."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     weight: Array = public()

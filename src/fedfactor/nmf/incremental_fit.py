@@ -1,4 +1,4 @@
-"""Estimators that go on from their last fit: at its components, or with further rows alone."""
+"""Incremental fitting: an estimator continues from its last fit, with all rows or with further rows alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from sklearn.utils.metaestimators import available_if
 from fedfactor.core.algorithm import Algorithm
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.parameters import offers_settings, setting
 from fedfactor.core.pytree import to_numpy
 from fedfactor.core.run import Run
 from fedfactor.estimators.base import FederatedTransformer
@@ -20,20 +19,14 @@ from fedfactor.privacy.dp import refuse_start
 
 def _sums_serve(model: Any) -> bool:
     """Tell whether an estimator with these settings can take further rows alone; the reason why not is an error."""
-    refuse_held(model._algorithm(), masked=model.missing_values is not None)
+    refuse_held(model.to_algorithm(), masked=model.missing_values is not None)
     return True
 
 
-@offers_settings
-class GoesOn(FederatedTransformer):
-    """An estimator that goes on from the components of its last fit."""
+class IncrementalFit(FederatedTransformer):
+    """An estimator that can continue from the components of its last fit."""
 
-    warm_start: bool = setting(
-        "Start ``fit`` at the ``components_`` of the last one, as elsewhere in scikit-learn: with rows and owners that "
-        "came since, a few rounds do. One start only; see also ``partial_fit``.",
-        default=False,
-    )
-    privacy: Any
+    warm_start: bool
 
     @available_if(_sums_serve)
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None) -> Self:

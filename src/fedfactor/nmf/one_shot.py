@@ -29,7 +29,7 @@ class Factor:
 class Own:
     """Up, for a barycenter: its factor and its weight."""
 
-    uplink: ClassVar[Uplink] = "gather"
+    uplink: ClassVar[Uplink] = Uplink.GATHER
 
     V: Array
     weight: Array
@@ -39,7 +39,7 @@ class Own:
 class Weighted:
     """Up, for a plain average: its factor times its weight, and the weight."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     weight: Array = public()

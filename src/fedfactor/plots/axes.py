@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from fedfactor.core.docstrings import join_sections, split_sections
 from fedfactor.core.errors import MissingExtraError
 from fedfactor.core.run import Run
 
-T = TypeVar("T", bound=Callable[..., Any])
 Runs = Run | Mapping[str, Run] | Sequence[Run]
-
-
-def draws(plot: T) -> T:
-    """Add to the docstring of a figure what holds of all: where it is drawn, what it returns, what it needs."""
-    head, sections = split_sections(plot.__doc__ or "")
-    own = {title: sections.pop(title, "") for title in ("Parameters", "Raises")}
-    ax = "ax : matplotlib Axes, optional\n    Where to draw; a new figure by default."
-    missing = "MissingExtraError\n    If matplotlib is not installed."
-    made = {
-        "Parameters": f"{own['Parameters']}\n{ax}",
-        "Returns": "Axes",
-        "Raises": f"{own['Raises']}\n{missing}".strip(),
-    }
-    plot.__doc__ = join_sections(head, made | sections)
-    return plot
 
 
 def axes_or_new(ax: Any) -> Any:

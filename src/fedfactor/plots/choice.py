@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.plots.axes import axes_or_new, draws
+from fedfactor.plots.axes import axes_or_new
 
 
-@draws
 def plot_rank(found: Any, *, ax: Any = None) -> Any:
     """Draw the held-out error of each rank, and mark the one that is recommended.
 
@@ -18,6 +17,17 @@ def plot_rank(found: Any, *, ax: Any = None) -> Any:
     ----------
     found : RankSelection
         What :func:`fedfactor.select_rank` returned.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -40,7 +50,6 @@ def plot_rank(found: Any, *, ax: Any = None) -> Any:
     return ax
 
 
-@draws
 def plot_comparison(errors: Mapping[str, Mapping[str, Any]], *, ax: Any = None) -> Any:
     """Draw the errors of several methods: all owners together as a mark, single owners as a line from best to worst.
 
@@ -48,6 +57,17 @@ def plot_comparison(errors: Mapping[str, Mapping[str, Any]], *, ax: Any = None) 
     ----------
     errors : mapping of method to mapping of owner to error, or to a list of errors over seeds
         One row for each method.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------

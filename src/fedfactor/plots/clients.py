@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.plots.axes import Runs, axes_or_new, by_label, draws
+from fedfactor.plots.axes import Runs, axes_or_new, by_label
 
 
-@draws
 def plot_client_errors(runs: Runs, *, ax: Any = None) -> Any:
     """Draw every owner's relative error: a good total can hide a bad one.
 
@@ -17,6 +16,17 @@ def plot_client_errors(runs: Runs, *, ax: Any = None) -> Any:
     ----------
     runs : Run, sequence of Run, or mapping of label to Run
         One group of bars per owner, one bar per run.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.pytree import Array
-from fedfactor.plots.axes import axes_or_new, draws
+from fedfactor.plots.axes import axes_or_new
 
 
 def mosaic(V: Array, shape: tuple[int, int], *, n_columns: int | None = None, gap: int = 1) -> np.ndarray:
@@ -52,7 +52,6 @@ def mosaic(V: Array, shape: tuple[int, int], *, n_columns: int | None = None, ga
     return picture
 
 
-@draws
 def plot_components(V: Array, shape: tuple[int, int], *, n_columns: int | None = None, ax: Any = None) -> Any:
     """Draw components as small pictures.
 
@@ -60,6 +59,17 @@ def plot_components(V: Array, shape: tuple[int, int], *, n_columns: int | None =
     ----------
     V, shape, n_columns
         As in :func:`mosaic`.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from fedfactor.evaluation.metrics.coherence import client_similarity
-from fedfactor.plots.axes import Runs, axes_or_new, by_label, draws
+from fedfactor.plots.axes import Runs, axes_or_new, by_label
 
 
-@draws
 def plot_drift(runs: Runs, *, plain: bool = True, ax: Any = None) -> Any:
     """Draw how far clients moved from the factor they received, round by round.
 
@@ -20,11 +19,19 @@ def plot_drift(runs: Runs, *, plain: bool = True, ax: Any = None) -> Any:
         Runs of methods with ``diagnostics=True``, such as :class:`~fedfactor.algorithms.FNMF`.
     plain : bool
         Draw, dashed, also the drift that does not look for the best order of components.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
 
     Raises
     ------
     ValueError
         If no run kept its drift.
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------
@@ -52,7 +59,6 @@ def plot_drift(runs: Runs, *, plain: bool = True, ax: Any = None) -> Any:
     return ax
 
 
-@draws
 def plot_similarity(source: Any, *, ax: Any = None) -> Any:
     """Draw how alike clients are: a line over rounds for runs, or a table for the components of clients.
 
@@ -60,6 +66,17 @@ def plot_similarity(source: Any, *, ax: Any = None) -> Any:
     ----------
     source : Run or mapping of label to Run; mapping of client to array of shape (k, m)
         Runs with ``diagnostics=True``, or components.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------

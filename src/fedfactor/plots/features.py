@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.plots.axes import axes_or_new, draws
+from fedfactor.plots.axes import axes_or_new
 
 
 def top_features(V: Any, features: Sequence[str] | None = None, n: int = 10) -> list[list[tuple[str, float]]]:
@@ -44,7 +44,6 @@ def top_features(V: Any, features: Sequence[str] | None = None, n: int = 10) -> 
     return found
 
 
-@draws
 def plot_top_features(
     V: Any, features: Sequence[str] | None = None, *, component: int = 0, n: int = 10, ax: Any = None
 ) -> Any:
@@ -60,6 +59,17 @@ def plot_top_features(
         Which one.
     n : int, default=10
         Bars at most.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedfactor.plots.axes import Runs, axes_or_new, by_label, draws
+from fedfactor.plots.axes import Runs, axes_or_new, by_label
 
 
-@draws
 def plot_history(runs: Runs, baseline: float | None = None, *, metric: str = "relative_error", ax: Any = None) -> Any:
     """Draw a figure that the server knew after each round.
 
@@ -19,11 +18,19 @@ def plot_history(runs: Runs, baseline: float | None = None, *, metric: str = "re
         A level to compare with, such as the error of pooled rows.
     metric : str
         Name in :attr:`RoundRecord.metrics <fedfactor.core.run.RoundRecord>`.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
 
     Raises
     ------
     ValueError
         If no round of any run has the metric.
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------

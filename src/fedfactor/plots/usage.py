@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedfactor.core.run import Run
-from fedfactor.plots.axes import axes_or_new, draws
+from fedfactor.plots.axes import axes_or_new
 
 
 def usage_by_owner(factors: Run | Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
@@ -47,7 +47,6 @@ def usage_by_owner(factors: Run | Mapping[str, Any]) -> tuple[list[str], np.ndar
     return owners, np.divide(sums, total, out=np.zeros_like(sums), where=total > 0)
 
 
-@draws
 def plot_usage(factors: Run | Mapping[str, Any], *, most: int = 40, ax: Any = None) -> Any:
     """Draw what share of each owner's weight lies on each component, as a heat map.
 
@@ -57,6 +56,17 @@ def plot_usage(factors: Run | Mapping[str, Any], *, most: int = 40, ax: Any = No
         As in :func:`usage_by_owner`.
     most : int, default=40
         Owners drawn at most: those whose shares differ most from the mean of all.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
 
     Examples
     --------

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.privacy.accounting import Accountant
@@ -35,6 +35,21 @@ class DP:
     noise_multiplier: float | None
     ledger: Ledger | str | os.PathLike[str] | None
     noise_seed: int | None
+
+
+@runtime_checkable
+class RefusesNoise(Protocol):
+    """Cannot use uploads with noise on them, with some or all of its settings."""
+
+    @property
+    def against_noise(self) -> str:
+        """Say why, and what to do; nothing where it can."""
+        ...
+
+
+def against_noise(algorithm: Any) -> str:
+    """Return why an algorithm cannot use uploads with noise; nothing when it can."""
+    return algorithm.against_noise if isinstance(algorithm, RefusesNoise) else ""
 
 
 def dp(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Meta
+from fedfactor.core.algorithm import Algorithm, Meta, Uplink
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.flattened_upload import Parcel
 from fedfactor.core.transforms import Site, Transform
@@ -158,7 +158,7 @@ class Gaussian(Transform):
             raise IncompatibleError(
                 "Distributed noise protects only a sum that nobody can take apart: add SecureSum, or share='local'."
             )
-        seen = [kind.__name__ for kind in algorithm.messages(meta) if getattr(kind, "uplink", "") == "gather"]
+        seen = [kind.__name__ for kind in algorithm.messages(meta) if getattr(kind, "uplink", "") == Uplink.GATHER]
         if seen:
             raise IncompatibleError(
                 f"Of distributed noise each upload holds a share only, but the server sees each {seen[0]} of "

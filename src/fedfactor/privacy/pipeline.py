@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fedfactor.core.algorithm import Algorithm, Meta, Round
+from fedfactor.core.algorithm import Algorithm, Meta, Round, Uplink
 from fedfactor.core.errors import NotFiniteError, ProtocolError
 from fedfactor.core.flattened_upload import Layout, Parcel, flatten, restore
 from fedfactor.core.pytree import Tree
@@ -200,7 +200,7 @@ class ChannelReceiver:
         try:
             check_message(up, self._expected)
         except ProtocolError as error:
-            seen = isinstance(error, NotFiniteError) and (self._seen or up.uplink == "gather")
+            seen = isinstance(error, NotFiniteError) and (self._seen or up.uplink == Uplink.GATHER)
             if not seen and not self.forgiving:
                 raise type(error)(f"Client {name!r}: {error}") from None
             return str(error)

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.aggregation.robust import Robust
-from fedfactor.core.algorithm import Algorithm, Meta
+from fedfactor.core.algorithm import Algorithm, Meta, Uplink
 from fedfactor.core.atomic_files import write_atomic
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
-from fedfactor.core.transforms import Transform, check_order
+from fedfactor.core.transforms import HasNeutralUpload, Transform, check_order
 from fedfactor.privacy.accounting import calibrate
-from fedfactor.privacy.dp import DP
+from fedfactor.privacy.dp import DP, against_noise
 from fedfactor.privacy.ledger import Entry, Ledger, rows_fingerprint
 from fedfactor.privacy.minimums import Minimums, PrivacyWarning, judge_rows
+from fedfactor.privacy.modes import transform_named
 from fedfactor.privacy.noise import Clip, Gaussian
 from fedfactor.privacy.noise_shares import secure_for_noise
 from fedfactor.privacy.pipeline import Books, Channel
@@ -38,13 +38,6 @@ SURVEY_SHARE = 0.05
 
 ROW_ROUNDS, CLIENT_ROUNDS = 30, 10
 """Rounds of a private run unless the user says otherwise: each further round makes all of them noisier."""
-
-WORDS = {
-    "secure-sum": SecureSum(),
-    "median": Robust("median"),
-    "trimmed-mean": Robust("trimmed-mean"),
-    "group-median": Robust("group-median"),
-}
 
 
 @dataclass(slots=True)
@@ -77,9 +70,7 @@ def parts_of(privacy: Any) -> Parts:
             raise IncompatibleError(f"privacy holds two {kind.__name__}, of which only one could count. Keep one.")
     for part in given:
         if isinstance(part, str):
-            if part not in WORDS:
-                raise ValueError(f"privacy={part!r} is not known. Use {', '.join(map(repr, WORDS))}, or dp(...).")
-            found.links.append(WORDS[part])
+            found.links.append(transform_named(part))
         elif isinstance(part, DP):
             found.dp = part
         elif isinstance(part, Transform):
@@ -144,7 +135,7 @@ def for_links(links: Sequence[Transform], algorithm: Algorithm) -> Algorithm:
     if not any(link.equal_weights for link in links):
         return algorithm
     algorithm = _equal_weights(algorithm, alone=any(link.noisy for link in links))
-    averages = type(algorithm).neutral is not Algorithm.neutral
+    averages = isinstance(algorithm, HasNeutralUpload)
     return _random_start(algorithm) if averages else algorithm  # a start from sums is for plain sums
 
 
@@ -190,7 +181,9 @@ def _private_plan(
         raise IncompatibleError("dp(...) brings its own bounds and noise: combine it with SecureSum and Minimums only.")
     check_bears(asked, algorithm, meta)
     secure, honest = secure_for_noise(asked, secure, parts.minimums, algorithm, meta)
-    rounds = rounds or (CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS)
+    # A method that ends after one exchange pays for one: noise for rounds that do not take place would be wasted.
+    usual = CLIENT_ROUNDS if asked.unit == "client" else ROW_ROUNDS
+    rounds = int(rounds or getattr(type(algorithm), "noisy_rounds", usual))
     survey = asked.unit != "client" and (asked.row_bound is None or asked.rows is None)
     share = SURVEY_SHARE if survey else 0.0
     z = asked.noise_multiplier or calibrate(
@@ -281,14 +274,14 @@ def _bounded(
 def check_bears(asked: DP, algorithm: Algorithm, meta: Meta) -> None:
     """Refuse, before anything is released, an algorithm that noise for this unit cannot protect."""
     name = type(algorithm).__name__
-    if algorithm.against_noise:
-        raise IncompatibleError(f"{name} does not bear noise: {algorithm.against_noise}")
+    if against := against_noise(algorithm):
+        raise IncompatibleError(f"{name} does not bear noise: {against}")
     if asked.unit == "client":
         return
     if "row_clip" not in {f.name for f in fields(algorithm)}:  # type: ignore[arg-type]
         raise IncompatibleError(
             f"{name} has no bound on what one row can change, so no noise could protect a row. Use "
-            "PooledNMF, PooledBMF with solver='proximal', or unit='client'."
+            "PooledNMF, PooledPCA, PooledBMF with solver='proximal', or unit='client'."
         )
     if meta.masked:
         raise IncompatibleError("Row-level privacy bounds whole rows, but some cells are missing. Fill them first.")
@@ -376,9 +369,9 @@ def entry_of(links: Sequence[Transform], algorithm: Algorithm, meta: Meta, run: 
 def check_links(links: Sequence[Transform], algorithm: Algorithm, meta: Meta) -> None:
     """Refuse, before round 0, a channel that cannot carry this algorithm's uploads, or would not protect them."""
     uploads = {kind: spec for kind, spec in algorithm.messages(meta).items() if hasattr(kind, "uplink")}
-    gathered = [kind.__name__ for kind in uploads if kind.uplink == "gather"]
+    gathered = [kind.__name__ for kind in uploads if kind.uplink == Uplink.GATHER]
     combining = [link for link in links if link.combines_only()]
-    if any(kind.uplink == "group" for kind in uploads):
+    if any(kind.uplink == Uplink.GROUP for kind in uploads):
         raise IncompatibleError(
             f"{type(algorithm).__name__} sums among nodes that hold blocks of the same rows, and no channel protects "
             "such sums. Leave privacy out, or take a method whose uploads are summed, such as PooledNMF."

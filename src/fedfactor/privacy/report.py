@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fedfactor.core.algorithm import Meta
+from fedfactor.core.algorithm import Meta, Uplink
 from fedfactor.core.errors import MissingExtraError
 from fedfactor.core.transforms import Transform
 from fedfactor.core.wire import Spec
@@ -49,7 +49,7 @@ def privacy_report(channel: Channel, rounds: int) -> dict[str, Any]:
 
 
 def _gathered(kind: type) -> bool:
-    return getattr(kind, "uplink", "") == "gather"
+    return getattr(kind, "uplink", "") == Uplink.GATHER
 
 
 def _guarantee(channel: Channel, rounds: int) -> dict[str, Any]:

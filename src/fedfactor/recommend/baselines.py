@@ -30,7 +30,7 @@ class Ask:
 class Touched:
     """Up: users of each item, and users."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     users: Array
     rows: Array | None = None
@@ -55,7 +55,7 @@ class Levels:
 class Sums:
     """Up: ratings of each item, and what they add up to, less mean and users' levels where these are known."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     counts: Array
     off: Array
@@ -215,7 +215,7 @@ class Biases(Algorithm):
         at_least=0,
     )
 
-    domain: ClassVar[Domain] = "real"
+    domain: ClassVar[Domain] = Domain.REAL
     handles_missing: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
     default_rounds: ClassVar[int] = 20

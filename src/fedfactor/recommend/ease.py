@@ -72,7 +72,7 @@ class AskPairs:
 class Counts:
     """Up: users who touched each item, and users."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     users: Array
     rows: Array
@@ -82,7 +82,7 @@ class Counts:
 class Diagonal:
     """Up: the diagonal of ``XᵀX``."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     diagonal: Array
 
@@ -91,7 +91,7 @@ class Diagonal:
 class Gram:
     """Up: half of ``XᵀX`` and, where pairs of few users are to be found, half of how many users share two items."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     half: Array
     pairs: Array | None = None
@@ -101,7 +101,7 @@ class Gram:
 class Pairs:
     """Up: some entries of ``XᵀX``."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     entries: Array
 

@@ -1,4 +1,4 @@
-"""The shared machinery of the recommenders: sort ratings by owner, run, answer questions."""
+"""Base classes of the recommenders: sort ratings by client, run, predict and recommend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import os
 import warnings
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,23 +13,21 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from fedfactor.core.algorithm import Score
+from fedfactor.core.algorithm import Algorithm, Score
+from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError, callers_level
 from fedfactor.core.run import Run
-from fedfactor.engines.run import engine_of
-from fedfactor.engines.run_parameters import EveryRun, Progress
-from fedfactor.estimators import inputs as _inputs
-from fedfactor.estimators.signatures import Face
+from fedfactor.engines.engine import Engine
+from fedfactor.estimators.estimator import FederatedEstimator
 from fedfactor.recommend.client_model_file import OwnerModel, other_version
 from fedfactor.recommend.client_tables import OwnerTables
-from fedfactor.recommend.interactions import interactions_of
-from fedfactor.recommend.ratings import RatingScale, compared_columns, nobody_owns, ratings_of
+from fedfactor.recommend.ratings import compared_columns, nobody_owns, ratings_of
 from fedfactor.recommend.recommendation_files import write_lists
-from fedfactor.recommend.user_table import UserTable, WeightTable, new_ratings, number_of_items
+from fedfactor.recommend.user_table import UserTable, new_ratings, number_of_items
 
 
-class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
-    """An estimator over ratings: its parameters are the settings of one algorithm, and those of every run.
+class FederatedRecommender(FederatedEstimator):
+    """An estimator over ratings: its parameters are those of one algorithm and those of a run.
 
     Attributes
     ----------
@@ -53,21 +50,9 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
     """
 
     n_components: int
-    _how: ClassVar[str] = "n_components=1, random_state=0"
+    scale: tuple[float, float] | None
     _touched_only: ClassVar[bool] = False
     _kind_of_table: ClassVar[type[UserTable]] = UserTable
-    _example: ClassVar[str] = """
-        >>> import pandas as pd
-        >>> from fedfactor import {name}
-        >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
-        >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
-        >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
-        >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
-        >>> model = {name}({how}).fit(ratings, groups=owner)
-        >>> items, scores = model.recommend("ann", n=1)
-        >>> items[0].tolist(), model.predict("ann", "d").shape
-        (['d'], (1,))
-        """
 
     def fit(self, ratings: Any, y: Any = None, *, groups: Any = None) -> Self:
         """Learn from ratings that belong to several owners.
@@ -96,21 +81,50 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         return found
 
     def _learn(self, ratings: Any, groups: Any, read: Any) -> Self:
-        engine, seed = engine_of(self.engine), _inputs.draw_seed(self.random_state)
-        algorithm = self._algorithm()
-        self._check_scale()
-        found = read(ratings, groups)
-        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
-            found = found.dealt(self.n_clients, seed)
+        algorithm, engine, seed = self._settings()
+        found = self._dealt(read(ratings, groups), ratings, groups, seed)
         self._keep(self._run(algorithm, self._federation(found), engine, seed), found)
         return self
+
+    def _dealt(self, found: Any, ratings: Any, groups: Any, seed: int) -> Any:
+        """Split users at random where neither the ratings nor ``groups`` name a client."""
+        if self.n_clients > 1 and nobody_owns(ratings, groups, found.owners):
+            return found.dealt(self.n_clients, seed)
+        return found
+
+    def _settings(self) -> tuple[Algorithm, Engine, int]:
+        found = super()._settings()
+        self._check_scale()
+        return found
+
+    def _federated(self, data: Any, algorithm: Algorithm, seed: int) -> Federation:
+        if isinstance(data, Federation):
+            return data
+        return self._federation(self._dealt(self._read(data, None), data, None, seed))
+
+    def _check_scale(self) -> None:
+        """Raise ``ValueError`` unless ``scale`` is None or the lowest and the highest rating."""
+        try:
+            low, high = (0.0, 1.0) if self.scale is None else map(float, self.scale)
+        except (TypeError, ValueError):
+            low = high = np.nan
+        if not low < high:
+            raise ValueError(f"scale={self.scale!r} must be the lowest and the highest rating.")
+
+    def _scale_of(self, owners: Any) -> tuple[float, float]:
+        """Return the lowest and the highest rating."""
+        if self.scale is not None:
+            low, high = self.scale
+            return float(low), float(high)
+        values = [R.data for R in owners.values() if R.nnz]
+        return float(min(v.min() for v in values)), float(max(v.max() for v in values))
 
     @property
     def _implicit(self) -> bool:
         """Whether stored numbers are signs of interest: then frames need no column of ratings."""
         return getattr(self, "feedback", "explicit") == "implicit"
 
-    def _federation(self, found: Any) -> Any:
+    def _federation(self, found: Any) -> Federation:
         return found.federation()
 
     def predict(self, users: Any, items: Any, *, client: str | None = None) -> np.ndarray:
@@ -246,9 +260,11 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
             The owner.
         """
         check_is_fitted(self)
-        table, name = self.tables_.of(client), str(client)
+        table = self.tables_.of(client)
+        name = str(client)
         mine = copy.copy(self)
-        mine.tables_, mine.users_ = OwnerTables({name: table}), {name: self.users_[name]}
+        mine.tables_ = OwnerTables({name: table})
+        mine.users_ = {name: self.users_[name]}
         mine.client_factors_ = {name: self.client_factors_[name]}
         mine.components_ = table.V
         mine.run_ = replace(self.run_, factors={name: self.run_.factors[name]}, scores={name: self.run_.scores[name]})
@@ -269,7 +285,8 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
                 f"This model holds users and ratings of {len(self.tables_)} owners. Say whose file it is to be: "
                 f"save(path, client={next(iter(self.tables_))!r})."
             )
-        name, run = self.tables_.name(client), self.run_
+        name = self.tables_.name(client)
+        run = self.run_
         table = self.tables_[name]
         OwnerModel(
             type(self).__name__, name, self.get_params(deep=False), self.scale_, self.n_iter_, run.seed, run.status,
@@ -282,10 +299,11 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
         kept = OwnerModel.read(Path(path), cls.__name__)
         try:
             model = cls(**kept.settings)
-            method = model._algorithm()
+            method = model.to_algorithm()
         except (TypeError, ValueError) as error:
             raise other_version(Path(path), error) from None
-        name, nothing = kept.owner, Score.of(0, 0, 0)
+        name = kept.owner
+        nothing = Score.of(0, 0, 0)
         run = Run(method, kept.seed, kept.status, (), {name: kept.factors}, {name: nothing}, None)  # type: ignore[reportArgumentType]
         model._adopt(run, {name: kept.seen}, {name: kept.users}, kept.items, kept.scale, kept.support)
         model.n_iter_ = kept.rounds
@@ -346,97 +364,17 @@ class FederatedRecommender(EveryRun, RatingScale, Progress, Face):
 
     def _adopt(self, result: Run, owners: Any, users: Any, items: Any, scale: Any, support: Any) -> None:
         """Take over a run, whether it has just ended or was read from a file."""
-        self.run_, self.n_iter_, self.n_rejected_ = result, result.rounds, len(result.rejected)
-        self.items_, self.users_ = items, {name: users[name] for name in sorted(users)}
+        self.run_ = result
+        self.n_iter_ = result.rounds
+        self.n_rejected_ = len(result.rejected)
+        self.items_ = items
+        self.users_ = {name: users[name] for name in sorted(users)}
         self.components_ = result.V
         self.client_factors_ = {name: kept.U for name, kept in result.factors.items()}
-        self.scale_, self.support_ = scale, support
+        self.scale_ = scale
+        self.support_ = support
         tables = {name: self._table(kept, owners[name], users[name]) for name, kept in result.factors.items()}
         self.tables_ = OwnerTables(tables)
 
     def _warn(self, what: str) -> None:
         warnings.warn(f"{type(self).__name__} {what}.", ConvergenceWarning, stacklevel=callers_level())
-
-
-class ListRecommender(FederatedRecommender):
-    """A recommender that goes by what users touched: it makes lists, and its scores are no ratings."""
-
-    scale = None  # scores of lists need none
-    _kind_of_table = WeightTable
-
-    @property
-    def _implicit(self) -> bool:
-        return True
-
-
-class CatalogueRecommender(ListRecommender):
-    """A recommender whose owners hold catalogues of their own, which overlap in part.
-
-    Attributes
-    ----------
-    items_ : ndarray of shape (m,)
-        Item ids of all owners together.
-    held_ : dict of str to ndarray
-        Item ids that each owner holds.
-    """
-
-    _touched_only = True
-    _example = """
-        >>> import numpy as np
-        >>> from fedfactor import {name}
-        >>> from fedfactor.data import ItemTable
-        >>> X = np.random.default_rng(0).random((20, 6)) < 0.5
-        >>> north = ItemTable(X[:10, :4], users=range(10), items=list("abcd"))
-        >>> south = ItemTable(X[10:, 2:], users=range(10), items=list("cdef"))
-        >>> model = {name}({how}).fit({"north": north, "south": south})
-        >>> model.predict_proba("north", [3, 7], ["f", "a"]).shape
-        (2,)
-        """
-
-    def fit(
-        self, ratings: Any, y: Any = None, *, groups: Any = None, catalogues: Any = None, withheld: Any = None
-    ) -> Self:
-        """Learn from interactions that belong to several owners.
-
-        Parameters
-        ----------
-        ratings : mapping of owner to ItemTable, or as for the other recommenders
-            Of ratings it matters only that they are there.
-        catalogues, withheld : mapping of owner to item ids, optional
-            What each owner holds (by default what its users touched), and what it keeps to itself.
-        """
-        return self._learn(ratings, groups, partial(interactions_of, catalogues=catalogues, withheld=withheld))
-
-    def _keep(self, result: Run, found: Any) -> None:
-        super()._keep(result, found)
-        self.held_ = {name: found.items[columns] for name, columns in found.held.items()}
-
-    def predict_proba(self, client: str, users: Any, items: Any) -> np.ndarray:
-        """Return the probability of each (user, item) pair at one owner, also for items that only others hold.
-
-        Parameters
-        ----------
-        client : str
-            The users' owner.
-        users, items : sequences of ids of equal length, or single ids
-
-        Returns
-        -------
-        array of shape (pairs,)
-        """
-        return np.clip(self.predict(users, items, client=client), 0, 1)
-
-    def score(self, ratings: Any, y: Any = None, *, client: str | None = None) -> float:
-        """Return F1 over pairs of known users and items whose ``rating`` is 0 (no interaction) or not.
-
-        An interaction is predicted from one half on; by :class:`fedfactor.PooledRidge` for the share of pairs
-        that have one.
-        """
-        truth, found = self._compared(ratings, client)
-        true = truth != 0
-        guess = self._guess(true, found)
-        return 2 * float((true & guess).sum()) / max(1.0, float(true.sum() + guess.sum()))
-
-    def _guess(self, true: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Say which pairs are taken for interactions."""
-        return found > 0.5

@@ -1,156 +1,274 @@
-"""Recommenders with scikit-learn's manners."""
+"""Recommenders with the result of pooled ratings."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from fedfactor import algorithms
-from fedfactor.core.client_data import Federation
-from fedfactor.core.errors import DataError
-from fedfactor.core.run import Run
-from fedfactor.estimators.signatures import face
-from fedfactor.privacy.dp import asked_of
-from fedfactor.recommend.estimator_base import CatalogueRecommender, FederatedRecommender, ListRecommender
-from fedfactor.recommend.user_table import DeepTable
+from fedfactor.engines.engine import Engine
+from fedfactor.estimators.parameter_names import accept_other_names
+from fedfactor.recommend.estimator_base import FederatedRecommender
 
 
-@face(algorithms.FedSPLIT, n_components=4)
-class FedSPLIT(FederatedRecommender):
-    """A recommender from one exchange of item factors."""
-
-    _how = "n_components=1, min_raters=1, random_state=0"
-
-    def _keep(self, result: Run, found: Any) -> None:
-        super()._keep(result, found)
-        if self.rounds is None and "moved" not in result.history[-1].metrics:
-            self._warn(
-                "joined nothing: no owner sent item factors, so all keep models of their own ratings. min_raters (no "
-                "owner may have an item of so many raters) and select say who sends"
-            )
-
-
-@face(algorithms.PooledCF, n_components=16)
+@accept_other_names(max_iter="rounds")
 class PooledCF(FederatedRecommender):
-    """The recommender that pooled ratings would give, from sums alone."""
+    r"""Matrix factorization of ratings with the result of pooled ratings, from sums over clients.
+
+    .. math:: \min \sum_{ij \text{ rated}} (x_{ij} - \mu - b_i - c_j - u_i^\top v_j)^2
+              + \sum_i \rho(n_i) \|u_i\|^2 + \sum_j \rho(n_j) \|v_j\|^2 + \beta (\|b\|^2 + \|c\|^2),
+              \qquad \rho(n) = \lambda n + \lambda_0
+
+    Parameters
+    ----------
+    n_components : int, at least 1, default=16
+        Number of components (the rank k).
+    feedback : {"explicit", "implicit"}, default="explicit"
+        Ratings, or implicit feedback (clicks, plays, counts).
+    ridge : float, at least 0, default=0.05
+        λ: regularization of factors per rating of a user or item (implicit feedback: per unit of weight). Ratings
+        are scaled to unit variance first.
+    ridge_floor : float, above 0, default=6.0
+        λ₀: regularization of factors independent of the number of ratings.
+    bias_ridge : float, above 0, default=3.0
+        β: regularization of biases, in ratings at the mean.
+    weight : float, above 0, default=3.0
+        Implicit feedback: weight of a stored 1 relative to a cell that is not stored.
+    counts : {"log", "binary", "raw"}, default="log"
+        Implicit feedback: meaning of a stored number r: :math:`\log_2(1 + r)`, 1, or r.
+    iterations : int, at least 1, default=17
+        Maximum number of exchanges before the last two.
+    validation : float in [0, 1), default=0.05
+        Share of the ratings that is held out of these exchanges, to decide when to stop and whether λ and λ₀ are
+        halved or doubled. The last two exchanges use all ratings. 0 holds none out.
+    tol : float, at least 0, default=0.0002
+        Proceed to the last two exchanges when three in a row lower the validation error by less than this share; 0
+        uses all iterations and keeps λ and λ₀.
+    min_ratings : int, at least 1, default=3
+        Items with fewer ratings have a bias and no factors (implicit feedback: neither).
+    rounds : int, optional
+        Maximum number of rounds; default 20. ``max_iter`` is an alias.
+    n_clients : int, default=1
+        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
+        given.
+    random_state : int, RandomState, Generator or None, optional
+        Seed of every random stream; the seed that was used is ``run_.seed``.
+    scale : (low, high), optional
+        Lowest and highest rating, to which predictions are clipped; by default those of the data.
+    verbose : int, default=0
+        1 or more: show progress.
+    engine, privacy, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
+
+    Attributes
+    ----------
+    items_ : ndarray of shape (m,)
+        Item ids.
+    users_ : dict of str to ndarray
+        User ids of each client.
+    components_ : array
+        Item factors (with biases: followed by a row of ones and a row of biases).
+    client_factors_ : dict of str to array
+        User factors of each client (in a simulation).
+    n_iter_ : int
+        Number of exchanges.
+    run_ : Run
+        History, traffic, time, errors by client, and the seed.
+
+    Notes
+    -----
+    An exchange sends, for each item, the (k + 1) (k + 4) / 2 sums of its least squares problem from each client,
+    and k + 1 numbers to it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from fedfactor import PooledCF
+    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
+    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
+    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
+    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
+    >>> model = PooledCF(n_components=1, random_state=0).fit(ratings, groups=owner)
+    >>> items, scores = model.recommend("ann", n=1)
+    >>> items[0].tolist(), model.predict("ann", "d").shape
+    (['d'], (1,))
+    """
+
+    _method = algorithms.PooledCF
+
+    def __init__(
+        self,
+        n_components: int = 16,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        ridge: float = 0.05,
+        ridge_floor: float = 6.0,
+        bias_ridge: float = 3.0,
+        weight: float = 3.0,
+        counts: Literal["log", "binary", "raw"] = "log",
+        iterations: int = 17,
+        validation: float = 0.05,
+        tol: float = 0.0002,
+        min_ratings: int = 3,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.feedback = feedback
+        self.ridge = ridge
+        self.ridge_floor = ridge_floor
+        self.bias_ridge = bias_ridge
+        self.weight = weight
+        self.counts = counts
+        self.iterations = iterations
+        self.validation = validation
+        self.tol = tol
+        self.min_ratings = min_ratings
+        self.rounds = rounds
+        self.n_clients = n_clients
+        self.engine = engine
+        self.privacy = privacy
+        self.random_state = random_state
+        self.scale = scale
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
 
 
-@face(algorithms.PooledCNMF, n_components=6)
+@accept_other_names(max_iter="rounds")
 class PooledCNMF(FederatedRecommender):
-    """Ratings as non-negative parts, as pooled ratings would give them, from sums alone.
+    r"""Non-negative matrix factorization of ratings with the result of pooled ratings, from sums over clients.
 
-    An iteration takes two exchanges (implicit feedback: one). With ``tol=0`` all rounds are used, whether or not more
-    would help.
-    """
+    .. math:: \min_{U, V \ge 0} \sum_{ij \text{ rated}} (x_{ij} - \mu - b_i - c_j - U_i V_j)^2
+              + \text{regularisation}
 
+    An iteration takes two exchanges (implicit feedback: one). With ``tol=0`` all rounds are used, whether or not
+    they lower the error.
 
-@face(algorithms.FCF, n_components=5)
-class FCF(FederatedRecommender):
-    """Federated alternating least squares with summed gradients: the iterative baseline, explicit or implicit."""
-
-
-@face(algorithms.FedMF, n_components=8)
-class FedMF(FederatedRecommender):
-    """Matrix factorization with biases by federated gradient descent: an iterative baseline."""
-
-
-@face(algorithms.PooledEASE, without=("scale",))
-class PooledEASE(ListRecommender):
-    """Lists of items from what pooled users touched together, by one exchange of a Gram matrix.
+    Parameters
+    ----------
+    n_components : int, at least 1, default=6
+        Number of components (the rank k).
+    feedback : {"explicit", "implicit"}, default="explicit"
+        Ratings, or implicit feedback.
+    weight : float, above 0, default=10.0
+        Of one unit of implicit feedback.
+    tol : float, at least 0, default=0.0
+        Converged when three iterations in a row lower the squared error by less than this share; 0 uses all rounds.
+    start_scale : float, above 0, default=1.0
+        Factors start between 0 and this.
+    alpha : float, at least 0, default=0.06
+        Regularization of user factors.
+    beta : float, at least 0, default=0.06
+        Regularization of item factors.
+    gamma : float, at least 0, default=0.02
+        Regularization of user biases.
+    delta : float, at least 0, default=0.02
+        Regularization of item biases.
+    eta_user : float, at least 0, default=0.005
+        Learning rate of user biases.
+    eta_item : float, at least 0, default=0.005
+        Learning rate of item biases.
+    by_count : bool, default=True
+        Multiply the regularization of factors by the number of ratings.
+    rounds : int, optional
+        Maximum number of rounds; default 121. ``max_iter`` is an alias.
+    n_clients : int, default=1
+        Number of clients among which users are split at random when the data name no clients and ``groups`` is not
+        given.
+    random_state : int, RandomState, Generator or None, optional
+        Seed of every random stream; the seed that was used is ``run_.seed``.
+    scale : (low, high), optional
+        Lowest and highest rating, to which predictions are clipped; by default those of the data.
+    verbose : int, default=0
+        1 or more: show progress.
+    engine, privacy, callbacks, checkpoint
+        As in :func:`fedfactor.run`.
 
     Attributes
     ----------
-    components_ : array of shape (m, m), or (d, m) for the low-rank form
-        Weights: what each item tells about each other.
+    items_ : ndarray of shape (m,)
+        Item ids.
+    users_ : dict of str to ndarray
+        User ids of each client.
+    components_ : array
+        Item factors (with biases: followed by a row of ones and a row of biases).
+    client_factors_ : dict of str to array
+        User factors of each client (in a simulation).
+    n_iter_ : int
+        Number of exchanges.
+    run_ : Run
+        History, traffic, time, errors by client, and the seed.
+
+    Notes
+    -----
+    An exchange sends two sums of k m numbers from each client and V, k m numbers, to it.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> from fedfactor import PooledEASE
-    >>> likes = {"ann": "ab", "bob": "abc", "cat": "cd", "dan": "acd", "eve": "ab", "fay": "cd", "gus": "a"}
-    >>> clicks = pd.DataFrame([(user, item) for user, all_ in likes.items() for item in all_], columns=["user", "item"])
-    >>> owner = {user: "north" if user < "d" else "south" for user in likes}
-    >>> model = PooledEASE(ridge=1.0, random_state=0).fit(clicks, groups=owner)
-    >>> model.recommend("gus", n=1)[0].tolist()
-    [['b']]
+    >>> from fedfactor import PooledCNMF
+    >>> likes = {"ann": [5, 4, 1], "bob": [4, 5, 1, 2], "cat": [1, 1, 5, 4], "dan": [1, 2, 4, 5]}
+    >>> rows = [(user, item, rating) for user, all_ in likes.items() for item, rating in zip("abcd", all_)]
+    >>> ratings = pd.DataFrame(rows, columns=["user", "item", "rating"])
+    >>> owner = {"ann": "north", "bob": "north", "cat": "south", "dan": "south"}
+    >>> model = PooledCNMF(n_components=1, random_state=0).fit(ratings, groups=owner)
+    >>> items, scores = model.recommend("ann", n=1)
+    >>> items[0].tolist(), model.predict("ann", "d").shape
+    (['d'], (1,))
     """
 
-    low_rank: int | str | None
+    _method = algorithms.PooledCNMF
 
-    def _federation(self, found: Any) -> Federation:
-        """Leave the mask out: what is not stored was not touched, which is something to go by."""
-        return found.federation(masked=False)
-
-    def _exchanges(self) -> int | None:
-        """Return how many exchanges a private run pays for: those that take place."""
-        if self.rounds is not None or asked_of(self.privacy) is None:
-            return self.rounds
-        return 1 if self.low_rank is None else 2
-
-
-class Baseline(FederatedRecommender):
-    """A model without factors: what it says of an item is one number."""
-
-    def similar_items(self, items: Any, n: int = 10, *, client: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Refuse: one number for each item does not tell which items are alike."""
-        raise DataError(f"{type(self).__name__} knows no similar items. Use PooledEASE or PooledCF for them.")
-
-
-@face(algorithms.Biases)
-class Biases(Baseline):
-    """Ratings from a mean and levels of users and items: the baseline of rating models, from sums alone."""
-
-    _how = "random_state=0"
-
-
-@face(algorithms.Popularity, without=("scale",))
-class Popularity(Baseline, ListRecommender):
-    """The most popular items for everybody, less what each user has seen: the baseline of lists, from sums alone.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from fedfactor import Popularity
-    >>> clicks = pd.DataFrame([("ann", "a"), ("bob", "a"), ("bob", "b"), ("cat", "c"), ("dan", "b")],
-    ...                       columns=["user", "item"])
-    >>> model = Popularity(random_state=0).fit(clicks, groups={"ann": 0, "bob": 0, "cat": 1, "dan": 1})
-    >>> model.recommend(["ann", "cat"], n=1)[0].tolist()
-    [['b'], ['a']]
-    """
-
-
-@face(algorithms.PooledRidge, without=("scale",))
-class PooledRidge(CatalogueRecommender):
-    """Items that only others hold: ridge regression on directions of the items that all owners hold.
-
-    It takes what :class:`fedfactor.FedDMF` takes.
-
-    Attributes
-    ----------
-    client_factors_ : dict of str to array of shape (n_c, d)
-        Users along the directions.
-    """
-
-    _how = "2, random_state=0"
-
-    def _guess(self, true: np.ndarray, found: np.ndarray) -> np.ndarray:
-        if not true.any():
-            raise DataError("No pair has an interaction, so there is nothing to find.")
-        return found >= np.quantile(found, 1 - true.mean())
-
-
-@face(algorithms.FedDMF, without=("scale",))
-class FedDMF(CatalogueRecommender):
-    """Deep matrix factorization over owners with partly overlapping catalogues, who match no users.
-
-    Attributes
-    ----------
-    client_factors_ : dict of str to array of shape (n_c, d)
-        User vectors of each owner: features of its users, for predicting their attributes at home.
-    """
-
-    _how = "4, hidden=8, epochs=2, refine=1, random_state=0"
-
-    def _table(self, kept: Any, seen: Any, users: Any) -> DeepTable:
-        return DeepTable(kept, kept.U, seen, users, self.items_)
+    def __init__(
+        self,
+        n_components: int = 6,
+        *,
+        feedback: Literal["explicit", "implicit"] = "explicit",
+        weight: float = 10.0,
+        tol: float = 0.0,
+        start_scale: float = 1.0,
+        alpha: float = 0.06,
+        beta: float = 0.06,
+        gamma: float = 0.02,
+        delta: float = 0.02,
+        eta_user: float = 0.005,
+        eta_item: float = 0.005,
+        by_count: bool = True,
+        rounds: int | None = None,
+        n_clients: int = 1,
+        engine: str | Engine = "local",
+        privacy: Any = None,
+        random_state: Any = None,
+        scale: tuple[float, float] | None = None,
+        verbose: int | bool = 0,
+        callbacks: Any = (),
+        checkpoint: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.feedback = feedback
+        self.weight = weight
+        self.tol = tol
+        self.start_scale = start_scale
+        self.alpha = alpha
+        self.beta = beta
+        self.gamma = gamma
+        self.delta = delta
+        self.eta_user = eta_user
+        self.eta_item = eta_item
+        self.by_count = by_count
+        self.rounds = rounds
+        self.n_clients = n_clients
+        self.engine = engine
+        self.privacy = privacy
+        self.random_state = random_state
+        self.scale = scale
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint

@@ -43,7 +43,7 @@ class Items:
 class Level:
     """Up, once: ratings summed and counted."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     total: Array
     n: Array
@@ -53,7 +53,7 @@ class Level:
 class Gradient:
     """Up: half the negative gradient of the item factors, and the squared error of stored cells."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     F: Array
     sse: Array | None = telemetry(default=None)

@@ -41,7 +41,7 @@ class Items:
 class Counts:
     """Up, once: ratings summed, and counted for each item."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     total: Array
     counts: Array
@@ -51,7 +51,7 @@ class Counts:
 class Gradient:
     """Up: what moves item factors and item biases, summed over users, and the squared error."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     item: Array

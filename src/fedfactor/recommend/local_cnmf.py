@@ -108,7 +108,7 @@ def cnmf(
     Notes
     -----
     Where this differs from the printed updates: biases take the normalised step of
-    :func:`~fedfactor.recommend.rating_model.bias_rate` (the printed batch sums diverge for users with many ratings);
+    :func:`~fedfactor.recommend.rating_model.bias_rate` (the printed batch sums overshoot for users with many ratings);
     the biases are split by sign so that no denominator can vanish; U moves before V; the regularisation is
     multiplied by the number of ratings, as Surprise does (``by_count=False``: as printed).
     O(k) per rating and iteration.

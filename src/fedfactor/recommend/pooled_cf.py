@@ -33,6 +33,8 @@ STRENGTHS = np.array([1.0, 0.5, 2.0])
 """What the regularisation is multiplied by where users try others than the one that holds; the first is that one."""
 WORTH = 0.005
 """Share by which another strength must lower the error on the ratings kept aside before all go over to it."""
+MOST_FACTOR = 1e4
+"""Largest item factor at unit spread of the ratings that owners accept: huge ones would silence who rated the item."""
 PAUSE = 2
 """Exchanges after such a change before the next: the items must have answered first."""
 
@@ -63,7 +65,7 @@ class Items:
 class Levels:
     """Up, once: ratings and their squares summed; ratings counted and summed for each item."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     total: Array
     square: Array
@@ -79,7 +81,7 @@ class Sums:
     the others; ``UᵀU`` (implicit feedback); the error on the cells kept aside.
     """
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     items: Array
     others: Array | None = None
@@ -209,7 +211,7 @@ class PooledCF(Algorithm):
     @property
     def domain(self) -> Domain:  # type: ignore[override]
         """Ratings may be negative; signs of interest may not."""
-        return "real" if self._explicit else "nonnegative"
+        return Domain.REAL if self._explicit else Domain.NONNEGATIVE
 
     @property
     def _explicit(self) -> bool:
@@ -339,7 +341,10 @@ class PooledCF(Algorithm):
 
     def accepts(self, down: Begin | Items, meta: Meta) -> str:
         """Expect columns in order with a factor each, the agreed share of ratings aside, and a strength above zero."""
-        odd = odd_numbers(down, {"aside": (0.0, 1.0), "scale": NOT_NEGATIVE, "strength": (1e-12, 1e12)})
+        if float(down.aside) not in (0.0, self._aside):
+            return "another share of ratings is to be kept aside than the agreed one"
+        ranges = {"scale": NOT_NEGATIVE, "strength": (1e-12, 1e12), "V": (-MOST_FACTOR, MOST_FACTOR)}
+        odd = odd_numbers(down, ranges)
         if odd or isinstance(down, Begin):
             return odd
         return odd_columns(down.columns, meta.n_features, (down.V, 1))

@@ -61,7 +61,7 @@ class AskSums:
 class Counts:
     """Up, once: ratings summed, and counted for each item."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     total: Array
     counts: Array
@@ -71,7 +71,7 @@ class Counts:
 class Errors:
     """Up: what the ratings of each item are off by, summed."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     errors: Array
 
@@ -80,7 +80,7 @@ class Errors:
 class Sums:
     """Up: numerator and denominator of V; for implicit feedback also ``UᵀU``; the squared error."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     N: Array
     D: Array

@@ -11,13 +11,11 @@ from scipy import sparse
 
 from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.errors import DataError
-from fedfactor.core.parameters import offers_settings, setting
 from fedfactor.io.partition import split_evenly
 from fedfactor.io.random_streams import stream
 from fedfactor.recommend.rating_statistics import hold_out
 
 __all__ = [
-    "RatingScale",
     "Ratings",
     "column_named",
     "compared_columns",
@@ -109,33 +107,6 @@ def compared_columns(ratings: Any, what: str, *, need_rating: bool = True) -> tu
     if not len(users):
         raise DataError("There are no ratings to compare with.")
     return users, items, None if names["rating"] is None else np.asarray(ratings[names["rating"]], dtype=float)
-
-
-@offers_settings
-class RatingScale:
-    """Between which ratings predictions lie."""
-
-    scale: tuple[float, float] | None = setting(
-        "The lowest and the highest rating, to which predictions are clipped; by default the smallest and the largest "
-        "in ``fit``.",
-        default=None,
-        because="the lowest and the highest rating",
-        shown="(low, high)",
-    )
-
-    def _check_scale(self) -> None:
-        """Refuse what cannot clip; the other way round it would make every prediction the same."""
-        try:
-            low, high = (0.0, 1.0) if self.scale is None else map(float, self.scale)
-        except (TypeError, ValueError):
-            low = high = np.nan
-        if not low < high:
-            raise ValueError(f"scale={self.scale!r} must be the lowest and the highest rating.")
-
-    def _scale_of(self, owners: Mapping[str, sparse.csr_array]) -> tuple[float, float]:
-        values = [R.data for R in owners.values() if R.nnz]
-        low, high = (min(v.min() for v in values), max(v.max() for v in values)) if self.scale is None else self.scale
-        return float(low), float(high)
 
 
 def nobody_owns(data: Any, groups: Any, owners: Mapping[str, Any]) -> bool:

@@ -57,7 +57,7 @@ class Catalogue:
 class Holdings:
     """Up: one for each item that the owner shares."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     holders: Array
 
@@ -66,7 +66,7 @@ class Holdings:
 class Gram:
     """Up: half of the Gram matrix of the common items."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     half: Array
 
@@ -75,7 +75,7 @@ class Gram:
 class Published:
     """Up: ridge coefficients of the items that the owner shares, times its number of users, and that number."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     W: Array
     users: Array
@@ -142,7 +142,7 @@ class PooledRidge(Algorithm):
         at_least=1,
     )
 
-    domain: ClassVar[Domain] = "binary"
+    domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 3
 
     def messages(self, meta: Meta) -> dict[type, Spec]:

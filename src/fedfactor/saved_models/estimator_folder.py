@@ -142,7 +142,7 @@ def recommender_of(run: Run, federation: Federation) -> FederatedRecommender:
     Users and items keep the ids of the files, as numbers where they are whole numbers.
     """
     kind: Any = getattr(estimators, type(run.algorithm).__name__)
-    known = {each.name for each in kind._declared}
+    known = set(kind._get_param_names())
     settings = {name: getattr(run.algorithm, name) for name in run.algorithm.__dataclass_fields__ if name in known}
     model = kind(**settings)
     shards = {name: federation.shard(name) for name in federation.names}
@@ -190,7 +190,7 @@ def _recommender(out: Path, kind: Any, run: Run) -> Any:
 
 def _parameters(kind: Any, record: dict[str, Any], out: Path) -> dict[str, Any]:
     """Turn a record's settings into parameters of an estimator."""
-    known = {each.name for each in kind._declared}
+    known = set(kind._get_param_names())
     found = {key: plain_value(value) for key, value in record["settings"].items() if key in known}
     if "random_state" in known:
         found["random_state"] = int(record["seed"])
@@ -201,7 +201,7 @@ def _parameters(kind: Any, record: dict[str, Any], out: Path) -> dict[str, Any]:
         found["rounds"] = asked
     try:
         model = kind(**found)
-        model._algorithm()
+        model.to_algorithm()
     except (TypeError, ValueError) as error:
         raise other_version(out, error, record) from None
     return found

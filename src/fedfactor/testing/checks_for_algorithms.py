@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedfactor.core.algorithm import Algorithm
+from fedfactor.core.method import Method, algorithm_of
 from fedfactor.testing import bits, messages, splits, trouble
 
 CHECKS: tuple[Callable[..., None], ...] = (
@@ -51,14 +52,14 @@ class Check:
 
 
 def algorithm_checks(
-    algorithm: Algorithm, *, data: Mapping[str, Any] | None = None, pooled: bool | None = None
+    algorithm: Method, *, data: Mapping[str, Any] | None = None, pooled: bool | None = None
 ) -> Iterator[Check]:
     """List the checks that an algorithm must pass, for ``pytest.mark.parametrize``.
 
     Parameters
     ----------
-    algorithm : Algorithm
-        The algorithm, with settings.
+    algorithm : Algorithm or estimator
+        The algorithm with its parameters, or the estimator of one.
     data : mapping of name to dense array, optional
         A small federation of at least two owners; by default one that suits ``algorithm.domain``.
     pooled : bool, optional
@@ -72,23 +73,24 @@ def algorithm_checks(
 
     Examples
     --------
-    >>> from fedfactor.algorithms import PooledNMF
+    >>> from fedfactor import PooledNMF
     >>> next(algorithm_checks(PooledNMF(2))).function.__name__
     'check_same_seed_same_bits'
     """
+    algorithm = algorithm_of(algorithm)
     for function in CHECKS:
         yield Check(function, algorithm, data)
     if getattr(type(algorithm), "pooled", False) if pooled is None else pooled:
         yield Check(splits.check_pooled, algorithm, data)
 
 
-def check_algorithm(algorithm: Algorithm, *, data: Mapping[str, Any] | None = None, pooled: bool | None = None) -> None:
+def check_algorithm(algorithm: Method, *, data: Mapping[str, Any] | None = None, pooled: bool | None = None) -> None:
     """Run every check on an algorithm; an AssertionError says which one fails and how.
 
     Parameters
     ----------
-    algorithm : Algorithm
-        The algorithm, with settings.
+    algorithm : Algorithm or estimator
+        The algorithm with its parameters, or the estimator of one.
     data : mapping of name to dense array, optional
         A small federation of at least two owners.
     pooled : bool, optional
@@ -96,7 +98,7 @@ def check_algorithm(algorithm: Algorithm, *, data: Mapping[str, Any] | None = No
 
     Examples
     --------
-    >>> from fedfactor.algorithms import Popularity
+    >>> from fedfactor import Popularity
     >>> check_algorithm(Popularity())
     """
     for check in algorithm_checks(algorithm, data=data, pooled=pooled):

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from fedfactor.algorithms import FedAvgNMF, GridNMF, PooledNMF
-from fedfactor.core.algorithm import Algorithm, Round
+from fedfactor.core.algorithm import Algorithm, Domain, Round
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.grid import block_federation
@@ -47,7 +47,7 @@ def check_engine_drop_outs(make_engine: MakeEngine, tolerance: float = 0.0) -> N
     """Clients that do not come are left out, and a round that nobody comes to changes nothing."""
     names = sorted(small_data())
     flaky = Probe(absent=(f"0 {names[1]}", "2 *", f"3 {names[0]}"))
-    run = _compare(make_engine, flaky, small_data("real"), tolerance, "drop-outs")
+    run = _compare(make_engine, flaky, small_data(Domain.REAL), tolerance, "drop-outs")
     came = [len(record.participants) for record in run.history]
     assert came == [2, 3, 0, 2, 3], f"{came} clients came to the rounds"
 
@@ -97,7 +97,7 @@ def check_engine_error(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
 def check_engine_rejects(make_engine: MakeEngine, tolerance: float = 0.0) -> None:
     """An upload of NaN, and one that cannot be true, are left out, named in the record, and change nothing else."""
     for gathers in (False, True):  # sums in every round, and sums and single uploads in turn
-        east, south, west = sorted(small_data("real"))
+        east, south, west = sorted(small_data(Domain.REAL))
         bad = (f"0 {south} NaN", f"1 {east} lie", f"2 {east} lie", f"2 {west} NaN", f"3 {west} NaN")
         run, reference = _both(make_engine, Probe(bad=bad, gathers=gathers), rounds=5)
         rejected = [record.rejected for record in run.history]
@@ -215,7 +215,7 @@ def _both(
     """Run on an engine and on the reference, through a channel where links are given."""
     found: list[Run] = []
     for engine in (make_engine(), LocalEngine()):
-        federation = Federation(small_data("real"))
+        federation = Federation(small_data(Domain.REAL))
         more = {}
         if links:
             plan = make_plan(links, algorithm, federation, rounds, simulation=True)

@@ -18,7 +18,7 @@ ROWS = {"east": 37, "north": 41, "west": 53}
 
 
 def small_data(
-    domain: Domain = "nonnegative", n_rows: Mapping[str, int] = ROWS, dtype: str = "float64"
+    domain: Domain = Domain.NONNEGATIVE, n_rows: Mapping[str, int] = ROWS, dtype: str = "float64"
 ) -> dict[str, Any]:
     """Rows of three owners around one low-rank matrix, each owner with its own mix.
 
@@ -33,9 +33,9 @@ def small_data(
     for position, (name, rows) in enumerate(n_rows.items()):
         U = rng.random((rows, 3)) * (0.2 + (np.arange(3) == position % 3))
         X = U @ V + 0.05 * rng.random((rows, N_FEATURES))
-        if domain == "binary":
+        if domain == Domain.BINARY:
             X = X > np.median(X)
-        elif domain == "real":
+        elif domain == Domain.REAL:
             X = X - X.mean()
         found[name] = X.astype(dtype)
     return found

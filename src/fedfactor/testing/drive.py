@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, download_for, one_of
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Uplink, download_for, one_of
 from fedfactor.core.client_data import Shard
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.parameters import check_settings
 from fedfactor.core.pytree import Tree, freeze, leaves, tree_sum
+from fedfactor.engines.capabilities import client_groups
 from fedfactor.testing.data import federation_for, variants
 
 Keep = Callable[[Tree], Tree]
@@ -129,9 +130,9 @@ def traces(algorithm: Algorithm, data: Mapping[str, Any] | None = None) -> dict[
 def combine(algorithm: Algorithm, ups: Mapping[str, Tree], down: Tree, meta: Meta) -> Tree:
     """Add the answers to a download in the order given, all of them or by group, or hand them out by name."""
     first = next(iter(ups.values()))
-    if getattr(type(first), "uplink", None) == "gather":
+    if getattr(type(first), "uplink", None) == Uplink.GATHER:
         return {name: ups[name] for name in meta.clients}
-    groups = algorithm.groups(one_of(down), meta)
+    groups = client_groups(algorithm, one_of(down), meta)
     if groups:
         return {n: freeze(tree_sum(up for m, up in ups.items() if groups[m] == groups[n])) for n in meta.clients}
     return freeze(tree_sum(ups.values()))

@@ -11,6 +11,7 @@ from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.pytree import Array, Tree
 from fedfactor.core.wire import Spec
+from fedfactor.engines.capabilities import client_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Flaky(Algorithm):
 
     def groups(self, down: Tree, meta: Meta) -> Mapping[str, str]:
         """Add up as the algorithm does."""
-        return self.inner.groups(down, meta)
+        return client_groups(self.inner, down, meta)
 
     def settle(self, state: Tree, down: Tree) -> Tree:
         """Settle as the algorithm does."""

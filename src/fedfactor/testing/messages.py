@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Round
+from fedfactor.core.algorithm import Algorithm, Domain, Round, Uplink
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.input_validation import is_sparse
 from fedfactor.core.pytree import freeze, leaves
 from fedfactor.core.wire import check_message, receive, to_bytes
+from fedfactor.engines.capabilities import SupportsGroups, client_groups
 from fedfactor.testing.drive import Trace, combine, differences, traces
 
 Data = Mapping[str, Any] | None
@@ -50,7 +51,7 @@ def check_uplink(algorithm: Algorithm, data: Data = None) -> None:
             words = ("sum", "gather", "group")
             assert word in words, f"{sent.__name__} declares uplink={word!r}; it must be one of {', '.join(words)}"
             down = next(iter(trace.downs[index].values()))
-            grouped = set(algorithm.groups(down, trace.meta)) == set(trace.meta.clients)
+            grouped = set(client_groups(algorithm, down, trace.meta)) == set(trace.meta.clients)
             assert grouped == (word == "group"), (
                 f"{sent.__name__} declares uplink={word!r}, but groups() says otherwise"
             )
@@ -62,11 +63,11 @@ def check_groups_alone(algorithm: Algorithm, data: Data = None) -> None:
 
     Engines take the step wherever a group is: the state must not depend on which one.
     """
-    if type(algorithm).groups is Algorithm.groups:
+    if not isinstance(algorithm, SupportsGroups):
         return
     trace = traces(algorithm, data)["dense"][1]
     for index, ups in enumerate(trace.ups):
-        if next(iter(ups.values())).uplink != "group":
+        if next(iter(ups.values())).uplink != Uplink.GROUP:
             continue
         for name, got in trace.downs[index + 1].items():
             total = combine(algorithm, ups, trace.downs[index][name], trace.meta)[name]
@@ -95,11 +96,11 @@ def check_rows_stay_home(algorithm: Algorithm, data: Data = None) -> None:
     for kind, (_, trace) in traces(algorithm).items():  # row counts are primes that no rank or width there shares
         for index, ups in enumerate(trace.ups):
             for name, up in ups.items():
-                if type(up).uplink == "group":
+                if type(up).uplink == Uplink.GROUP:
                     continue
                 shard = trace.shards[name]
                 X = shard.X.toarray() if is_sparse(shard.X) else shard.X
-                known = {row.tobytes() for row in X if row.any()} if algorithm.domain != "binary" else set()
+                known = {row.tobytes() for row in X if row.any()} if algorithm.domain != Domain.BINARY else set()
                 for path, leaf in leaves(up):
                     array = np.asarray(leaf)
                     where = f"{type(up).__name__}.{path} of {name!r} in round {index} on {kind} data"

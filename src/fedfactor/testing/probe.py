@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink
+from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors, Meta, Round, Scatter, Score, Uplink
 from fedfactor.core.client_data import Shard
 from fedfactor.core.errors import ClientUnavailable
 from fedfactor.core.pytree import Array, Tree, record, telemetry
@@ -36,7 +36,7 @@ class Own:
 class Total:
     """Up: column sums, to be added."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     sums: Array
     loss: Array | None = telemetry(default=None)
@@ -46,7 +46,7 @@ class Total:
 class Each:
     """Up: a V that the server must see on its own."""
 
-    uplink: ClassVar[Uplink] = "gather"
+    uplink: ClassVar[Uplink] = Uplink.GATHER
 
     V: Array
     seen: Array
@@ -113,7 +113,7 @@ class Probe(Algorithm):
     gathers: bool = True
     tol: float = 0.0
 
-    domain: ClassVar = "real"
+    domain: ClassVar = Domain.REAL
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Two downloads, two uploads, one leaf whose shape is only bounded."""

@@ -181,7 +181,7 @@ class PooledBMF(Algorithm):
     )
     row_count: float | None = set_by_privacy("As in :class:`~fedfactor.algorithms.PooledNMF`.", default=None)
 
-    domain: ClassVar[Domain] = "binary"
+    domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 100
     handles_tensors: ClassVar[bool] = True
     pooled: ClassVar[bool] = True

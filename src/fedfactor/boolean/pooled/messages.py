@@ -19,7 +19,7 @@ class Factor:
 class Sums:
     """Up, proximal: all that the step on V depends on, ``UᵀU`` and ``UᵀX``, and ``‖X‖²`` to tell the loss."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     G: Array
     A: Array
@@ -30,7 +30,7 @@ class Sums:
 class RowGradients:
     """Up, proximal, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     D: Array
 
@@ -46,7 +46,7 @@ class AskTotals:
 class Totals:
     """Up: ones and observed cells of each column, and rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     ones: Array
     seen: Array
@@ -65,7 +65,7 @@ class AskTogether:
 class Together:
     """Up: for each set, the rows that have all its columns, and how many of those have each column."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     together: Array
     count: Array
@@ -84,7 +84,7 @@ class AskGains:
 class Gains:
     """Up: for each start and each of its candidates, the gains of the rows that would take it."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     gains: Array
 
@@ -110,7 +110,7 @@ class Votes:
     came of the U before.
     """
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     votes: Array
     both: Array
@@ -132,6 +132,6 @@ class AskSwaps:
 class Swaps:
     """Up: the gain of each exchange."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     gains: Array

@@ -9,12 +9,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink, one_of
 from fedfactor.core.client_data import Facts, Federation, agree
 from fedfactor.core.errors import IncompatibleError, WorkerError
 from fedfactor.core.grid import even_bounds
 from fedfactor.core.input_validation import check_scale
 from fedfactor.core.pytree import Tree
+from fedfactor.engines.capabilities import client_groups
 from fedfactor.engines.dask import worker
 from fedfactor.engines.round import Clients, Receiver, Receiving
 
@@ -82,7 +83,7 @@ class DaskClients(Clients):
         """Bring all rows to what was agreed, and say how uploads come: in sums, or one by one."""
         algorithm, meta = self.algorithm, self.meta
         self.apart, sender = channel is not None, None if channel is None else channel.sender
-        gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+        gathers = any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in algorithm.messages(meta))
         self.summed = channel is None and not gathers
         about = (algorithm, self.facts[0], meta, algorithm.domain, sender)
         largest = self._everywhere(worker.adopt, lambda where: (*about, self.threads[where]))
@@ -123,7 +124,10 @@ class DaskClients(Clients):
                     receiver.add(name, worker.landed(up))
             return
         assert isinstance(receiver, Receiver)  # what goes through a channel is seen one by one
-        groups, add = self.algorithm.groups(one_of(down), self.meta), self._chain if self.ordered else self._tree
+        groups, add = (
+            client_groups(self.algorithm, one_of(down), self.meta),
+            self._chain if self.ordered else self._tree,
+        )
         if not groups:
             (part,) = self._results([add(ups, None)])
             receiver.replace_by(worker.landed(part.total), part.present, part.rejected)

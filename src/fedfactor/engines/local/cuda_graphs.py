@@ -40,7 +40,7 @@ class Tape:
     Parameters
     ----------
     algorithm : Algorithm
-        One that says of this server and this download that its rounds are :meth:`~Algorithm.steady`.
+        One with :class:`~fedfactor.engines.capabilities.HasSteadyRounds`, of this server and this download.
     steps : function
         The steps of all clients.
     states, server, down

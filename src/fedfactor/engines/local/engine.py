@@ -16,6 +16,7 @@ from fedfactor.engines.engine import check_fit
 from fedfactor.engines.engine_base import Asked, Carrier
 from fedfactor.engines.local.thread_pool import ThreadPool
 from fedfactor.engines.round import Clients
+from fedfactor.linalg.cuda.device_rows import takes_half
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class LocalEngine(Carrier):
 
     def _carry(self, asked: Asked) -> Run:
         algorithm, federation = asked.algorithm, asked.federation
-        meta = federation.prepare(algorithm.domain, algorithm.handles_half)
+        meta = federation.prepare(algorithm.domain, takes_half(algorithm))
         check_fit(algorithm, meta)
         if not callable(asked.participation):  # a share that cannot be is refused before any work
             participants(asked.participation, Round(asked.seed, 0), meta.clients)

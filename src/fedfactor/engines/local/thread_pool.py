@@ -14,6 +14,7 @@ from fedfactor.core.client_data import Federation, Shard
 from fedfactor.core.pytree import Tree, nbytes
 from fedfactor.core.threads import limit_threads
 from fedfactor.engines import client_step as client
+from fedfactor.engines.capabilities import HasSteadyRounds
 from fedfactor.engines.round import Clients, Receiving
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class ThreadPool(Clients):
 
     def play(self, server: Tree, down: Tree, at: Round, *, ahead: bool) -> tuple[Tree, Tree, Tree] | None:
         """Play a round on a card as it was recorded; None where it was not, or where what it left is not finite."""
-        if not self._plays or tuple(at.participants) != self.names or not self.algorithm.steady(server, down):
+        algorithm, everybody = self.algorithm, tuple(at.participants) == self.names
+        steady = isinstance(algorithm, HasSteadyRounds) and algorithm.steady(server, down)
+        if not (self._plays and everybody and steady):
             self._tape = None
             return None
         if self._tape is None or not self._tape.serves(at.participants):

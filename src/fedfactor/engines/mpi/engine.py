@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fedfactor.core.algorithm import Algorithm, Meta
+from fedfactor.core.algorithm import Algorithm, Meta, Uplink
 from fedfactor.core.client_data import Facts, Federation, agree
 from fedfactor.core.errors import FedfactorError, IncompatibleError
 from fedfactor.core.grid import even_bounds
@@ -152,7 +152,7 @@ class MPIEngine(Carrier):
         """Say where the server is, and how uploads come to it."""
         algorithm, participation = asked.algorithm, asked.participation
         channel: Any = asked.channel
-        gathers = any(getattr(kind, "uplink", "") == "gather" for kind in algorithm.messages(meta))
+        gathers = any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in algorithm.messages(meta))
         whole = not self.drop_outs and participation == 1.0 and channel is None
         if channel is not None and channel.hides:
             raise IncompatibleError(

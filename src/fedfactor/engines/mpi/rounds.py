@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, one_of
+from fedfactor.core.algorithm import Algorithm, LocalFactors, Meta, Round, Scatter, Score, Uplink, one_of
 from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import ClientUnavailable, NotFiniteError, ProtocolError
 from fedfactor.core.grid import even_bounds
 from fedfactor.core.pytree import Tree, freeze, kind_of, nbytes, tree_map, visibility
 from fedfactor.core.wire import Spec, receive, to_bytes
+from fedfactor.engines.capabilities import client_groups
 from fedfactor.engines.engine import downloads, sums_by_group
 from fedfactor.engines.local.thread_pool import ThreadPool
 from fedfactor.engines.mpi.collectives import Collectives, frames, pack_kinds, unframe, unpack_kinds
@@ -151,7 +152,7 @@ class RankClients(OwnClients):
             self._bring(ups, receiver, self.group, self.meta.clients)
             return
         assert isinstance(receiver, Receiver)  # no channel carries sums by group
-        groups = self.algorithm.groups(one_of(down), self.meta)
+        groups = client_groups(self.algorithm, one_of(down), self.meta)
         # Every rank goes through its groups in the same order, so that none waits for one who waits for it.
         for label in sorted({groups[name] for name in self.names}):
             names = tuple(name for name in self.meta.clients if groups[name] == label)
@@ -213,7 +214,7 @@ class RankClients(OwnClients):
         try:
             return self.channel.sender.sent(name, up, at, down)
         except NotFiniteError:
-            if up.uplink == "gather":  # seen one by one: the server leaves it out, and names its sender
+            if up.uplink == Uplink.GATHER:  # seen one by one: the server leaves it out, and names its sender
                 return up
             raise
 

@@ -19,6 +19,7 @@ from fedfactor.linalg.products import as_like
 
 __all__ = [
     "METHODS",
+    "Correction",
     "align_rows",
     "correlations",
     "is_partial",
@@ -30,10 +31,11 @@ __all__ = [
 ]
 
 Array = Any
-Method = Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"]
+Method = Literal["lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"]
+Correction = Literal["bonferroni", "none"]
 
 METHODS = get_args(Method)
-"""Ways to align: assignment, assignment of significantly correlated rows only, their soft forms, nearest rows."""
+"""Ways to align: assignment, assignment of significantly correlated rows only, soft forms, nearest rows, mixtures."""
 
 _FARTHEST = 2.0
 """The largest correlation distance ``1 − ρ``: what it costs to leave a row alone."""
@@ -48,6 +50,7 @@ def plan(
     epsilon: float = 0.05,
     neighbours: int = 1,
     iterations: int = 100,
+    correction: Correction = "bonferroni",
 ) -> Array:
     r"""Find how the rows of V stand for the rows of a reference.
 
@@ -61,19 +64,23 @@ def plan(
         Components to be aligned.
     reference : array, shape (k, m)
         Components whose order counts.
-    method : {"lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn"}
+    method : {"lap", "lap_rho", "sinkhorn", "sinkhorn_rho", "knn", "simplex"}
         ``lap``: one row for one row (Hungarian method). ``lap_rho``: the same on ``1 − correlation``, and only for
         pairs whose correlation is significantly positive; other rows stay alone. ``sinkhorn``: rows share their mass,
         by entropic transport. ``sinkhorn_rho``: likewise, with a place for mass that belongs to no row. ``knn``: each
-        row of the reference takes the mean of its nearest rows of V, whoever else takes them.
+        row of the reference takes the mean of its nearest rows of V, whoever else takes them. ``simplex``: each row
+        of the reference is approximated by a convex combination of rows of V, the exact minimizer under ``P1 = 1``
+        and ``P ≥ 0`` (D₃ of the paper), without the constraint on columns that ``sinkhorn`` adds.
     alpha : float
-        Level of the one-sided test of each correlation, divided by the number of pairs (``*_rho``).
+        Level of the one-sided test of each correlation (``*_rho``).
     epsilon : float
         Softness of the transport, relative to the median distance (``sinkhorn``) or to correlation distances.
     neighbours : int
         Rows of V that each row of the reference takes (``knn``).
     iterations : int
         Most iterations of Sinkhorn's algorithm.
+    correction : {"bonferroni", "none"}
+        ``bonferroni``: `alpha` is divided by the number of pairs. ``none``: the plain z-test of each pair.
 
     Returns
     -------
@@ -122,8 +129,10 @@ def plan(
         P = _share(to_host(squared_distances(V, reference)), epsilon, iterations)
     elif method in ("lap_rho", "sinkhorn_rho"):
         rho = to_host(correlations(V, reference))
-        allowed = _significant(rho, int(V.shape[1]), alpha)
+        allowed = _significant(rho, int(V.shape[1]), alpha, correction)
         P = _assign_some(rho, allowed) if method == "lap_rho" else _share_some(rho, allowed, epsilon, iterations)
+    elif method == "simplex":
+        P = _mixtures(to_host(V), to_host(reference))
     else:
         raise ValueError(f"method={method!r} is not known. Use one of {', '.join(METHODS)}.")
     return as_like(P, V)
@@ -190,7 +199,9 @@ def align_rows(V: Array, reference: Array, method: Method = "lap", **options: An
     return V[order], order
 
 
-def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float = 0.05) -> list[tuple[int, int]]:
+def unaligned_groups(
+    Vs: Sequence[Array], plans: Sequence[Array], alpha: float = 0.05, correction: Correction = "bonferroni"
+) -> list[tuple[int, int]]:
     """Find rows that several factors have in common although their plans leave them alone.
 
     Parameters
@@ -198,7 +209,7 @@ def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float =
     Vs : sequence of arrays, shape (k, m)
     plans : sequence of arrays, shape (k, k)
         From :func:`plan`; a row counts as left alone when its column of the plan holds less than half.
-    alpha : float
+    alpha, correction
         As in :func:`plan`.
 
     Returns
@@ -219,7 +230,7 @@ def unaligned_groups(Vs: Sequence[Array], plans: Sequence[Array], alpha: float =
     rows = np.stack([to_host(Vs[c][j]) for c, j in alone])
     owner = np.array([c for c, _ in alone])
     # The test of `plan` divides alpha by the k² pairs of two factors; here all rows of all factors meet.
-    alike = _significant(correlations(rows, rows), rows.shape[1], alpha)
+    alike = _significant(correlations(rows, rows), rows.shape[1], alpha, correction)
     groups = []
     left = np.ones(len(alone), bool)
     while left.any():
@@ -272,14 +283,16 @@ def _standard(V: Array, xp: Any) -> Array:
     return xp.where(varies, centred / xp.where(varies, norms, xp.ones_like(norms)), xp.zeros_like(centred))
 
 
-def _significant(rho: np.ndarray, m: int, alpha: float) -> np.ndarray:
-    """Test each correlation for being positive (Fisher's z, one-sided, Bonferroni over all pairs)."""
+def _significant(rho: np.ndarray, m: int, alpha: float, correction: Correction) -> np.ndarray:
+    """Test each correlation for being positive (Fisher's z, one-sided)."""
     if m < 4:
         raise ValueError(f"A correlation over {m} columns cannot be tested: at least 4 are needed. Use method='lap'.")
     if not 0 < alpha < 1:
         raise ValueError(f"alpha={alpha} must lie strictly between 0 and 1: it is the level of a test.")
     z = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12)) * np.sqrt(m - 3)
-    return z > -ndtri(alpha / rho.size)
+    if correction not in get_args(Correction):
+        raise ValueError(f"correction={correction!r} is not known. Use 'bonferroni' or 'none'.")
+    return z > -ndtri(alpha / rho.size if correction == "bonferroni" else alpha)
 
 
 def _assign(cost: np.ndarray) -> np.ndarray:
@@ -318,6 +331,33 @@ def _share_some(rho: np.ndarray, allowed: np.ndarray, epsilon: float, iterations
     # A row that finds a partner for less than half of itself is alone: averages divide by the mass, so that crumbs of a
     # strong component would otherwise fill the places of components that nobody else has.
     return P * (P.sum(axis=1, keepdims=True) >= 0.5)
+
+
+def _mixtures(V: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Minimize ``½‖reference_i − P_i V‖²`` over the simplex, for every row i, by accelerated projected gradient."""
+    G, B = V @ V.T, reference @ V.T
+    length = 1.0 / max(float(np.linalg.norm(G, 2)), np.finfo(float).tiny)
+    P = Q = np.full(B.shape, 1.0 / len(V))
+    momentum = 1.0
+    for _ in range(5_000):
+        new = _onto_simplex(Q - length * (Q @ G - B))
+        if np.vdot(Q - new, new - P) > 0:  # the extrapolation overshot: restart it
+            momentum = 1.0
+        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        moved = new - P
+        P, Q, momentum = new, new + (momentum - 1) / following * moved, following
+        if np.abs(moved).max() <= 1e-14:
+            break
+    return P
+
+
+def _onto_simplex(Z: np.ndarray) -> np.ndarray:
+    """Project each row onto the set of non-negative rows of sum 1."""
+    falling = -np.sort(-Z, axis=1)
+    excess = np.cumsum(falling, axis=1) - 1
+    support = (falling * np.arange(1, Z.shape[1] + 1) > excess).sum(axis=1)
+    shift = excess[np.arange(len(Z)), support - 1] / support
+    return np.maximum(Z - shift[:, None], 0)
 
 
 def _nearest(cost: np.ndarray, neighbours: int) -> np.ndarray:

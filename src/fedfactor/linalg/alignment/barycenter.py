@@ -22,6 +22,7 @@ __all__ = [
     "barycenter",
     "hierarchical",
     "matching_loss",
+    "mean_start_barycenter",
     "orthogonality_gap",
     "progressive",
 ]
@@ -137,6 +138,35 @@ def _fixed_point(
     return V, [plan(one, V, alignment, **options) for one in Vs]
 
 
+def mean_start_barycenter(
+    Vs: Sequence[Array], alignment: Method = "lap", *, iterations: int = 50, tol: float = 1e-6, **options: Any
+) -> tuple[Array, list[Array]]:
+    """Find a barycenter as Algorithm 1 of the paper prints it.
+
+    Start from the plain mean of the factors; align every factor with the barycenter, average over the number of
+    factors, and repeat until the barycenter moves by less than `tol` of its norm. :func:`barycenter` starts from a
+    factor instead, divides each row by the mass that the plans give it, and replaces rows without support.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mean_start_barycenter([np.array([[1.0, 0.0], [0.0, 3.0]]), np.array([[3.0, 0.0], [0.0, 1.0]])])[0]
+    array([[2., 0.],
+           [0., 2.]])
+    """
+    xp = array_namespace(Vs[0])
+    V = sum(Vs[1:], start=Vs[0]) / len(Vs)
+    for _ in range(iterations):
+        plans = [plan(one, V, alignment, **options) for one in Vs]
+        aligned = [P @ one for P, one in zip(plans, Vs, strict=True)]
+        new = sum(aligned[1:], start=aligned[0]) / len(Vs)
+        moved, size = float(xp.sum((new - V) ** 2)), float(xp.sum(V * V))
+        V = new
+        if moved <= tol**2 * size:
+            break
+    return V, plans
+
+
 def progressive(Vs: Sequence[Array], alignment: Method = "lap", *, weights: Sequence[float], **options: Any) -> Array:
     """Take in one factor after the other: one pass, memory for one factor, and a result that depends on their order.
 
@@ -231,7 +261,8 @@ def _merge(A: Array, w_A: Array, B: Array, w_B: Array, alignment: Method, option
 def _refill(V: Array, Vs: Sequence[Array], plans: Sequence[Array], **options: Any) -> Array:
     """Give rows of the middle that at most one factor supports to what several factors have in common."""
     weak = np.flatnonzero(as_like(_mass(plans), np.empty(0)) < 1.5)
-    found = unaligned_groups(Vs, plans, alpha=options.get("alpha", 0.05)) if weak.size else []
+    test = {name: options[name] for name in ("alpha", "correction") if name in options}
+    found = unaligned_groups(Vs, plans, **test) if weak.size else []
     if not found:
         return V
     V = array_namespace(V).asarray(V, copy=True)

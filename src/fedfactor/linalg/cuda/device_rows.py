@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -139,7 +139,7 @@ def move(federation: Federation, algorithm: Algorithm, device: str | None, stora
     if not algorithm.handles_tensors:
         raise IncompatibleError(f"{name} works on the processor only. Leave device={device!r} out.")
     storage = storage or "float32"
-    if storage == "bfloat16" and not algorithm.handles_half:
+    if storage == "bfloat16" and not takes_half(algorithm):
         raise IncompatibleError(
             f"storage='bfloat16' is for methods that touch rows by products alone (PooledNMF with squared loss and no "
             f"components of the owners' own), and {name} with these settings is not one. Use storage='float32'."
@@ -147,6 +147,21 @@ def move(federation: Federation, algorithm: Algorithm, device: str | None, stora
     torch: Any = import_module("torch")
     target = torch.device(device)
     return placed(federation, algorithm, target, storage, _ROOM * torch.cuda.mem_get_info(target)[0])
+
+
+@runtime_checkable
+class HandlesHalf(Protocol):
+    """Touches rows by products alone, with some of its settings."""
+
+    @property
+    def handles_half(self) -> bool:
+        """Tell whether rows may be of half precision, or come block by block."""
+        ...
+
+
+def takes_half(algorithm: Algorithm) -> bool:
+    """Tell whether an algorithm takes rows of half precision, or block by block."""
+    return isinstance(algorithm, HandlesHalf) and algorithm.handles_half
 
 
 def placed(federation: Federation, algorithm: Algorithm, target: Any, storage: str, room: float) -> Federation:
@@ -167,7 +182,7 @@ def placed(federation: Federation, algorithm: Algorithm, target: Any, storage: s
             room -= need
             shards[owner] = _moved(shard, target, real, owner)
             continue
-        if not algorithm.handles_half or shard.mask is not None or hasattr(shard.X, "detach"):
+        if not takes_half(algorithm) or shard.mask is not None or hasattr(shard.X, "detach"):
             raise DataError(
                 f"Owner {owner!r} has rows of {need / 1e9:.3g} GB, but the card has room for {max(room, 0) / 1e9:.3g} "
                 f"GB, and {type(algorithm).__name__} with these settings and rows needs all of them there. Use more "

@@ -45,7 +45,7 @@ def ready(X: Array, k: int = 1) -> bool:
     return str(X.dtype) in kinds and _kernels() is not None
 
 
-def _padded(k: int) -> int:
+def padded(k: int) -> int:
     """Return the power of two that holds k components; products need sixteen at least."""
     return max(16, 1 << (k - 1).bit_length())
 
@@ -97,7 +97,7 @@ def cross(X: Any, V: Array) -> Array:
     out = (torch.empty if whole else torch.zeros)((k, n), dtype=torch.float32, device=one.device)
     half = str(one.dtype) in _HALVES
     for a, b in _pieces(k, run.MOST):
-        KP = _padded(b - a)
+        KP = padded(b - a)
         BN, BM, warps, stages = run.cross_tile(KP, half)
         table, aligned = _table(_places(Xs), one.stride(0), one.element_size(), one.device, BN)
         run.cross_kernel[(table.shape[0],)](
@@ -112,7 +112,7 @@ def sums(Ut: Array, X: Array) -> Array:
     import torch
 
     if str(X.layout) == "torch.sparse_csr":
-        return _gather(*_turned(X), Ut.T.contiguous()).to(torch.float64)
+        return _gather(*by_columns(X), Ut.T.contiguous()).to(torch.float64)
     return sums_each(Ut, (X,))[0]
 
 
@@ -130,7 +130,7 @@ def sums_each(Ut: Array, Xs: Sequence[Array]) -> Array:
     most = max(each.shape[0] for each in Xs)
     found = []
     for a, b in _pieces(k, run.MOST):
-        KP = _padded(b - a)
+        KP = padded(b - a)
         BN, BM, warps, stages, by_columns = run.sums_tile(KP, half, m)
         columns = -(-m // BM)
         parts = max(1, min(-(-most // (4 * BN)), -(-1024 // (columns * len(Xs)))))
@@ -164,7 +164,7 @@ def account(A: Array, G: Array, V: Array) -> Array:
     run = _kernels()
     assert run is not None
     k, m = V.shape
-    KP = _padded(k)
+    KP = padded(k)
     BM = max(16, 2048 // KP)
     out = torch.empty(-(-m // BM), dtype=torch.float64, device=V.device)
     run.account_kernel[(out.shape[0],)](A.contiguous(), G.contiguous(), V.contiguous(), out, m, k, KP=KP, BM=BM)
@@ -212,7 +212,7 @@ def sweep(Wt: Array, G: Array, Bt: Array, *, sweeps: int, l1: float = 0.0, tol: 
     k, n = Wt.shape
     Wt, Bt, G = Wt.contiguous(), Bt.contiguous(), G.to(Wt.dtype).contiguous()
     out = torch.empty_like(Wt)
-    KP = _padded(k)
+    KP = padded(k)
     # One warp has 32 rows, each of them in the registers of one thread.
     BLOCK, warps = (128, 4) if KP == 64 and n > 50_000 else (32, 1)
     kernel = run.sweep_few_kernel if KP <= 32 else run.sweep_kernel if KP <= 64 else run.sweep_many_kernel
@@ -239,7 +239,7 @@ def _gather(starts: Array, places: Array, data: Array, D: Array) -> Array:
 _columns: dict[int, tuple[Any, tuple[Array, Array, Array]]] = {}
 
 
-def _turned(X: Array) -> tuple[Array, Array, Array]:
+def by_columns(X: Array) -> tuple[Array, Array, Array]:
     """Return a CSR matrix by columns, remembered while X lives, so that no two threads add to one place."""
     import torch
 

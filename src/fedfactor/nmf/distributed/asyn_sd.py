@@ -28,7 +28,7 @@ class Common:
 class Change:
     """Up, to a server that keeps a history: how its V changed since it last sent one."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     n: Array = public()
@@ -40,7 +40,7 @@ class Change:
 class Own:
     """Up, to a server that forgets: its V."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     n: Array = public()
@@ -77,8 +77,8 @@ class MergedArrivals(PartySteps):
     _: KW_ONLY
     server: Literal["history", "harmonic", "constant"] = setting(
         "``history``: V is the mean of what every party sent last; parties send changes, so the server keeps no copies "
-        "and needs no names. ``harmonic``: ``V ← (1 − ω) V + ω V_c`` with ``ω = omega / (omega + t)`` at arrival t, as "
-        "published. ``constant``: ω is ``omega``, by default one over the number of parties.",
+        "and needs no names. ``harmonic``: ``V ← (1 − ω) V + ω V_c`` with ``ω = omega / (omega + t)`` at arrival t, "
+        "counted from 1, as printed. ``constant``: ω is ``omega``, by default one over the number of parties.",
         default="history",
     )
     omega: float | None = setting("See ``server``; 1 for ``harmonic``.", default=None, above=0)
@@ -134,7 +134,7 @@ class MergedArrivals(PartySteps):
             if self.server == "constant":
                 omega = min(1.0, 1 / int(state.parties) if self.omega is None else first)
             else:
-                omega = first / (first + 1 + arrivals)  # the published counter begins at 2
+                omega = first / (first + arrivals)
             V = (1 - omega) * V + omega * up.V / float(up.n)
         V = self.tamed(V)  # differences of non-negative numbers may miss zero by a rounding
         known = up.sse is not None and up.total is not None

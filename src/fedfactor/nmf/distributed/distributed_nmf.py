@@ -29,7 +29,7 @@ class Factor:
 class Sums:
     """Up: ``UᵀU``, ``UᵀX`` and ``‖X‖²`` of the node's rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     G: Array
     A: Array

@@ -43,7 +43,7 @@ class Start:
 class SketchOfV:
     """Up: the share of one node's columns in ``V S``, and an unbiased estimate of its squared error so far."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     B: Array
     sse: Array | None = telemetry(default=None)
@@ -54,7 +54,7 @@ class SketchOfV:
 class SketchOfU:
     """Up: the share of one node's rows in ``Uᵀ S'``, and an unbiased estimate of its squared error so far."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     B: Array
     sse: Array | None = telemetry(default=None)
@@ -65,7 +65,7 @@ class SketchOfU:
 class Columns:
     """Up, last: the node's columns of V among zeros, so that the sum is V."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
 
@@ -210,7 +210,7 @@ class DSANLS(Algorithm):
         above=0,
     )
 
-    layout: ClassVar[Layout] = "grid"
+    layout: ClassVar[Layout] = Layout.GRID
 
     @property
     def default_rounds(self) -> int:  # type: ignore[override]

@@ -35,7 +35,7 @@ class Start:
 class RowSums:
     """Up: ``X Vᵀ`` and ``V Vᵀ`` of one block, and the squared error and norm of its columns so far."""
 
-    uplink: ClassVar[Uplink] = "group"
+    uplink: ClassVar[Uplink] = Uplink.GROUP
 
     Y: Array
     G: Array
@@ -47,7 +47,7 @@ class RowSums:
 class ColumnSums:
     """Up: ``Uᵀ X`` and ``Uᵀ U`` of one block, and its squared norm."""
 
-    uplink: ClassVar[Uplink] = "group"
+    uplink: ClassVar[Uplink] = Uplink.GROUP
 
     Z: Array
     H: Array
@@ -147,7 +147,7 @@ class GridNMF(Algorithm):
     )
 
     default_rounds: ClassVar[int] = 201
-    layout: ClassVar[Layout] = "blocks"
+    layout: ClassVar[Layout] = Layout.BLOCKS
 
     @property
     def against_noise(self) -> str:

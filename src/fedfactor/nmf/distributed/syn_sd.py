@@ -45,7 +45,7 @@ class Common:
 class Own:
     """Up: its V, one for the count, and the error of the V that it received."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     n: Array = public()
@@ -65,7 +65,7 @@ class Stepped:
 class OwnSketch:
     """Up: its V seen through the sketch that all share, and one for the count."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     B: Array
     n: Array = public()

@@ -13,8 +13,8 @@ from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, setting
 from fedfactor.core.pytree import Array
 from fedfactor.core.wire import Leaf, Spec
-from fedfactor.linalg.alignment.assignment import Method, is_partial, permutation, plan
-from fedfactor.linalg.alignment.barycenter import Barycenter, barycenter
+from fedfactor.linalg.alignment.assignment import Correction, Method, is_partial, permutation, plan
+from fedfactor.linalg.alignment.barycenter import Barycenter, barycenter, mean_start_barycenter
 from fedfactor.linalg.alignment.drift import agreement, mean_similarity
 from fedfactor.linalg.factors import RowNorm, fit_rows, odd_factor, reconstruction, refit_rows, rescale, stacked
 from fedfactor.linalg.products import as_like, squared_norm, total
@@ -36,11 +36,11 @@ class FNMF(Algorithm):
 
     Notes
     -----
-    Differences from the paper. Step lengths: ``1/‖VVᵀ‖₂`` for U and ``1/‖UᵀU‖₂`` for V; the printed ones belong to the
-    other block and diverge. Rows of the middle are divided by the mass that plans give them, not by the number of
-    clients. U follows when V is reordered. Private components survive a synchronisation. No pull in the first round
-    (see `pull_from`). A component of the middle that at most one client supports gives way to one that several
-    have in common.
+    Differences from the paper; :meth:`paper` has none of them. Step lengths: ``1/‖VVᵀ‖₂`` for U and ``1/‖UᵀU‖₂``
+    for V; the printed ones belong to the other block and diverge. Rows of the middle are divided by the mass that
+    plans give them, not by the number of clients. U follows when V is reordered. Private components survive a
+    synchronisation. No pull in the first round (see `pull_from`). A component of the middle that at most one client
+    supports gives way to one that several have in common.
 
     Up and down per client and round: k m numbers (and k more). The barycenters at the server take each V_c in the
     clear; ``"client"`` is a sum.
@@ -65,9 +65,10 @@ class FNMF(Algorithm):
         "only.",
         default="lap",
     )
-    barycenter: Barycenter | Literal["client"] = setting(
-        'How the server finds the middle, seeing every upload; or ``"client"``: each owner aligns its own factor with '
-        "the last middle, and the server needs only sums.",
+    barycenter: Barycenter | Literal["printed", "client"] = setting(
+        'How the server finds the middle, seeing every upload; ``"printed"``: Algorithm 1 of the paper, from the plain '
+        'mean and divided by the number of owners; or ``"client"``: each owner aligns its own factor with the last '
+        "middle, and the server needs only sums.",
         default="fixed_point",
     )
     gamma: float = setting(
@@ -104,6 +105,11 @@ class FNMF(Algorithm):
         below=1,
         formerly="alpha",
     )
+    correction: Correction = setting(
+        "Divide ``significance`` by the number of pairs of components that are tested, or test each pair at the full "
+        'level (``"none"``: a plain z-test). The paper says only "z-test".',
+        default="bonferroni",
+    )
     epsilon: float = setting("Softness of the transport (``sinkhorn*``).", default=0.05, above=0)
     neighbours: int = setting("Components taken by each (``knn``).", default=1, at_least=1)
     start: Literal["own", "common"] = setting("Each owner draws its first V, or all take the server's.", default="own")
@@ -129,6 +135,12 @@ class FNMF(Algorithm):
         default=3,
         at_least=1,
     )
+    synchronisation: Literal["reorder", "replace"] = setting(
+        "``reorder``: U follows when V is put into the order of the middle, and private components survive. "
+        "``replace``, as printed: the first exchange averages the random factors without local steps; after every "
+        "later one V becomes the middle, U stays as it is, and each local step divides by ``1 + γ``.",
+        default="reorder",
+    )
     diagnostics: bool = setting(
         "Report in each round how far owners have drifted from the middle they received, with and without alignment, "
         "how alike they are to it, and (barycenters at the server) how alike pairs of owners are.",
@@ -140,20 +152,33 @@ class FNMF(Algorithm):
 
     @classmethod
     def paper(cls, n_components: int, **changes: Any) -> FNMF:
-        """Return Algorithm 2 to the letter: the printed steps, a pull from the first round on, components as they are.
+        """Return Algorithms 1 and 2 as printed; an independent implementation agrees to rounding.
 
-        It diverges: cells grow without bound within a few steps. With ``local_solver="gradient"`` it does not.
+        The printed step lengths diverge: cells grow without bound within a few steps. With
+        ``local_solver="gradient"`` (each block's own Lipschitz constant, which the text names) they do not. Other
+        readings of the print: ``scale_gamma=True`` (the proximal operator of step η, eq. 3); ``alignment="simplex"``
+        (D₃ as defined) or ``"sinkhorn"`` (the algorithm that the text names); ``correction`` and ``significance`` (the
+        z-test, whose level is not printed; 0.05 here).
 
         Examples
         --------
         >>> FNMF.paper(3).local_solver
         'printed'
         """
-        return cls(n_components, **{"local_solver": "printed", "row_norm": "free", "pull_from": 0, **changes})
+        literal = {
+            "local_solver": "printed", "row_norm": "free", "pull_from": 0, "align_every": 1, "barycenter": "printed",
+            "synchronisation": "replace", "significance": 0.05, "correction": "none",
+        }  # fmt: skip
+        return cls(n_components, **{**literal, **changes})
 
     def check(self, meta: Meta) -> None:
         """Refuse settings that cannot work."""
         check_rank(self.n_components, meta)
+        if self.synchronisation == "replace" and self.barycenter == "client":
+            raise ValueError(
+                "synchronisation='replace' needs a barycenter of the random first factors, which barycenter='client' "
+                "cannot give. Use barycenter='printed'."
+            )
         if self.neighbours > self.n_components:
             raise ValueError(f"neighbours={self.neighbours} must not exceed n_components={self.n_components}.")
         if is_partial(self.alignment) and meta.n_features < 4:
@@ -182,9 +207,10 @@ class FNMF(Algorithm):
         return Server(V, support, np.int64(0), nothing, nothing, np.full(4, np.nan, np.float32)), middle
 
     def init_client(self, shard: Shard, meta: Meta, at: Round) -> Local:
-        """Draw U at the scale that lets U V have the mean of the data, V being uniform on [0, 1]."""
+        """Draw U at the scale that lets U V have the mean of the data, V being uniform on [0, 1]; as printed, at 1."""
         k = self.n_components
-        scale = 4 * total(shard.X) / max(1, shard.n_rows * shard.n_features) / k
+        mean = total(shard.X) / max(1, shard.n_rows * shard.n_features)
+        scale = 1.0 if self.synchronisation == "replace" else 4 * mean / k
         U = as_like(scale * at.rng("U").random((shard.n_rows, k)), shard.X)
         draw = at.rng("V") if self.start == "own" else at.shared_rng("V")
         V = as_like(draw.random((k, shard.n_features)).astype(meta.dtype), shard.X)
@@ -193,6 +219,8 @@ class FNMF(Algorithm):
     def client_step(self, shard: Shard, state: Local, down: Middle, at: Round) -> tuple[Local, Own | Aligned]:
         """Take over the middle, alternate between U and V under its pull, and send V."""
         X, middle, first = shard.X, as_like(down.V, shard.X), at.index == 0
+        if first and self.synchronisation == "replace":
+            return state, self._first_factor(shard, state)
         U, V, private = self._synchronise(X, state, middle, down, first)
         gamma = self.gamma if at.index >= self.pull_from else 0.0
         pull = self._pull(middle, gamma) if gamma else None
@@ -207,7 +235,7 @@ class FNMF(Algorithm):
             sq_norm=float(state.total),
         )
         U, V = rescale(U, V, self.row_norm)
-        weight = float(shard.n_rows) if self.weights == "rows" else 1.0
+        weight = self._weight(shard)
         watched: dict[str, Any] = {"sse": np.float64(sse), "total": state.total}
         if self.diagnostics:
             watched["agreement"] = as_like(np.array(agreement(V, middle)), X)
@@ -221,6 +249,15 @@ class FNMF(Algorithm):
         up = Aligned(weight * (P @ V), weight * mass, mass, **watched)
         sent, sent_mass = (up.V, up.mass) if is_partial(self.alignment) else (None, None)
         return Local(U, V, state.total, private, sent, sent_mass, now), up
+
+    def _weight(self, shard: Shard) -> float:
+        return float(shard.n_rows) if self.weights == "rows" else 1.0
+
+    def _first_factor(self, shard: Shard, state: Local) -> Own:
+        """Send the random V, whose plain mean Algorithm 2 takes for the first middle."""
+        sse = reconstruction(shard.X, state.U, state.V, None)[0]
+        agreed = as_like(np.ones(3), shard.X) if self.diagnostics else None
+        return Own(state.V, np.float64(self._weight(shard)), np.float64(sse), state.total, agreed)
 
     def accepts(self, down: Middle, meta: Meta) -> str:
         """Expect a V without negative cells."""
@@ -256,6 +293,12 @@ class FNMF(Algorithm):
 
     def _barycenter(self, state: Server, ups: list[Own], at: Round) -> tuple[Array, Array]:
         """Find the middle in the order of components of the last one, which in round 0 is noise and does not count."""
+        if self.synchronisation == "replace" and at.index == 0:
+            V = sum(one.V for one in ups) / len(ups)
+            return V, np.full(self.n_components, len(ups), V.dtype)
+        if self.barycenter == "printed":
+            V, plans = mean_start_barycenter([one.V for one in ups], self.alignment, **self._options)
+            return V, sum(P.sum(1) for P in plans)
         V, _, support = barycenter(
             [one.V for one in ups],
             self.barycenter,
@@ -280,7 +323,7 @@ class FNMF(Algorithm):
         """Solve U for the middle, and for the client's own components beside it."""
         X, middle = shard.X, as_like(down.V, shard.X)
         U, V, private = self._synchronise(X, state, middle, down, first=False)
-        if not is_partial(self.alignment):
+        if not is_partial(self.alignment) or self.synchronisation == "replace":
             return LocalFactors(refit_rows(U, X, middle), middle)
         backed = ~lonely(down)
         # V cannot be empty: when nothing is common, the best supported component stands for it.
@@ -304,7 +347,10 @@ class FNMF(Algorithm):
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"alpha": self.significance, "epsilon": self.epsilon, "neighbours": self.neighbours}
+        return {
+            "alpha": self.significance, "epsilon": self.epsilon, "neighbours": self.neighbours,
+            "correction": self.correction,
+        }  # fmt: skip
 
     def _synchronise(
         self, X: Array, state: Local, middle: Array, down: Middle, first: bool
@@ -312,13 +358,16 @@ class FNMF(Algorithm):
         """Put the client's components into the order of the middle and take it over, but for the client's own ones."""
         none = np.zeros(self.n_components, bool)
         if int(state.sent_round) < 0:
-            return state.U, as_like(state.V, X) if first else middle, none
+            keeps_own = first or self.synchronisation == "replace"
+            return state.U, as_like(state.V, X) if keeps_own else middle, none
+        if self.synchronisation == "replace":
+            return state.U, middle, none
         P = plan(state.V, self._others(state, middle, down), self.alignment, **self._options)
         if not isfinite(float(P.sum())):  # grown beyond all numbers, and so is what is sent, which the engine tells
             return state.U, state.V, none
         order = permutation(P)
         U, V = state.U[:, order], state.V[order]
-        if self.alignment in ("sinkhorn", "knn"):
+        if self.alignment in ("sinkhorn", "knn", "simplex"):
             return fit_rows(U, X, middle, sweeps=REFIT), middle, none
         if self.alignment == "lap":
             return U, middle, none
@@ -344,7 +393,9 @@ class FNMF(Algorithm):
         def pull(V: Array, step: int, length: float) -> Array:
             if step % self.align_every == 0:
                 P = plan(middle, V, self.alignment, **self._options)
-                held["target"], held["mass"] = P @ middle, P.sum(1)[:, None]
+                mass = P.sum(1)[:, None]
+                held["target"] = P @ middle
+                held["mass"] = mass * 0 + 1 if self.synchronisation == "replace" else mass
             strength = gamma * length if self.scale_gamma else gamma
             return (V + strength * held["target"]) / (1 + strength * held["mass"])
 

@@ -26,7 +26,7 @@ class Middle:
 class Own:
     """Up, for a barycenter at the server: its factor as it is, and its weight."""
 
-    uplink: ClassVar[Uplink] = "gather"
+    uplink: ClassVar[Uplink] = Uplink.GATHER
 
     V: Array
     weight: Array = public()
@@ -39,7 +39,7 @@ class Own:
 class Aligned:
     """Up, aligned by the client: its factor in the order of the last middle, times its weight, and each row's mass."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     V: Array
     mass: Array

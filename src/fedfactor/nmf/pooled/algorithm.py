@@ -78,7 +78,7 @@ class Factor:
 class RowGradients:
     """Up, when each row's part is bounded: the sum over rows of the clipped gradients of V."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     D: Array
 
@@ -87,7 +87,7 @@ class RowGradients:
 class RowSteps:
     """Up, with Newton steps: the clipped gradients of V, and half of the weighted ``UᵀU``, each row's part bounded."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     D: Array
     half: Array

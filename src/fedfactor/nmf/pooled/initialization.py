@@ -62,7 +62,7 @@ class Wide:
 class WideSums:
     """Up, at a wide start: ``UᵀU`` and ``UᵀX`` for more components than are wanted, and ``‖X‖²``."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     G: Array
     A: Array
@@ -80,7 +80,7 @@ class Alone:
 class Components:
     """Up, at a stacked start: ``UᵀU`` and ``UᵀX`` of an owner's own factorization."""
 
-    uplink: ClassVar[Uplink] = "gather"
+    uplink: ClassVar[Uplink] = Uplink.GATHER
 
     G: Array
     A: Array

@@ -15,12 +15,11 @@ import numpy as np
 from fedfactor.core.errors import ProtocolError
 from fedfactor.core.flattened_upload import Parcel
 from fedfactor.core.pytree import Array, Tree, nbytes, public, record
-from fedfactor.core.wire import Leaf, Spec
 from fedfactor.privacy.secure_aggregation.fixed_point import from_wide, join, quantise
 from fedfactor.privacy.secure_aggregation.masked_sum import Advert, SecureClient, SecureServer, Shares
 from fedfactor.privacy.secure_aggregation.shamir import SHARE_BYTES
 
-__all__ = ["SumClient", "SumServer", "answers_to", "questions", "read_words", "size_of", "words_of"]
+__all__ = ["SumClient", "SumServer", "read_words", "size_of", "words_of"]
 
 SEALED = 2 * SHARE_BYTES + 16
 
@@ -77,36 +76,6 @@ class Opened:
     """Up: one share for each peer: of its seed when it is in the sum, else of its mask key. Never both."""
 
     shares: Array
-
-
-def questions(n: int) -> dict[type, Spec]:
-    """List what the server may ask in a sum of so many clients."""
-
-    def block(width: int) -> Leaf:
-        return Leaf("uint8", (n, width))
-
-    return {
-        Begin: {"nothing": Leaf("float64", ())},
-        Keys: {"seal": block(32), "mask": block(32), "signature": block(64)},
-        Sealed: {"parts": block(SEALED)},
-        Agree: {"survivors": Leaf("uint8", (n,))},
-        Signatures: {"signature": block(64)},
-    }
-
-
-def answers_to(n: int, words: int) -> dict[type, dict[type, Spec]]:
-    """List what a client answers to each of them, in the order of the questions."""
-
-    def row(width: int) -> Leaf:
-        return Leaf("uint8", (width,))
-
-    return {
-        Begin: {Keys: {"seal": row(32), "mask": row(32), "signature": row(64)}},
-        Keys: {Sealed: {"parts": Leaf("uint8", (n, SEALED))}},
-        Sealed: {Masked: {"words": Leaf("uint64", (words,))}},
-        Agree: {Signatures: {"signature": row(64)}},
-        Signatures: {Opened: {"shares": Leaf("uint8", (n, SHARE_BYTES))}},
-    }
 
 
 def size_of(values: int, side: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from fedfactor.core.algorithm import Algorithm, Meta, Round
+from fedfactor.core.algorithm import Algorithm, Meta, Round, Uplink
 from fedfactor.core.entropy import Entropy
 from fedfactor.core.errors import IncompatibleError
 from fedfactor.core.flattened_upload import Parcel
@@ -54,7 +54,9 @@ class SecureSum(Transform):
     2t − n of n clients collude with it (a third of them, at two thirds): with more, two lists could be signed. *Does
     not hold*: what the sum itself says (a column that one row fills shows that row's part; see the minimums), what can
     be told from sums of different cohorts, a server that chooses the shared V so that few rows speak, a client that
-    sends nonsense, and the clock.
+    sends nonsense, and the clock. That is the protocol of a simulation, in which clients may drop out; between
+    organisations nobody may be missing, and all verify the question and the total
+    (:mod:`fedfactor.privacy.secure_aggregation.verified`).
 
     References
     ----------
@@ -112,9 +114,11 @@ class SecureSum(Transform):
                 "rows: without noise, sums of many rounds can reveal them",
                 "the counts per column, which the server sees as sums over clients",
                 "rows or clients that come or go between two runs: the sums of the runs differ by their parts",
-                "a server that lies: it can choose V so that few rows speak",
+                "a server that lies: it can choose V so that few rows speak"
+                if channel.simulation
+                else "a server that lies with the help of a client: together they set totals, and so choose V",
             ]
-        if any(getattr(kind, "uplink", "") == "gather" for kind in channel.algorithm.messages(channel.meta)):
+        if any(getattr(kind, "uplink", "") == Uplink.GATHER for kind in channel.algorithm.messages(channel.meta)):
             found.append("uploads that the server sees one by one (in_clear): no sum hides them")
         return found
 

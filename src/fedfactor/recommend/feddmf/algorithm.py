@@ -92,6 +92,12 @@ class FedDMF(Algorithm):
     average: bool = setting("Owners go on from the mean vector of each common item.", default=False)
     beta: float = setting("Weight of the alignment loss; 0 leaves it out.", default=0.0, at_least=0)
     margin: float = setting("Margin of the alignment loss.", default=0.2, at_least=0, at_most=2)
+    pairs: int | None = setting(
+        "Common items drawn in each step, with replacement, of which the alignment loss takes the mean: unbiased, and "
+        "faster where many items are common. None: all of them, as eq. 4 is printed.",
+        default=256,
+        at_least=1,
+    )
     anchor: Literal["others", "mean"] = setting(
         "Vectors are pulled towards the mean of the others (the other one's, for two owners) or of all.",
         default="others",
@@ -140,15 +146,19 @@ class FedDMF(Algorithm):
     )
     device: str = setting('Where owners compute: ``"cpu"``, ``"cuda"``, ...', default="cpu")
 
-    domain: ClassVar[Domain] = "binary"
+    domain: ClassVar[Domain] = Domain.BINARY
     default_rounds: ClassVar[int] = 10_000
 
     @classmethod
     def paper(cls, n_components: int = 32, **changes: Any) -> FedDMF:
-        """Return the paper's settings: batches of 32, 30 epochs, alignment loss alone, independent starts."""
+        """Return the paper's settings: batches of 32, 30 epochs, eq. 4 over all common pairs, independent starts.
+
+        Other readings of the print: ``negatives=None`` (all zeros are training data, as "0 otherwise" may mean);
+        ``dropout``, ``init_scale`` and the optimizer (Adam here) are not given.
+        """
         literal = {
             "epochs": 30, "batch_size": 32, "learning_rate": 0.001, "init_scale": 1.0, "start": "own", "average": False,
-            "beta": 100.0, "margin": 0.2, "swap": 0.0, "refine": 0, "weight_decay": 0.0, "smooth": 0.0,
+            "beta": 100.0, "margin": 0.2, "pairs": None, "swap": 0.0, "refine": 0, "weight_decay": 0.0, "smooth": 0.0,
         }  # fmt: skip
         return cls(n_components, **{**literal, **changes})
 

@@ -19,7 +19,7 @@ class Hello:
 class Holdings:
     """Up: a one for each item of the catalogue that it holds and shares."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     count: Array
 
@@ -47,7 +47,7 @@ class Vectors:
     Where layers are shared they come along, times its own weight.
     """
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     Q: Array
     count: Array
@@ -68,7 +68,7 @@ class Publish:
 class Published:
     """Up: vectors of all items that it shares (zeros elsewhere), and a one for each."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     Q: Array
     count: Array
@@ -86,7 +86,7 @@ class Catalogue:
 class Done:
     """Up: that it has finished at home."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     n: Array = public()
 

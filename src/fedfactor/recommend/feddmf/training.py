@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fedfactor.recommend.feddmf.algorithm import FedDMF
 
 _BETAS, _TINY = (0.9, 0.999), 1e-8
-_SUBSET = 256  # common items that the alignment loss looks at in one step
 _WORTH_RECORDING = 50  # steps on a GPU from which on it pays to record one and replay it
 _FOLD_STEPS, _FOLD_RATE, _FOLD_CELLS = 100, 0.1, 1 << 22
 
@@ -133,8 +132,10 @@ class _Step:
         loss = ((torch.sigmoid(dmf.pair_logits(w, a, b, keep)) - y) ** 2).mean()
         if self.aligned is not None and s.beta > 0 and "Q" in self.names:
             place, z, _ = self.aligned
-            some = torch.randint(len(place), (_SUBSET,), generator=self.rng, device=place.device)
-            apart = 1 - torch.nn.functional.cosine_similarity(w["Q"][place[some]], z[some], dim=1)
+            if s.pairs is not None:
+                some = torch.randint(len(place), (s.pairs,), generator=self.rng, device=place.device)
+                place, z = place[some], z[some]
+            apart = 1 - torch.nn.functional.cosine_similarity(w["Q"][place], z, dim=1)
             loss = loss + s.beta * apart.clamp(min=s.margin).mean()  # eq. 4
         return loss
 

@@ -54,7 +54,8 @@ class FedSPLIT(RatingParts):
     :math:`K(m + k_c) + m`. The number of components says that the owner has at least three times
     (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
     biases, unrated items and those of few raters drawn so that V does not tell which they are, lower ranks for small
-    owners, steps at home after distillation; :meth:`as_printed` has none of these. Residuals and counts are handed to
+    owners, bias steps that cannot overshoot, a joint step by coordinate descent, steps at home after distillation;
+    :meth:`as_printed` has none of these. Residuals and counts are handed to
     the algorithm as sums only; ``privacy=SecureSum(gathered="clear")`` hides them from the server as well.
 
     References
@@ -86,9 +87,10 @@ class FedSPLIT(RatingParts):
         "Numbers of ratings travel only inside sums.",
         default="pooled",
     )
-    unrated: Literal["draw", "mean", "keep"] = setting(
+    unrated: Literal["draw", "mean", "keep", "zero"] = setting(
         "What stands for items that an owner has no rating of; see "
-        ":func:`~fedfactor.recommend.fedsplit.joint_nmf.fill_unrated`.",
+        ":func:`~fedfactor.recommend.fedsplit.joint_nmf.fill_unrated`. ``zero``: what eq. 13 of the paper makes of "
+        "them.",
         default="draw",
     )
     masked: bool = setting(
@@ -137,6 +139,14 @@ class FedSPLIT(RatingParts):
     max_error: float = setting(
         'For ``select="quality"``: a root mean square.', default=1.0, at_least=0, at_most=math.inf
     )
+    updates: Literal["stable", "printed"] = setting(
+        "Of the owner's own factorization: see :func:`~fedfactor.recommend.local_cnmf.cnmf`, or the printed eqs. 10 to "
+        "13, which overshoot for users with more than ``2 / eta_user`` ratings.",
+        default="stable",
+    )
+    joint_solver: Literal["hals", "multiplicative"] = setting(
+        "Of the joint step on gathered factors: coordinate descent, or the printed eqs. 2 and 3.", default="hals"
+    )
     iterations: int = setting("Of the owner's own factorization.", default=60, at_least=1)
     overrides: tuple[tuple[Any, tuple[tuple[str, Any], ...]], ...] = setting(
         "An owner's own values of ``local_components``, ``iterations``, and ``start_scale`` to ``by_count``, as tuning "
@@ -149,10 +159,17 @@ class FedSPLIT(RatingParts):
 
     @classmethod
     def as_printed(cls, n_components: int, **settings: Any) -> FedSPLIT:
-        """Return the paper's protocol: mean biases in clear, random start for unrated items, no steps at home."""
+        """Return the paper's protocol: eqs. 2, 3 and 10 to 19 and Algorithm 1.
+
+        Other readings of the print: ``updates="stable"`` (Surprise's steps, one rating after the other, which the text
+        says were adopted, in batches that cannot overshoot); ``unrated="keep"`` (the initial factors stay for items
+        that a client has not rated, so that the stacked matrix is dense, as the text says; eq. 13 makes them zero);
+        ``by_count=True`` (Surprise's regularization by numbers of ratings).
+        """
         printed = {
-            "local_components": 20, "rank_rule": "paper", "item_bias": "mean", "unrated": "keep", "unit_rows": False,
-            "refine": 0, "iterations": 100, "min_raters": 1,
+            "local_components": 20, "rank_rule": "paper", "item_bias": "mean", "unrated": "zero", "unit_rows": False,
+            "refine": 0, "iterations": 100, "min_raters": 1, "updates": "printed", "joint_solver": "multiplicative",
+            "by_count": False,
         }  # fmt: skip
         return cls(n_components, **{**printed, **settings})
 
@@ -180,6 +197,8 @@ class FedSPLIT(RatingParts):
         if self.scale is not None and not (len(self.scale) == 2 and self.scale[0] < self.scale[1]):
             raise ValueError(f"scale={self.scale} must be the lowest and the highest rating.")
         check_overrides(self.overrides, meta.clients)
+        if self.updates == "printed" and self.item_bias == "pooled":
+            raise ValueError("updates='printed' moves item biases at each client. Use item_bias='mean' or 'count'.")
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Announce only what this configuration sends."""
@@ -374,7 +393,7 @@ class FedSPLIT(RatingParts):
         S, item, mask = np.concatenate([each.V for each in good.values()]), state.item, None
         if self.masked:
             mask = np.concatenate([np.broadcast_to(cast("Array", each.seen), each.V.shape) for each in good.values()])
-        M, V, error = joint_factors(S, self.n_components, mask=mask)
+        M, V, error = joint_factors(S, self.n_components, mask=mask, solver=self.joint_solver)
         if self.item_bias == "mean":
             item = np.mean([cast("Array", each.item) for each in good.values()], axis=0).astype(V.dtype)
         server = replace(server, V=V, item=item, moved=np.float64(error))

@@ -16,6 +16,7 @@ from fedfactor.linalg.nnls import solve_rows
 from fedfactor.recommend.fedsplit.joint_nmf import fill_unrated, row_rms
 from fedfactor.recommend.fedsplit.messages import JointSums, Local
 from fedfactor.recommend.local_cnmf import RatingPenalty, cnmf
+from fedfactor.recommend.printed_cnmf import printed_cnmf
 from fedfactor.recommend.rating_model import item_counts
 from fedfactor.recommend.rating_statistics import own_error
 
@@ -44,7 +45,12 @@ def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) 
     given = getattr(down, "item", None) if settings.item_bias == "pooled" else None
     start = state.item if given is None else np.asarray(given, state.V.dtype)
     options = {"penalty": settings.penalty, "iterations": settings.iterations}
-    model = cnmf(R, state.U, state.V, mu, item=start, item_steps=given is None, **options)
+    if settings.updates == "printed":
+        model = printed_cnmf(R, state.U, state.V, mu, **options)
+        if settings.unrated == "keep":
+            model = model._replace(V=np.where(item_counts(R) > 0, model.V, state.V))
+    else:
+        model = cnmf(R, state.U, state.V, mu, item=start, item_steps=given is None, **options)
     if at is not None and not (np.isfinite(model.V).all() and np.isfinite(model.item).all()):
         raise ClientUnavailable(f"{at.client} diverged on its own ratings and sends nothing.")
     U, V, sent, item = model.U, model.V, model.V, model.item
@@ -67,6 +73,8 @@ def fit_own(settings: Any, R: Array, state: Local, down: Any, at: Round | None) 
 def _cover(settings: Any, R: Array, V: Array, rng: np.random.Generator) -> np.ndarray:
     """Replace the factors of items of too few raters; ``unrated="keep"`` is about items of none, which tell nothing."""
     rated = enough_raters(R, settings.min_raters)
+    if settings.unrated == "zero":
+        return np.where(rated, V, 0).astype(V.dtype)
     if settings.unrated != "keep":
         return fill_unrated(V, rated, settings.unrated, rng)
     return np.where(item_counts(R) > 0, fill_unrated(V, rated, "draw", rng), V)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedfactor.linalg.missing_values import masked_step, masked_sums, solve_rows_masked
 from fedfactor.linalg.nndsvd import nndsvd
-from fedfactor.linalg.nnls import solve_rows
+from fedfactor.linalg.nnls import multiplicative_step, solve_rows
 from fedfactor.linalg.products import as_like
 from fedfactor.recommend.rating_model import FLOOR
 
@@ -101,7 +101,14 @@ def far_off(values: Array, limit: float) -> np.ndarray:
 
 
 def joint_factors(
-    S: Array, n_components: int, *, mask: Array | None = None, iterations: int = 200, tol: float = 1e-5, seed: int = 0
+    S: Array,
+    n_components: int,
+    *,
+    mask: Array | None = None,
+    solver: str = "hals",
+    iterations: int = 200,
+    tol: float = 1e-5,
+    seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     r"""Factor stacked item factors: ``S ≈ M V``.
 
@@ -113,6 +120,9 @@ def joint_factors(
         Rank of the joint factors.
     mask : bool array of shape (rows, m), optional
         Which entries count.
+    solver : {"hals", "multiplicative"}
+        Coordinate descent, or the multiplicative updates of the paper: V (its W) first, then M (its Hᵀ), without a
+        tolerance and five times as many of them. A mask is for coordinate descent.
     iterations : int
         Alternations at most; each solves M, then V, by coordinate descent.
     tol : float
@@ -139,7 +149,11 @@ def joint_factors(
     True
     """
     M, V = _start(S if mask is None else np.where(mask, S, 0), n_components, seed)
-    for _ in range(iterations):
+    multiplicative = solver == "multiplicative" and mask is None
+    for _ in range(5 * iterations if multiplicative else 0):
+        V = multiplicative_step(V.T, M.T @ M, S.T @ M).T
+        M = multiplicative_step(M, V @ V.T, S @ V.T)
+    for _ in range(0 if multiplicative else iterations):
         old = V
         if mask is None:
             M = solve_rows(M, V @ V.T, S @ V.T, sweeps=2)

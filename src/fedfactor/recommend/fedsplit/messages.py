@@ -50,7 +50,7 @@ class Basis:
 class Stats:
     """Up: ratings summed and counted (or a mean and a one); with them, for each item, residuals and counts."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     total: Array
     weight: Array
@@ -62,7 +62,7 @@ class Stats:
 class Means:
     """Up, as printed: the owner's mean rating."""
 
-    uplink: ClassVar[Uplink] = "gather"
+    uplink: ClassVar[Uplink] = Uplink.GATHER
 
     mean: Array
 
@@ -71,7 +71,7 @@ class Means:
 class BiasSums:
     """Up: own item biases times weight, and the weights."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     item: Array
     weight: Array
@@ -81,7 +81,7 @@ class BiasSums:
 class Factors:
     """Up: own item factors; as printed also item biases; when masks are allowed, which items were rated."""
 
-    uplink: ClassVar[Uplink] = "gather"
+    uplink: ClassVar[Uplink] = Uplink.GATHER
 
     V: Array
     item: Array | None = None
@@ -92,7 +92,7 @@ class Factors:
 class JointSums:
     """Up: all that the best joint V depends on, in place of the item factors themselves."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     G: Array
     N: Array

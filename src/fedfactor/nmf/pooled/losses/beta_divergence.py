@@ -41,6 +41,10 @@ class BetaDivergence(MultiplicativeLoss):
         beta = float(setting)
         return cls(beta) if isfinite(beta) and beta not in (0, 1, 2) else None
 
+    def beta_order(self) -> float | None:
+        """Return β."""
+        return self.beta
+
     @property
     def order(self) -> float:  # type: ignore[reportIncompatibleVariableOverride]
         """The β that was given."""

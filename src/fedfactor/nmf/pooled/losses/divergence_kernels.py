@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 from array_api_compat import array_namespace
 
+from fedfactor.linalg.cuda import divergence as gpu
 from fedfactor.linalg.missing_values import observed_count, row_blocks
 from fedfactor.linalg.products import as_like, cross, sums, total, values
 from fedfactor.nmf.pooled.losses.kullback_leibler_kernels import first_rows, row_mass
@@ -26,6 +27,10 @@ Array = Any
 
 class Divergence(Protocol):
     """What the steps need to know: cell by cell, for ``x ≥ 0`` and ``y > 0``."""
+
+    def beta_order(self) -> float | None:
+        """Return the β of a β-divergence; None for any other divergence."""
+        ...
 
     @property
     def pole(self) -> float:
@@ -72,6 +77,11 @@ def divergence_rows(
     ``l2 ‖U‖² / 2``, never rises. O(n m k) per step for dense rows, O(stored k) where only stored cells are observed.
     """
     power, parts = kind.power(l2 > 0), []
+    order = _gpu_order(kind, X, mask, U.shape[1])
+    if order is not None:
+        U = first_rows(U, X, row_mass(X, V, mask), mask)
+        floor = floor_of(kind, X.dtype)
+        return gpu.improve_rows(X, U, V, mask, order=order, sweeps=sweeps, penalties=(l1, l2), power=power, floor=floor)
     for rows, block in _blocks(kind, X, mask):
         u = first_rows(U[rows], block.X, row_mass(block.X, V, block.mask), block.mask)
         for _ in range(sweeps):
@@ -83,6 +93,10 @@ def divergence_rows(
 
 def divergence_sums(kind: Divergence, U: Array, X: Array, V: Array, mask: Any = None) -> tuple[Array, Array, float]:
     """Return ``N = Uᵀ above``, ``D = Uᵀ below`` (both k × m, over observed cells), and the divergence."""
+    order = _gpu_order(kind, X, mask, U.shape[1])
+    if order is not None:
+        N, D, loss = gpu.sum_rows(X, U, V, mask, order=order, floor=floor_of(kind, X.dtype))
+        return N, D, max(loss, 0.0)
     xp = array_namespace(U)
     N, D, loss = xp.zeros_like(V), xp.zeros_like(V), 0.0
     for rows, block in _blocks(kind, X, mask):
@@ -117,12 +131,24 @@ def divergence_error(
     empty = xp.zeros_like(U[:, :1])
     parts = [(empty[rows], block) for rows, block in _blocks(kind, X, mask)]
     flat = xp.concat([first_rows(u, b.X, row_mass(b.X, ones, b.mask), b.mask) for u, b in parts], axis=0)
-    base = sum(block.divergence(flat[rows], ones) for rows, block in _blocks(kind, X, mask))
+    base = _divergence(kind, flat, X, ones, mask)
     if background:
         U, V = xp.concat([(1 - background) * U, background * flat], axis=1), xp.concat([V, ones], axis=0)
-    loss = sum(block.divergence(U[rows], V) for rows, block in _blocks(kind, X, mask))
+    loss = _divergence(kind, U, X, V, mask)
     cells = X.shape[0] * X.shape[1] if mask is None else observed_count(X, mask)
     return 2 * loss, int(cells), 2 * base
+
+
+def _divergence(kind: Divergence, U: Array, X: Array, V: Array, mask: Any) -> float:
+    order = _gpu_order(kind, X, mask, U.shape[1])
+    if order is not None:
+        return max(gpu.sum_rows(X, U, V, mask, order=order, floor=floor_of(kind, X.dtype))[2], 0.0)
+    return sum(block.divergence(U[rows], V) for rows, block in _blocks(kind, X, mask))
+
+
+def _gpu_order(kind: Divergence, X: Array, mask: Any, k: int) -> float | None:
+    """Return the β of a divergence whose steps are taken in one launch on a GPU, else None."""
+    return kind.beta_order() if gpu.fits(X, mask, k) else None
 
 
 def _times(F: Array, N: Array, cost: Array, power: float, *, empty: float) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from fedfactor.core.algorithm import Meta, Uplink
 from fedfactor.core.pytree import Array, record, telemetry
 from fedfactor.core.wire import Leaf, Spec
+from fedfactor.linalg.cuda import divergence as gpu
 from fedfactor.linalg.factors import row_sums
 from fedfactor.linalg.missing_values import Penalty
 from fedfactor.linalg.products import as_like
@@ -27,7 +28,7 @@ from fedfactor.nmf.pooled.losses.loss import HIDDEN_BACKGROUND, LAST_STEPS, Loss
 class CountSums:
     """Up, for counts: ``Uᵀ(X / UV)``, the sums of U over observed cells, the divergence and that of flat rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     N: Array
     D: Array
@@ -62,6 +63,10 @@ class KullbackLeibler(Loss):
         wide = Leaf(meta.dtype, (k, meta.n_features))
         D = wide if self.masked else Leaf(meta.dtype, (k, 1))
         return CountSums, {"N": wide, "D": D, "sse": Leaf("float64", ())}
+
+    def reads_sparse_tensors(self, X: Array) -> bool:
+        """Read CSR tensors in single precision on a GPU."""
+        return gpu.fits(X, None, 1)
 
     @property
     def start_power(self) -> float:

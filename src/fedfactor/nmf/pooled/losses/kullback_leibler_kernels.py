@@ -13,8 +13,19 @@ import scipy.sparse
 from array_api_compat import array_namespace
 
 from fedfactor.linalg.compiled.compile import kernel
+from fedfactor.linalg.cuda import divergence as gpu
 from fedfactor.linalg.missing_values import row_blocks
-from fedfactor.linalg.products import as_like, cross, csr_parts, over_rows, scatter_blocks, sums, total, values
+from fedfactor.linalg.products import (
+    as_like,
+    cross,
+    csr_parts,
+    is_sparse,
+    over_rows,
+    scatter_blocks,
+    sums,
+    total,
+    values,
+)
 
 __all__ = [
     "boldly",
@@ -55,6 +66,9 @@ def count_rows(
             far = bold and l2 == 0
             over_rows(lambda _, a, b: run(*parts, U, Vt, wide, a, b, sweeps, far, l1, l2, out), parts[0], blocks)
             return out
+    elif gpu.fits(X, mask, U.shape[1]):
+        far = bold and l2 == 0
+        return gpu.improve_rows(X, U, V, mask, order=1, sweeps=sweeps, penalties=(l1, l2), mass=mass, further=far)
     xp = array_namespace(U)
     for _ in range(sweeps):
         step = xp.concat([_ratio_cross(X[rows], U[rows], V, _part(mask, rows)) for rows in _blocks(X)], axis=0)
@@ -92,6 +106,12 @@ def count_sums(U: Array, X: Array, V: Array, mask: Any = None) -> tuple[Array, A
     ([[2.0, 6.0]], [[4.0]], 0.523248)
     """
     xp = array_namespace(U)
+    if gpu.fits(X, mask, U.shape[1]):
+        N, D, loss = gpu.sum_rows(X, U, V, mask, order=1)
+        D = xp.sum(U, axis=0)[:, None] if D is None else D
+        if is_sparse(X):
+            loss += float(xp.sum(D[:, 0] * xp.sum(V, axis=1))) - total(X)
+        return N, D, max(loss, 0.0)
     if scipy.sparse.issparse(X):
         N, logs, mass = _stored(U, X, V)
     else:

@@ -118,11 +118,15 @@ class Loss(ABC):
 
     def check(self, X: Array, mask: Any, owner: str | None) -> None:
         """Refuse values for which the loss has no meaning, and rows that it cannot read."""
-        if is_torch_array(X) and is_sparse(X):
+        if is_torch_array(X) and is_sparse(X) and not self.reads_sparse_tensors(X):
             raise DataError(
                 f"Owner {owner!r} brings a sparse tensor of torch, which loss={self.name!r} cannot read; the squared "
                 "error can. Pass a SciPy CSR matrix, or a dense tensor."
             )
+
+    def reads_sparse_tensors(self, X: Array) -> bool:
+        """Return whether such a sparse tensor of torch can be read."""
+        return False
 
     def pays(self, alpha_U: float, n_private: int, ridge: float | str) -> bool:
         """Tell whether U pays for anything, so that clients must say how much."""

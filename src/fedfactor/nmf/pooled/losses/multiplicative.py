@@ -32,7 +32,7 @@ LEAST_START_POWER = 0.5
 class DivergenceSums:
     """Up, for a divergence: U times both weights of the observed cells, the divergence and that of flat rows."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     N: Array
     D: Array
@@ -57,6 +57,10 @@ class MultiplicativeLoss(Loss):
     least_rounds: ClassVar[int] = 35
     # With two, starts ended up to 7 % apart; wide components in units of rows and columns settle later.
     wide_rounds: ClassVar[int] = 8
+
+    def beta_order(self) -> float | None:
+        """Return the β of a β-divergence; None for any other divergence."""
+        return self.order
 
     @property
     def positive(self) -> bool:

@@ -36,7 +36,7 @@ class Sums:
     what U pays. ``lengths``: sums and squared norms of the columns of U, when penalties share out lengths.
     """
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     G: Array
     A: Array
@@ -50,7 +50,7 @@ class Sums:
 class MaskedSums:
     """Up, when cells are missing: ``UᵀU``, ``Uᵀ(M ∗ X)``, ``Uᵀ(M ∗ UV)``, squared error and norm of observed cells."""
 
-    uplink: ClassVar[Uplink] = "sum"
+    uplink: ClassVar[Uplink] = Uplink.SUM
 
     G: Array
     N: Array

@@ -1,0 +1,11 @@
+from .callbacks import Log as Log
+from .callbacks import ProgressBar as ProgressBar
+from .checkpoint import Checkpoint as Checkpoint
+from .dask.engine import DaskEngine as DaskEngine
+from .engine import Callback as Callback
+from .engine import Engine as Engine
+from .experiment_trackers import MLflow as MLflow
+from .experiment_trackers import TensorBoard as TensorBoard
+from .local.engine import LocalEngine as LocalEngine
+from .local.virtual_clock import VirtualEngine as VirtualEngine
+from .mpi.engine import MPIEngine as MPIEngine

@@ -1,1 +1,0 @@
-"""Flower's SuperLink and SuperNode as carriers of messages."""

@@ -1,1 +1,0 @@
-"""The mailbox behind which parties are reached by long polling."""
