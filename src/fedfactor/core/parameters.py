@@ -349,6 +349,6 @@ def _plain(value: Any) -> Any:
         return found
     if _is_list(value):
         return [_plain(each) for each in value]
-    if isinstance(value, Integral) and not isinstance(value, bool):
+    if not isinstance(value, bool) and isinstance(value, Integral):
         return int(value)
     return float(value) if _is_number(value) else value

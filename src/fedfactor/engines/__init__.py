@@ -1,5 +1,5 @@
 """Engines carry messages between the clients and the server. They run any algorithm and know none."""
 
-import lazy_loader
+from fedfactor.core.lazy_names import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
