@@ -23,7 +23,7 @@ def lazy_names(module: str, file: str) -> tuple[Callable[[str], object], Callabl
         The module's ``__name__`` and ``__file__``. Its stub holds lines ``from .package.module import Name as Name``.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text())
-    package = module.rpartition(".")[0]
+    package = module if Path(file).stem == "__init__" else module.rpartition(".")[0]
     found = {
         alias.name: f"{package}.{node.module}"
         for node in ast.walk(stub)

@@ -19,6 +19,7 @@ from fedfactor.core.flattened_upload import Parcel, flatten
 from fedfactor.core.pytree import Tree, freeze, kind_of, to_numpy
 from fedfactor.core.wire import Spec, fingerprint_of, receive, to_bytes
 from fedfactor.engines import client_step as client
+from fedfactor.engines.capabilities import started_at
 from fedfactor.network.client_storage import Kept
 from fedfactor.network.errors import Refused
 from fedfactor.network.message_format import Head, seal, unseal
@@ -202,7 +203,7 @@ class VerifiedClient:
                 raise Refused(f"the run begins at other components than the agreed ones ({mine.start})")
             start = down.V
         if start is not None:
-            algorithm = algorithm.starting_at(start)
+            algorithm = started_at(algorithm, start)
         seed = mine.numbered_seed(int(protocol["number"]))
         return Replica(algorithm, mine.meta, seed, self.owner.expected), start
 

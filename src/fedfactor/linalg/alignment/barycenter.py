@@ -156,6 +156,7 @@ def mean_start_barycenter(
     """
     xp = array_namespace(Vs[0])
     V = sum(Vs[1:], start=Vs[0]) / len(Vs)
+    plans: list[Array] = []
     for _ in range(iterations):
         plans = [plan(one, V, alignment, **options) for one in Vs]
         aligned = [P @ one for P, one in zip(plans, Vs, strict=True)]
