@@ -32,5 +32,7 @@ def unnamed(trial):
 
 
 def _unnamed(folder, names):
-    shown = ((path, path.name + "/" if path.is_dir() else path.name) for path in folder.iterdir())
+    # A writer that was killed leaves a hidden file, which nobody reads.
+    paths = [path for path in folder.iterdir() if not fnmatch(path.name, ".*.part")]
+    shown = ((path, path.name + "/" if path.is_dir() else path.name) for path in paths)
     return [str(path) for path, name in shown if not any(fnmatch(name, pattern) for pattern in names)]
