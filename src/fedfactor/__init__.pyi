@@ -5,6 +5,7 @@ from . import data as data
 from . import datasets as datasets
 from . import engines as engines
 from . import estimators as estimators
+from . import flower as flower
 from . import metrics as metrics
 from . import plots as plots
 from . import privacy as privacy

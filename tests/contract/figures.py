@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import fedfactor
 from fedfactor import algorithms
 from fedfactor.core.algorithm import Algorithm, Meta, Round, download_for
-from fedfactor.core.parameters import settings_of_class
+from fedfactor.core.parameters import Setting, settings_of_class
 from fedfactor.testing.data import federation_for, small_data, variants
 from tests.contract.test_algorithms import CONFIGS
 
@@ -181,11 +182,22 @@ def settings(name: str) -> list[str]:
     said = [f"{word} = {value}" for word, value in about.items() if isinstance(value, str | int)]
     published = [repr(kind.paper(n_components=3))] if hasattr(kind, "paper") else []
     return [
-        *(each.heading for each in settings_of_class(kind)),
+        *map(_heading, settings_of_class(kind)),
         *said,
         *announced(first, meta),
         *published,
     ]
+
+
+def _heading(each: Setting) -> str:
+    """Return name, type and default of a parameter as numpydoc writes them."""
+    named = f"{each.name} : {each.type_words}"
+    if each.default is MISSING:
+        return named
+    if each.default is None:
+        return f"{named}, optional"
+    default = f'"{each.default}"' if isinstance(each.default, str) else repr(each.default)
+    return f"{named}, default={default}"
 
 
 def _short(value: Any) -> Any:

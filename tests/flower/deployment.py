@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 APP = ROOT / "examples" / "flower_app"
 PATIENCE = 1500.0
 
+LOST = "Failed to push task output"
+
 FLOWERS = [Path(path) for path in os.environ.get("FEDFACTOR_FLOWERS", sys.prefix).split(os.pathsep)]
 """Environments with a version of Flower each, in which its commands run; by default the present one."""
 
@@ -158,7 +160,13 @@ def status_of(folder: Path) -> dict[str, Any]:
 
 def wait_for_end(processes: Processes, folder: Path) -> dict[str, Any]:
     ended = ("finished", "paused", "failed")
-    until(lambda: status_of(folder)["state"] in ended, "The end of the run", processes.said_all)
+    supervise = processes.supervise if isinstance(processes, Deployment) else lambda: None
+
+    def reached() -> bool:
+        supervise()
+        return status_of(folder)["state"] in ended
+
+    until(reached, "The end of the run", processes.said_all)
     return status_of(folder)
 
 
@@ -177,6 +185,7 @@ class Deployment(Processes):
         self.trial = Trial(self.folder, files, changes)
         self.port = self.trial.terms.address[1]
         self.authority = self.folder / "server" / "ca.crt"
+        self.lost: dict[str, int] = {}
 
     def agree(self, name: str, *more: str, toml: Path | None = None) -> None:
         """Let a party agree to the terms with its rows."""
@@ -234,6 +243,16 @@ class Deployment(Processes):
     def run(self, *config: str) -> None:
         """Let the coordinator run the federation."""
         self.flwr_run(f"folder='{self.folder}'", *config)
+
+    def supervise(self) -> None:
+        """Restart a SuperNode that lost an answer, for which it would wait for ever.
+
+        Flower gives a task up whose process does not report in time, as on a machine with too much to do.
+        """
+        for name in self.trial.files:
+            if name in self.children and self.said(name).count(LOST) > self.lost.get(name, 0):
+                self.lost[name] = self.said(name).count(LOST)
+                self.rejoin(name)
 
     def change(self, changes: Mapping[str, Any]) -> None:
         """Let all parties agree to other terms; SuperLink and SuperNodes stay."""

@@ -51,7 +51,7 @@ def answers(folder, algorithm, owners):
         if head.kind not in ("step", "end") or head.index < 1:
             return data
         question = from_bytes(data)
-        down = tree_map(lambda leaf: leaf * 0 + leaf.dtype.type(1), from_bytes(question.down.tobytes()))
+        down = tree_map(lambda leaf: leaf * 0 + leaf.dtype.type(3), from_bytes(question.down.tobytes()))
         return seal(head, replace(question, down=octets(to_bytes(down))))
 
     made.post.tamper, made.post.forge = tamper, forge

@@ -337,7 +337,7 @@ def test_roots_of_counts_are_taken_of_a_part_of_the_rows_at_a_time(make, monkeyp
     whole = start.wide_sums(roots(make(counts)), V, np.float64(1))
     monkeypatch.setattr(start, "_CELLS", 1 << 9)
     sizes = []
-    found = start.wide_sums(make(counts), V, np.float64(1), lambda part: (sizes.append(part.shape), roots(part))[1])
+    found = start.wide_sums(make(counts), V, np.float64(1), lambda part, _: (sizes.append(part.shape), roots(part))[1])
     assert len(sizes) > 20
     assert sum(rows for rows, _ in sizes) == 400
     np.testing.assert_allclose(found.G, whole.G, rtol=1e-12)

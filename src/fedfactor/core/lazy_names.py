@@ -9,6 +9,7 @@ import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import resolve_name
 from pathlib import Path
 
 __all__ = ["lazy_names"]
@@ -25,7 +26,7 @@ def lazy_names(module: str, file: str) -> tuple[Callable[[str], object], Callabl
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text())
     package = module if Path(file).stem == "__init__" else module.rpartition(".")[0]
     found = {
-        alias.name: f"{package}.{node.module}"
+        alias.name: resolve_name("." * node.level + (node.module or ""), package)
         for node in ast.walk(stub)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names

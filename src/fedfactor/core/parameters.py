@@ -344,11 +344,10 @@ def _is_list(value: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     """Return a number or a sequence of numbers as Python's own, which is what msgspec validates."""
-    if isinstance(value, np.generic):
-        found: Any = value.item()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        return found
     if _is_list(value):
         return [_plain(each) for each in value]
-    if not isinstance(value, bool) and isinstance(value, Integral):
-        return int(value)
-    return float(value) if _is_number(value) else value
+    if hasattr(value, "dtype") and hasattr(value, "item"):
+        return value.item()
+    if not _is_number(value):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)

@@ -15,7 +15,7 @@ from fedfactor.core.client_data import Federation
 from fedfactor.core.errors import DataError, IncompatibleError
 from fedfactor.core.pytree import Tree
 from fedfactor.core.run import Run
-from fedfactor.decomposition.pca import Held
+from fedfactor.decomposition.messages import Held
 from fedfactor.decomposition.second_moments import diagonal
 from fedfactor.estimators.base import FederatedTransformer
 from fedfactor.privacy.dp import asked_of

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import scipy.sparse
 
-from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors, Meta, Round, Score, Uplink
+from fedfactor.core.algorithm import Algorithm, Domain, LocalFactors, Meta, Round, Score
 from fedfactor.core.client_data import Shard
 from fedfactor.core.download_validation import odd_numbers
 from fedfactor.core.input_validation import check_rank
 from fedfactor.core.parameters import declares_settings, set_by_privacy, set_by_run, setting
-from fedfactor.core.pytree import Array, record
+from fedfactor.core.pytree import Array
 from fedfactor.core.wire import Leaf, Spec
+from fedfactor.decomposition.coordinates import coordinates, odd_directions, score_of_cells
 from fedfactor.decomposition.krylov import eigenvectors_within, next_directions, orthonormal_rows
+from fedfactor.decomposition.messages import (
+    AskMoments,
+    AskProducts,
+    Components,
+    Fitted,
+    Held,
+    Local,
+    Moments,
+    PCAFactors,
+    Products,
+    Server,
+    Totals,
+)
 from fedfactor.decomposition.second_moments import (
     ROW_NORM,
     clipped_moments,
@@ -30,116 +43,12 @@ from fedfactor.decomposition.second_moments import (
     symmetric,
     unclipped_moments,
 )
-from fedfactor.linalg.products import cross, squared_norm
+from fedfactor.linalg.products import squared_norm
 
 GRAM_COLUMNS = 2048
 """Up to so many columns ``solver="auto"`` sends the Gram matrix: 16.8 MB of float64 from each client, once."""
 
 Solver = Literal["auto", "gram", "subspace"]
-
-Fitted = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]
-
-
-@record("pooled_pca.AskMoments")
-class AskMoments:
-    """Down: send the sums over all columns."""
-
-    nothing: Array
-
-
-@record("pooled_pca.AskProducts")
-class AskProducts:
-    """Down: orthonormal directions, a row for each."""
-
-    Q: Array
-
-
-@record("pooled_pca.Moments")
-class Moments:
-    """Up: half of ``XᵀX`` and the sums of columns. ``rows``: how many rows these are."""
-
-    uplink: ClassVar[Uplink] = Uplink.SUM
-
-    half: Array
-    total: Array
-    rows: Array | None = None
-
-
-@record("pooled_pca.Products")
-class Products:
-    """Up: ``Q XᵀX``, the sums of columns, the sum of squares, and the number of rows."""
-
-    uplink: ClassVar[Uplink] = Uplink.SUM
-
-    Y: Array
-    total: Array
-    squares: Array
-    rows: Array
-
-
-@record("pooled_pca.Components")
-class Components:
-    """Down: components, the column means, singular values, variances, and the variance and number of all rows."""
-
-    V: Array
-    mean: Array
-    singular: Array
-    variances: Array
-    variance: Array
-    rows: Array
-
-
-@record("pooled_pca.Local")
-class Local:
-    """Stays with the client: nothing but the number of rows."""
-
-    n_rows: Array
-
-
-@record("pooled_pca.Server")
-class Server:
-    """State of the server: sums of the last exchange, and all directions with their products."""
-
-    rows: Array
-    total: Array
-    half: Array | None
-    squares: Array
-    Q: Array | None
-    Y: Array | None
-    asked: Array | None
-    cohort: Array
-    explained: Array
-    done: Array
-
-
-@record("pooled_pca.Totals")
-class Totals:
-    """Sums over all rows, on which the components depend."""
-
-    half: Array
-    total: Array
-    rows: Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Held:
-    """Totals of earlier rows, to which those of further rows are added (sign 1), or from which they leave (−1)."""
-
-    totals: Totals
-    sign: int
-
-    def with_rows(self, half: Array, total: Array, rows: float) -> tuple[Array, Array, np.float64]:
-        """Return the totals after the change."""
-        held, sign = self.totals, self.sign
-        return held.half + sign * half, held.total + sign * total, np.float64(held.rows + sign * rows)
-
-
-@record("pooled_pca.PCAFactors")
-class PCAFactors(LocalFactors):
-    """Rows in the coordinates of the components (U), the components (V), the column means, and the scale of U."""
-
-    mean: Array | None = None
-    scale: Array | None = None
 
 
 @declares_settings
@@ -254,19 +163,13 @@ class _SecondMoments(Algorithm):
     def accepts(self, down: Any, meta: Meta) -> str:
         """Expect orthonormal directions."""
         odd = odd_numbers(down, {"Q": (-1.001, 1.0), "V": (-1.001, 1.0), "singular": (0.0, np.inf)})
-        Q = down.Q if isinstance(down, AskProducts) else down.V if isinstance(down, Components) else None
-        if odd or Q is None:
-            return odd
-        Q = np.asarray(Q, np.float64)
-        return "" if np.abs(Q @ Q.T - np.diag(_ones_or_zeros(Q))).max(initial=0.0) < 1e-3 else "directions are slanted"
+        sent = {AskProducts: "Q", Components: "V"}.get(type(down))
+        return odd if odd or sent is None else odd_directions(getattr(down, sent))
 
     def doubt(self, up: Any) -> str:
         """Doubt negative counts and sums of squares."""
-        if up.rows is not None and float(up.rows) < 0:
-            return "The number of rows is negative."
-        if isinstance(up, Products) and float(up.squares) < 0:
-            return "A sum of squares is negative."
-        return ""
+        counts = [("number of rows", up.rows), ("sum of squares", getattr(up, "squares", None))]
+        return next((f"The {what} is negative." for what, n in counts if n is not None and float(n) < 0), "")
 
     def server_step(self, state: Server, up: Any, at: Round) -> tuple[Server, Any]:
         """Keep the sums; of products, choose the next directions."""
@@ -387,12 +290,12 @@ class _SecondMoments(Algorithm):
         else:
             V, mean, scale = np.zeros((self.n_components or m, m), X.dtype), np.zeros(m, X.dtype), None
         mean = mean if self.centered else None
-        return PCAFactors(_coordinates(X, V, mean, scale), V, mean=mean, scale=scale)
+        return PCAFactors(coordinates(X, V, mean, scale), V, mean=mean, scale=scale)
 
     def fold_in(self, X: Array, factors: LocalFactors, mask: Array | str | None = None) -> Array:
         """Write new rows in the coordinates of the components."""
         V = np.asarray(factors.V)
-        return _coordinates(X.astype(V.dtype, copy=False), V, *self._affine(factors))
+        return coordinates(X.astype(V.dtype, copy=False), V, *self._affine(factors))
 
     def _affine(self, factors: LocalFactors) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Return the column means and the scale of U: those kept with factors, or those of a run that was read back."""
@@ -411,37 +314,13 @@ class _SecondMoments(Algorithm):
         X, mask = shard.scored
         U = np.asarray(factors.U, np.float64) * (1.0 if scale is None else np.asarray(scale, np.float64))
         if mask is not None:
-            return _score_of_cells(X, mask, U @ np.asarray(factors.V, np.float64), mean)
+            return score_of_cells(X, mask, U @ np.asarray(factors.V, np.float64), mean)
         total = squared_norm(X)
         sse = total
         if mean is not None:
             wide = np.asarray(mean, np.float64)
             sse += X.shape[0] * float(wide @ wide) - 2 * float(column_sums(X) @ wide)
         return Score.of(max(sse - float(np.sum(U * U)), 0.0), X.shape[0] * X.shape[1], total)
-
-
-def _ones_or_zeros(Q: np.ndarray) -> np.ndarray:
-    """Return 1 for each row, 0 for a row of zeros (fewer directions than were asked for)."""
-    return (np.abs(Q).max(axis=1, initial=0.0) > 0).astype(np.float64)
-
-
-def _coordinates(X: Array, V: np.ndarray, mean: np.ndarray | None, scale: np.ndarray | None) -> np.ndarray:
-    U = cross(X, V)
-    if mean is not None:
-        U -= V @ mean
-    return U if scale is None else U / scale
-
-
-def _score_of_cells(X: Array, mask: Any, fitted: np.ndarray, mean: np.ndarray | None) -> Score:
-    """Measure the squared error over some cells: those that are marked, or the stored ones of sparse rows."""
-    fitted = fitted if mean is None else fitted + mean
-    if scipy.sparse.issparse(X):
-        cells = X.tocoo()
-        true, found = cells.data, fitted[cells.coords]
-    else:
-        true, found = np.asarray(X)[mask], fitted[mask]
-    true = true.astype(np.float64)
-    return Score.of(float(((true - found) ** 2).sum()), true.size, float((true**2).sum()))
 
 
 @declares_settings

@@ -333,7 +333,8 @@ class Terms:
             f"Every party and the coordinator see the {told} in every round, and no single upload. Parties compute the "
             "next question themselves and answer no other. "
             + ("" if self.noise else f"{alone} parties together can read the upload of the last one. ")
-            + "A coordinator together with one party can set the totals, and so choose questions: "
+            + "A party that lies about its upload can steer the next question, and a coordinator together with one "
+            "party can choose it: "
             + ("the noise still holds." if self.noise else "without noise (protect = 'dp') they can read single rows.")
         )
 

@@ -106,8 +106,7 @@ class FNMF(Algorithm):
         formerly="alpha",
     )
     correction: Correction = setting(
-        "Divide ``significance`` by the number of pairs of components that are tested, or test each pair at the full "
-        'level (``"none"``: a plain z-test). The paper says only "z-test".',
+        'Divide ``significance`` by the number of pairs of components, or (``"none"``) test each pair at that level.',
         default="bonferroni",
     )
     epsilon: float = setting("Softness of the transport (``sinkhorn*``).", default=0.05, above=0)
@@ -137,8 +136,7 @@ class FNMF(Algorithm):
     )
     synchronisation: Literal["reorder", "replace"] = setting(
         "``reorder``: U follows when V is put into the order of the middle, and private components survive. "
-        "``replace``, as printed: the first exchange averages the random factors without local steps; after every "
-        "later one V becomes the middle, U stays as it is, and each local step divides by ``1 + γ``.",
+        "``replace``, as printed: the first exchange averages random factors; then V becomes the middle, and U stays.",
         default="reorder",
     )
     diagnostics: bool = setting(

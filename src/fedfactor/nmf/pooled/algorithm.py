@@ -148,7 +148,8 @@ class PooledNMF(Algorithm):
     participants change, the loss test is skipped, the extrapolation reset, and the sums blended with the last ones.
 
     Up per client and round: k(k + m) numbers (k(k + 2m) with missing cells, k(1 + m) for Kullback-Leibler, 2 k m for
-    other divergences; 3k(3k + m) in the two rounds of a wide start); down: k m. Time per round: two products with X.
+    other divergences; 3k(3k + m) in the rounds of a wide start, two or, for β-divergences, eight); down: k m. Time
+    per round: two products with X.
     The sums hide no row by themselves: a column with one non-zero cell shows that row's u.
 
     With a divergence, scores of hidden cells mix one per cent of a flat row into what is foretold, so that a cell that

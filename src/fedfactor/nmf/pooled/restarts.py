@@ -21,7 +21,10 @@ LEAST_SHARE = 1e-8
 LOCKED = 1e-6
 """Share of its column's mean below which a cell of V is locked: multiplicative steps do not bring it back."""
 
-LOCKED_GAIN = 0.01
+LOCKED_SLOPE = 3.0
+"""Ratio of both parts of the slope from which on a locked cell counts: near the end many lie a little above 1."""
+
+LOCKED_GAIN = 0.05
 """Share of the loss that locked cells may promise to save."""
 
 SAME_LOSS = 0.99
@@ -73,5 +76,7 @@ def is_stuck(V: Array, N: Array, D: Array, loss: Any) -> bool:
     if (cosines > COLLINEAR).any() or (shares < LEAST_SHARE * shares.sum()).any():
         return True
     # What the slope promises where a cell that is next to zero takes the value that the other components have there.
-    promised = np.where(V < LOCKED * mean, np.maximum(N - D, 0) * mean, 0).sum()
+    usual = np.where(seen, mean, V.mean())
+    locked = (V < LOCKED * usual) & (N > LOCKED_SLOPE * D)
+    promised = np.where(locked, (N - D) * usual, 0).sum()
     return loss is not None and bool(2 * promised > LOCKED_GAIN * float(loss))

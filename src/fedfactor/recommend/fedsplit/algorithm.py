@@ -55,8 +55,8 @@ class FedSPLIT(RatingParts):
     (``rank_rule="paper"``: one more than) as many users. Where we differ from the paper by default: pooled item
     biases, unrated items and those of few raters drawn so that V does not tell which they are, lower ranks for small
     owners, bias steps that cannot overshoot, a joint step by coordinate descent, steps at home after distillation;
-    :meth:`as_printed` has none of these. Residuals and counts are handed to
-    the algorithm as sums only; ``privacy=SecureSum(gathered="clear")`` hides them from the server as well.
+    :meth:`as_printed` has none of these. Residuals and counts are sums; ``privacy=SecureSum(gathered="clear")`` hides
+    them from the server as well.
 
     References
     ----------
@@ -89,8 +89,7 @@ class FedSPLIT(RatingParts):
     )
     unrated: Literal["draw", "mean", "keep", "zero"] = setting(
         "What stands for items that an owner has no rating of; see "
-        ":func:`~fedfactor.recommend.fedsplit.joint_nmf.fill_unrated`. ``zero``: what eq. 13 of the paper makes of "
-        "them.",
+        ":func:`~fedfactor.recommend.fedsplit.joint_nmf.fill_unrated`. ``zero``: as eq. 13 of the paper.",
         default="draw",
     )
     masked: bool = setting(
@@ -140,8 +139,7 @@ class FedSPLIT(RatingParts):
         'For ``select="quality"``: a root mean square.', default=1.0, at_least=0, at_most=math.inf
     )
     updates: Literal["stable", "printed"] = setting(
-        "Of the owner's own factorization: see :func:`~fedfactor.recommend.local_cnmf.cnmf`, or the printed eqs. 10 to "
-        "13, which overshoot for users with more than ``2 / eta_user`` ratings.",
+        "Of the owner's own factorization: :func:`~fedfactor.recommend.local_cnmf.cnmf`, or the printed eqs. 10 to 13.",
         default="stable",
     )
     joint_solver: Literal["hals", "multiplicative"] = setting(
@@ -161,15 +159,13 @@ class FedSPLIT(RatingParts):
     def as_printed(cls, n_components: int, **settings: Any) -> FedSPLIT:
         """Return the paper's protocol: eqs. 2, 3 and 10 to 19 and Algorithm 1.
 
-        Other readings of the print: ``updates="stable"`` (Surprise's steps, one rating after the other, which the text
-        says were adopted, in batches that cannot overshoot); ``unrated="keep"`` (the initial factors stay for items
-        that a client has not rated, so that the stacked matrix is dense, as the text says; eq. 13 makes them zero);
-        ``by_count=True`` (Surprise's regularization by numbers of ratings).
+        Other readings: ``updates="stable"`` (Surprise's steps), ``unrated="keep"`` (initial factors stay for unrated
+        items; eq. 13 makes them zero), ``by_count=True`` (Surprise's regularization).
         """
         printed = {
-            "local_components": 20, "rank_rule": "paper", "item_bias": "mean", "unrated": "zero", "unit_rows": False,
-            "refine": 0, "iterations": 100, "min_raters": 1, "updates": "printed", "joint_solver": "multiplicative",
-            "by_count": False,
+            "local_components": 20, "rank_rule": "paper", "item_bias": "mean", "unrated": "zero", "refine": 0,
+            "unit_rows": False, "iterations": 100, "min_raters": 1, "by_count": False, "updates": "printed",
+            "joint_solver": "multiplicative",
         }  # fmt: skip
         return cls(n_components, **{**printed, **settings})
 
@@ -198,7 +194,7 @@ class FedSPLIT(RatingParts):
             raise ValueError(f"scale={self.scale} must be the lowest and the highest rating.")
         check_overrides(self.overrides, meta.clients)
         if self.updates == "printed" and self.item_bias == "pooled":
-            raise ValueError("updates='printed' moves item biases at each client. Use item_bias='mean' or 'count'.")
+            raise ValueError("updates='printed' needs item_bias='mean' or 'count': clients move their own biases.")
 
     def messages(self, meta: Meta) -> dict[type, Spec]:
         """Announce only what this configuration sends."""

@@ -1,0 +1,116 @@
+"""What PooledPCA and PooledSVD send, keep at the server, and leave with clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedfactor.core.algorithm import LocalFactors, Uplink
+from fedfactor.core.pytree import Array, record
+
+Fitted = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]
+"""Column means, singular values, variances, and the variance and number of all rows."""
+
+
+@record("pooled_pca.AskMoments")
+class AskMoments:
+    """Down: send the sums over all columns."""
+
+    nothing: Array
+
+
+@record("pooled_pca.AskProducts")
+class AskProducts:
+    """Down: orthonormal directions, a row for each."""
+
+    Q: Array
+
+
+@record("pooled_pca.Moments")
+class Moments:
+    """Up: half of ``XᵀX`` and the sums of columns. ``rows``: how many rows these are."""
+
+    uplink: ClassVar[Uplink] = Uplink.SUM
+
+    half: Array
+    total: Array
+    rows: Array | None = None
+
+
+@record("pooled_pca.Products")
+class Products:
+    """Up: ``Q XᵀX``, the sums of columns, the sum of squares, and the number of rows."""
+
+    uplink: ClassVar[Uplink] = Uplink.SUM
+
+    Y: Array
+    total: Array
+    squares: Array
+    rows: Array
+
+
+@record("pooled_pca.Components")
+class Components:
+    """Down: components, the column means, singular values, variances, and the variance and number of all rows."""
+
+    V: Array
+    mean: Array
+    singular: Array
+    variances: Array
+    variance: Array
+    rows: Array
+
+
+@record("pooled_pca.Local")
+class Local:
+    """Stays with the client: nothing but the number of rows."""
+
+    n_rows: Array
+
+
+@record("pooled_pca.Server")
+class Server:
+    """State of the server: sums of the last exchange, and all directions with their products."""
+
+    rows: Array
+    total: Array
+    half: Array | None
+    squares: Array
+    Q: Array | None
+    Y: Array | None
+    asked: Array | None
+    cohort: Array
+    explained: Array
+    done: Array
+
+
+@record("pooled_pca.Totals")
+class Totals:
+    """Sums over all rows, on which the components depend."""
+
+    half: Array
+    total: Array
+    rows: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Totals of earlier rows, to which those of further rows are added (sign 1), or from which they leave (−1)."""
+
+    totals: Totals
+    sign: int
+
+    def with_rows(self, half: Array, total: Array, rows: float) -> tuple[Array, Array, np.float64]:
+        """Return the totals after the change."""
+        held, sign = self.totals, self.sign
+        return held.half + sign * half, held.total + sign * total, np.float64(held.rows + sign * rows)
+
+
+@record("pooled_pca.PCAFactors")
+class PCAFactors(LocalFactors):
+    """Rows in the coordinates of the components (U), the components (V), the column means, and the scale of U."""
+
+    mean: Array | None = None
+    scale: Array | None = None
