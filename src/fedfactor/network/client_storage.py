@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -49,6 +50,9 @@ PUBLIC = "fedfactor.algorithms"
 
 FORMAT = 2
 """Of ``agreement.json``; those of 0.1 have no number, and are read as well."""
+
+IDENTIFIER = "folder.id"
+"""Random identifier of a party's folder, drawn once: the coordinator does not know it and cannot choose it."""
 
 WITNESS = "witness.path"
 """Names the file beside the party's key that remembers, too, how much these rows answered and paid."""
@@ -264,6 +268,14 @@ class ClientFolder:
     def rows(self) -> str:
         """Fingerprint of the rows as they take part, after the agreed preprocessing."""
         return hashlib.sha256(json.dumps(self._about, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def scope(self) -> str:
+        """What keeps this party's releases under these terms apart from those of other federations in one ledger."""
+        file = self.folder / IDENTIFIER
+        if not file.exists():
+            write_atomic(file, secrets.token_hex(16).encode())
+        return hashlib.sha256(f"{file.read_text()}\0{self.agreement.terms}".encode()).hexdigest()[:32]
 
     @cached_property
     def sketch(self) -> list[str]:
