@@ -85,5 +85,5 @@ def test_ids_up_to_the_last_that_is_kept_apart(kind, most):
 @pytest.mark.parametrize("odd", [0.1, np.nan, np.inf])
 def test_ids_that_are_no_whole_numbers_are_refused(odd):
     ids = np.array([[1.0, 0], [odd, 0]], "f4")
-    with pytest.raises(DataError, match="not whole numbers|or beyond"):
+    with pytest.raises(DataError, match="not whole numbers" if odd != np.inf else "or beyond"):
         subject_rows("a", Shard(ids, features=("who", "x")), "who", 1)
