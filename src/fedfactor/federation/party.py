@@ -31,7 +31,7 @@ from fedfactor.federation.processes import ChildError
 from fedfactor.federation.progress import PartyWatch
 from fedfactor.federation.row_loading import count_subjects, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
-from fedfactor.federation.vouching import registry, strangers
+from fedfactor.federation.vouching import needed, registry, strangers
 from fedfactor.io.file_content import Reading
 from fedfactor.network.client import COLUMNS, RemoteClient
 from fedfactor.network.client_storage import WITNESS, ClientFolder
@@ -157,10 +157,15 @@ class Member:
     def _refuse_strangers(self) -> None:
         """Refuse keys that nobody but the coordinator vouches for."""
         if unknown := self.unknown():
+            least = needed(self.terms)
+            dilution = (
+                f"Under this noise {least} known parties must vouch for each new one: every party that is added makes "
+                "each honest party's share of the noise smaller. "
+            )
             raise TermsError(
                 f"Nobody but the coordinator says that these are the keys of {', '.join(unknown)}. With keys of its "
-                "own in their place it would read what you send alone. Compare the words with the other parties by "
-                f'telephone, or face to face, and join with --fingerprint "WORDS". The words here are: {self.words}'
+                f"own in their place it would read what you send alone. {dilution if least > 1 else ''}Compare the words "
+                f'with the other parties by telephone, or face to face, and join with --fingerprint "WORDS". The words here are: {self.words}'
             )
 
     def _sign(self, content: dict[str, Any]) -> None:

@@ -244,6 +244,11 @@ def _noise(terms: Terms) -> list[str]:
     return [
         f"Noise        ε = {noise['epsilon']:g}, δ = {noise['delta']:g} for {whom}, in one run of all its rounds",
         f"{'':12} {bound}",
+        *(
+            f"{'':12} each of {len(terms.names)} parties adds noise of {share:.4g} times the bound"
+            for share in (terms.noise_share,)
+            if share
+        ),
         f"{'':12} holds unless more than {noise['colluding']} parties tell the server their noise; all must be there",
         f"{'':12} your own ledger counts what your rows have cost, and refuses what is beyond their budget",
     ]
