@@ -609,8 +609,8 @@ class Terms:
         if mine == theirs or not theirs:
             return []
         return [
-            f"NOISE: each party's share of the noise was {theirs:.4g} and becomes {mine:.4g} times the bound on a unit; "
-            f"the rest of what protects your rows is added by the other {len(self.names) - 1} parties"
+            f"NOISE: each party's share of the noise was {theirs:.4g} and becomes {mine:.4g} times the bound on a "
+            f"unit; the rest of what protects your rows is added by the other {len(self.names) - 1} parties"
         ]
 
     def _told_apart(self, other: Terms) -> list[str]:

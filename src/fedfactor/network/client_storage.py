@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Generator
@@ -48,8 +49,11 @@ LEDGER = "ledger.jsonl"
 PUBLIC = "fedfactor.algorithms"
 """Where the algorithms are that an agreement may name."""
 
-FORMAT = 2
-"""Of ``agreement.json``; those of 0.1 have no number, and are read as well."""
+FORMAT = 3
+"""Of ``agreement.json``; those of 0.1 have no number and those of format 2 no checksum, and are read as well."""
+
+_CHECKED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
+"""How a file of format 3 begins: with the SHA-256 of all that follows."""
 
 IDENTIFIER = "folder.id"
 """Random identifier of a party's folder, drawn once: the coordinator does not know it and cannot choose it."""
@@ -175,15 +179,21 @@ class Agreement:
         )
 
     def to_json(self) -> bytes:
-        """Write as JSON."""
-        return (json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode()
+        """Write as JSON, with a checksum of itself."""
+        text = (json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode().removeprefix(b"{\n")
+        return b'{\n "sha256": "' + hashlib.sha256(text).hexdigest().encode() + b'",\n' + text
 
     @classmethod
     def of(cls, data: bytes) -> Agreement:
-        """Read what :meth:`to_json` wrote; what came after 0.1 may be lacking."""
+        """Read what :meth:`to_json` wrote, or refuse it when a bit changed; what came after 0.1 may be lacking."""
+        checked = _CHECKED.match(data)
+        if checked and hashlib.sha256(data[checked.end() :]).hexdigest().encode() != checked[1]:
+            raise DataError("its checksum is wrong")
         raw: dict[str, Any] = json.loads(data)
-        number = raw.pop("format", FORMAT)
-        if number != FORMAT:
+        number = raw.pop("format", 1)
+        if checked:
+            raw.pop("sha256")
+        if number not in ((FORMAT,) if checked else (1, 2)):
             raise DataError(f"it is of format {str(number)[:40]}, and this version reads up to {FORMAT}")
         about: dict[str, Any] = raw.pop("meta")
         names = tuple(about.pop("clients"))
