@@ -55,6 +55,9 @@ FORMAT = 3
 _CHECKED = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 """How a file of format 3 begins: with the SHA-256 of all that follows."""
 
+REFUSALS = 1000
+"""Refusals of one day that a party lists in ``sent.jsonl``."""
+
 IDENTIFIER = "folder.id"
 """Random identifier of a party's folder, drawn once: the coordinator does not know it and cannot choose it."""
 
@@ -237,6 +240,7 @@ class ClientFolder:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        self._refused = ("", 0)
 
     @cached_property
     def agreement(self) -> Agreement:
@@ -407,13 +411,16 @@ class ClientFolder:
     def log(self, head: Head, answer: bytes, why: str = "") -> None:
         """Write down what is about to be sent: one line each, and the bytes in a file of their own.
 
-        ``why`` is the reason of a refusal. It stays here: the server is told that there is one, and no more.
+        ``why`` is the reason of a refusal. It stays here: the server is told that there is one, and no more. All
+        refusals have the same text, so their bytes are not kept; and only so many of a day are listed, because a
+        hostile server could fill the disk with them.
         """
+        if why and self._refusals_today() >= REFUSALS:
+            return
         digest = hashlib.sha256(answer).hexdigest()
-        folder = private_folder(self.folder / "sent")
-        file = folder / f"{digest}.safetensors"
+        file = private_folder(self.folder / "sent") / f"{digest}.safetensors"
         again = file.exists()
-        if not again:
+        if not again and not why:
             write_atomic(file, answer)
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "run": head.run, "kind": head.kind,
@@ -432,6 +439,15 @@ class ClientFolder:
             file.write((json.dumps(line) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
+
+    def _refusals_today(self) -> int:
+        """Count a refusal, and return how many were listed today before it."""
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        if self._refused[0] != today:
+            self._refused = (today, sum("reason" in line and line["time"].startswith(today) for line in self.sent()))
+        before = self._refused[1]
+        self._refused = (today, before + 1)
+        return before
 
     @staticmethod
     def run_of(folder: Path) -> str:
