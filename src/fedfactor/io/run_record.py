@@ -25,7 +25,7 @@ _KINDS: dict[str, Any] = {
     "bytes_up": int, "bytes_down": int, "seconds": (float, int), "bytes_sent": int, "letters": int,
     "asked": (dict, type(None)), "preprocess": (dict, type(None)), "errors": (dict, type(None)),
     "worst_client": (dict, type(None)), "owners": (dict, type(None)), "history": (list, type(None)),
-    "privacy": (dict, type(None)),
+    "privacy": (dict, type(None)), "quality": (dict, type(None)), "notes": (list, type(None)),
 }  # fmt: skip
 
 
