@@ -410,7 +410,11 @@ def _components(told: Told) -> str:
     first = "" if k <= _DRAWN else f"<p>The {_DRAWN} largest are drawn; the table below has all {k}.</p>"
     ordered = "Largest first. " if shares is not None else ""
     table = _table(heads, body, words=True)
-    return f"<p>{ordered}The number of a component is its row in V. {_MADE_OF.get(told.quality['kind'], _SUM)}</p>{why}{first}<div class='tiles'>{''.join(tiles)}</div>{table}"
+    made_of = _MADE_OF.get(told.quality["kind"], _SUM)
+    return (
+        f"<p>{ordered}The number of a component is its row in V. {made_of}</p>{why}{first}"
+        f"<div class='tiles'>{''.join(tiles)}</div>{table}"
+    )
 
 
 _SUM = (

@@ -63,6 +63,10 @@ class Preprocessed:
         """Do it to new rows."""
         return self.plan.apply(X, self.weights)
 
+    def undo(self, X: Any) -> Any:
+        """Return dense rows to the units that new rows have."""
+        return self.plan.undo(X, self.weights)
+
     def apply_all(self, federation: Federation) -> Federation:
         """Do it to new rows of all owners."""
         shards = {name: federation.shard(name) for name in federation.names}
