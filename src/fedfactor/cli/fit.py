@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.console import Debug, console, notes, polite
 from fedfactor.cli.initialization import Parent, best_run, starts_asked
 from fedfactor.cli.parameter_parsing import build, open_parts
 from fedfactor.cli.privacy import (
@@ -169,7 +169,7 @@ def fit(
         unmeasured = no_gain or no_report or until is not None or words is not None
         gain = {} if unmeasured else _gain(method, federation, rounds)
         quality = {} if unmeasured or engine is not Network.local else _quality(run, federation)
-        place.write(run, federation, asked, unfinished=until is not None, gain=gain, quality=quality)
+        place.write(run, federation, asked, unfinished=until is not None, gain=gain, quality=quality, notes=notes())
         page = write_page(out, no_report)
         if until is not None:
             _end_interrupted(out, until)

@@ -135,6 +135,7 @@ def page(folder: Path) -> str:
     owners = tuple(name for name in run.scores if name != NOBODY) or tuple(n for n in run.factors if n != NOBODY)
     told = Told(folder, run, record, V, features, owners)
     sections: dict[str, tuple[str, str]] = {
+        "warnings": ("Warnings", _warnings(told)),
         "good": ("How good it is", _good(told)),
         "components": ("The components", _components(told)),
         "owners": ("Who has how much of each", _usage(told)),
@@ -333,6 +334,14 @@ def _gain(gain: dict[str, tuple[float, float]]) -> str:
         f"<p>A fifth of each owner’s rows was kept aside, and described by components from the rest: its own alone, or "
         f"all owners’. {_text(gain_sentence(gain))}</p>"
     )
+
+
+def _warnings(told: Told) -> str:
+    """List what fit warned of; of a private run nothing, since notes speak of single owners."""
+    notes = told.record.get("notes") or []
+    if told.private or not notes:
+        return ""
+    return '<ul class="plain">' + "".join(f"<li>{_text(each)}</li>" for each in notes) + "</ul>"
 
 
 def _finite(value: float) -> float:
