@@ -16,6 +16,8 @@ from fedfactor.core.printable_text import printable
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a mistake.")]
 
+_NOTES: list[str] = []
+
 _PIPE_WIDTH = 120
 """Width of tables that go to a file or a pipe, which have none of their own."""
 
@@ -30,6 +32,7 @@ def console(quiet: bool = False) -> Any:
 @contextmanager
 def polite(debug: bool = False) -> Iterator[None]:
     """Turn a mistake in data, settings or files into one line and exit code 2, and a warning into a line of its own."""
+    _NOTES.clear()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _noted
@@ -48,7 +51,14 @@ def polite(debug: bool = False) -> Iterator[None]:
 
 def _noted(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning without the place in the source that it comes from."""
+    if str(message) not in _NOTES:
+        _NOTES.append(str(message))
     typer.echo(_shown(f"Note: {message}"), err=True)
+
+
+def notes() -> list[str]:
+    """Return the different warnings that the running command has printed, for its report."""
+    return list(_NOTES)
 
 
 def _shown(text: str) -> str:
