@@ -205,17 +205,18 @@ class Ledger:
             return math.inf
         return epsilon_of([e.release for e in entries], delta, accountant)
 
-    def affords(self, entry: Entry) -> bool:
-        """Tell whether a release fits the budget; one that is already written down always does."""
+    def affords(self, *releases: Entry) -> bool:
+        """Tell whether releases fit the budget together; those that are already written down always do."""
         entries = self.entries()
-        if any(known.simulation != entry.simulation for known in entries):
+        if any(known.simulation != new.simulation for known in entries for new in releases):
             raise BudgetError(
                 "Noise from a seed protects nobody who may know the seed: it is not paid for from the books of real "
                 "runs, nor the other way round. Use a ledger of its own for simulations."
             )
-        if math.isinf(self.budget) or entry.key in self._entries:
+        further = [new for new in releases if new.key not in self._entries]
+        if math.isinf(self.budget) or not further:
             return True
-        return self._cost([*entries, entry], self.delta, self.accountant) <= self.budget * (1 + 1e-9)
+        return self._cost([*entries, *further], self.delta, self.accountant) <= self.budget * (1 + 1e-9)
 
     def belong(self, rows: str) -> None:
         """Tie the books to the rows with this fingerprint, or refuse other rows than those that they are tied to."""
