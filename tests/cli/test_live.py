@@ -134,7 +134,7 @@ def test_the_pages_say_what_each_end_may_know(ran):
     assert "3 of 3 rounds" in text
     assert "step 9" not in text  # why a party refused stays with it
     assert 'fedfactor_party_connected{party="west"} 0' in get(where + "metrics")[0]
-    assert json.loads(get(where + "status.json")[0])["round"] == "3 of 3"
+    assert json.loads(get(where + "status.json")[0])["round"] == 3
     for path, host in (("", "evil.example:80"), ("etc/passwd", None)):
         with pytest.raises(urllib.error.HTTPError, match=r"403|404"):
             get(where + path, **({"Host": host} if host else {}))

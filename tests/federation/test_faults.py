@@ -283,6 +283,46 @@ def test_how_a_run_ended_is_in_the_journal_in_the_words_of_its_status(tmp_path, 
     assert {line["run"] for line in lines} == {server.run_id}
     if raised is None:
         assert (lines[-1]["round"], lines[-1]["reason"]) == (2, "rounds")
+    if deeds[-1] == "run interrupted":
+        assert json.loads((server.folder / "status.json").read_bytes())["state"] == "interrupted"
+
+
+def written_status(place, **about):
+    raw = {"state": "step 3", "time": time.time(), "round": 3, "rounds": 9, "run": "a1"}
+    (place.folder / "status.json").write_text(json.dumps({**raw, **about}))
+    return run(app, ["status", str(place.file)]), run(app, ["status", str(place.file), "--json"])
+
+
+def test_a_killed_server_and_a_stopped_one_leave_the_same_state(trial):
+    place = trial.coordinator
+    place.prepare()
+    for raw in ("step 3", "interrupted"):  # killed before it could write anything, and stopped in order
+        shown, told = written_status(place, state=raw)
+        assert shown.exit_code == told.exit_code == 3
+        about = json.loads(told.output)
+        assert about["state"] == "interrupted"
+        assert (about["round"], about["rounds"], about["served"]) == (3, 9, False)
+        assert about["seconds_since"] < 60
+        assert "fedfactor start" in about["advice"]
+
+
+@pytest.mark.parametrize(
+    ("who", "right", "wrong"),
+    [
+        ({"refusing": ["north"], "unavailable": []}, "starting again does not change that", "is connected"),
+        ({"refusing": [], "unavailable": ["south"]}, "when south is connected", "refuse"),
+    ],
+)
+def test_status_tells_a_party_that_refuses_from_one_that_is_unavailable(trial, who, right, wrong):
+    place = trial.coordinator
+    place.prepare()
+    shown, told = written_status(place, state="paused", reason="step 3 got 2 answers", **who)
+    assert shown.exit_code == 3
+    about = json.loads(told.output)
+    assert {name: about[name] for name in who} == who
+    assert right in about["advice"]
+    assert wrong not in about["advice"]
+    assert right in " ".join(shown.output.split())
 
 
 @pytest.mark.slow

@@ -123,12 +123,13 @@ def start(
 
 
 def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:
-    """Ask the run to end after the present round; every party keeps what was reached.
+    """End the run after the present round, or a paused one at once; every party keeps what was reached.
 
     Example: fedfactor stop federation.toml
     """
     from fedfactor.federation.coordinator import Coordinator
 
     with polite(debug):
-        Coordinator(file, folder).stop()
-    typer.echo("The run will end after the present round.")
+        paused = Coordinator(file, folder).stop()
+    when = "now, with what it had reached" if paused else "after the present round"
+    typer.echo(f"The run will end {when}. See: fedfactor status {file}")

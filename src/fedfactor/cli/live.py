@@ -69,7 +69,7 @@ def party_pages(folder: Path) -> Pages:
         "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _party_metrics(folder)),
         "status.json": ("application/json", lambda: json.dumps(client_status(folder))),
         "healthz": ("text/plain", lambda: "ok\n"),
-        "readyz": ("text/plain", lambda: _holds(not client_status(folder)["connection"].startswith("NOT"))),
+        "readyz": ("text/plain", lambda: _holds(client_status(folder)["connected"])),
     }
 
 
@@ -186,7 +186,7 @@ def _bar(done: int, of: int) -> str:
 def _party(folder: Path) -> str:
     about, store = client_status(folder), ClientFolder(folder)
     sent = store.sent()
-    lede = _state(not about["connection"].startswith("NOT"), about["connection"])
+    lede = _state(about["connected"], about["connection"])
     newest = list(reversed(sent))[:SHOWN]
     all_of_it = f"<p>{len(sent)} messages, {size(about['bytes_sent'])} in all; the bytes are in sent/.</p>"
     refused = [line for line in reversed(sent) if line["kind"] == "refusal"][:SHOWN]
@@ -213,7 +213,7 @@ def _server(place: Coordinator) -> str:
     head = "<tr><th>party</th><th></th><th>last came (UTC)</th><th>last said</th></tr>"
     shown = f'<div class="scroll"><table>{head}{parties}</table></div>'
     why = about.get("reason", "")
-    going = not about["state"].startswith(("failed", "paused", "interrupted"))
+    going = about["state"] not in ("failed", "paused", "interrupted")
     error = raw.get("metrics", {}).get("relative_error")
     figures = [("relative error", f"{error:.4f}" if isinstance(error, float) else ""),
                ("seconds of the last round", about.get("seconds", "")),
@@ -222,10 +222,10 @@ def _server(place: Coordinator) -> str:
                ("waiting for", ", ".join(about.get("waiting_for", []))),
                ("rejected", "; ".join(f"{k}: {n}" for k, n in about.get("rejected", {}).items())),
                ("privacy", about.get("privacy", ""))]  # fmt: skip
-    lede = _state(place.served, f"served: {about['served']}")
+    lede = _state(place.served, f"served at {about['address']}" if place.served else "NOT served")
     return _fill(place.terms.content["federation"]["name"] or "A federation", lede, [
         ("Parties", shown if parties else "<p>Nobody was seen yet.</p>"),
-        ("The run", f"<p>{_state(going, about['state'])} {_text(why)}</p>"
+        ("The run", f"<p>{_state(going, about['state'])} {_text(why)}</p><p>{_text(about['advice'])}</p>"
          + (_bar(raw["round"], raw["rounds"]) if "round" in raw else "")
          + _table(("", ""), ((name, value) for name, value in figures if value not in ("", 0)))),
         ("Who did what here", _table(("time", "by", "what"), (
@@ -272,7 +272,7 @@ def _party_metrics(folder: Path) -> str:
     about = client_status(folder)
     return "\n".join([
         *_metric("connected", "gauge", "Whether this party is connected.",
-                 [({}, not about["connection"].startswith("NOT"))]),
+                 [({}, about["connected"])]),
         *_metric("round", "gauge", "Rounds answered in the last run.", [({}, about["rounds"])]),
         *_metric("sent_bytes_total", "counter", "Bytes that left this house.", [({}, about["bytes_sent"])]),
         *_metric("sent_total", "counter", "Messages that left this house.", [({}, about["messages"])]),

@@ -314,10 +314,14 @@ class Coordinator:
         put_start(self.terms, self.folder)
         for name in ("stop", ABANDON):
             (self.folder / name).unlink(missing_ok=True)
-        about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
-        about |= {"round": self.status().get("round", 0), "rounds": self.terms.content["run"]["rounds"]}
-        write_atomic(self.folder / "status.json", json.dumps(about).encode())
+        self._order_run(self.status())
         self.journal.write("started", terms=self.terms.fingerprint, again=again)
+
+    def _order_run(self, before: dict[str, Any]) -> None:
+        """Let the serving process begin or resume the run."""
+        about = {"state": STARTING, "time": time.time(), "clients": list(self.terms.names), "participants": []}
+        about |= {"round": before.get("round", 0), "rounds": self.terms.content["run"]["rounds"]}
+        write_atomic(self.folder / "status.json", json.dumps(about).encode())
         self.order("run")
 
     def _abandon(self, patience: float = 60.0) -> None:
@@ -363,15 +367,36 @@ class Coordinator:
         for name in ("run", "survey.safetensors", "status.json"):
             (self.folder / name).unlink(missing_ok=True)
 
-    def stop(self) -> None:
-        """Ask the run to end after the present round; every client then keeps what was reached."""
+    def stop(self) -> bool:
+        """End the run after the present round, or one that is paused at once; every client keeps what was reached.
+
+        Returns
+        -------
+        bool
+            Whether the run was not going on: it is resumed only to be ended.
+        """
         if not (self.folder / "agreement.json").exists():
             raise DataError(f"Nothing is served from {self.folder}, so there is no run to stop.")
-        state = self.status().get("state")
-        if state in ENDED:
-            raise DataError(f"No round goes on that could be the last one: the run is {state}.")
-        write_atomic(self.folder / "stop", b"")
-        self.journal.write("stopped")
+        state = self.status()
+        if state["state"] in ("finished", "not started"):
+            raise DataError(f"There is no run to stop: the last one is {state['state']}.")
+        if self.running:
+            write_atomic(self.folder / "stop", b"")
+            self.journal.write("stopped")
+            return False
+        if not state.get("round"):
+            raise DataError(
+                "No round was completed, so there is no result to keep. Start anew: fedfactor start --again."
+            )
+        if not self.served:
+            raise DataError(f"The run is {state['state']}, and is ended by fedfactor serve. Start that first.")
+        if self._of_other_terms():
+            raise DataError("The run was made under other terms, and its parties cannot end it under these.")
+        with alone_with(self.folder / "start"):
+            write_atomic(self.folder / "stop", b"")
+            self._order_run(state)
+            self.journal.write("stopped")
+        return True
 
     def status(self) -> dict[str, Any]:
         """Read where the run stands."""
