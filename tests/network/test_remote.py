@@ -193,7 +193,7 @@ def status_in(folder):
 
 @pytest.mark.parametrize("protect", ["none", "secure-sum"])
 def test_a_paused_run_can_be_ended_and_keeps_what_was_reached(tmp_path, protect):
-    """All parties refuse round 2, as they do beyond a limit: nobody ever answers it, and the two rounds before count."""
+    """All parties refuse round 2, as they do beyond a limit; the two rounds before it are kept."""
     more = {"protect": protect, "least": (0, 0)} if protect != "none" else {}
     office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=4, **more)
 

@@ -386,7 +386,7 @@ class Coordinator:
             return False
         if not state.get("round"):
             raise DataError(
-                "No round was completed, so there is no result to keep. Start anew: fedfactor start --again."
+                "No round was completed, so there is no result to keep. Begin anew: fedfactor start --again"
             )
         if not self.served:
             raise DataError(f"The run is {state['state']}, and is ended by fedfactor serve. Start that first.")

@@ -216,7 +216,7 @@ def advice(refusing: Sequence[str], unavailable: Sequence[str]) -> str:
     if refusing:
         verb = "refuses" if len(refusing) == 1 else "refuse"
         said.append(
-            f"{', '.join(refusing)} {verb} to answer, and starting again does not change that: ask them for the reason, "
+            f"{', '.join(refusing)} {verb} to answer, and starting again does not change that: ask for the reason, "
             "which is in their own log (such as a spent budget, or a limit of the terms). Then start the run again, or "
             "end it with fedfactor stop, which keeps what was reached."
         )
