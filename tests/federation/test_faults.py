@@ -8,6 +8,8 @@ import json
 import resource
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -23,12 +25,12 @@ from fedfactor import algorithms
 from fedfactor.cli import app
 from fedfactor.core.errors import DataError
 from fedfactor.core.hash_chain import ChainError
-from fedfactor.federation import terms_writer
+from fedfactor.federation import certificates, keys, terms_writer
 from fedfactor.federation.connectivity import moment
 from fedfactor.federation.coordinator import REMOVED, Coordinator
 from fedfactor.federation.features import write_names
 from fedfactor.federation.party import Member
-from fedfactor.federation.processes import ChildError
+from fedfactor.federation.processes import ChildError, PassingError
 from fedfactor.federation.shared_process import serve_together
 from fedfactor.federation.terms import Terms
 from fedfactor.federation.trial import Trial
@@ -166,7 +168,7 @@ def test_a_second_server_in_the_same_folder_is_refused(trial):
     served = (trial.coordinator.folder / "agreement.json").read_bytes()
     content = trial.terms.content
     terms_writer.save(trial.toml, {**content, "run": {**content["run"], "rounds": 7}})
-    with pytest.raises(DataError, match="is served already"):
+    with pytest.raises(PassingError, match="is served already"):
         Coordinator(trial.toml).serve()
     assert (trial.coordinator.folder / "agreement.json").read_bytes() == served  # which a running server reads
     trial.coordinator.close()
@@ -337,3 +339,30 @@ def test_several_parties_are_let_in_at_once_and_one_that_was_removed_comes_back(
     assert [line["deed"] for line in trial.coordinator.journal.lines()] == ["added", "added"]
     odd = run(app, ["federation", "add", str(trial.toml), "a.pub", "b.pub", "c"])
     assert "NAME.key.pub" in odd.output
+
+
+def code_of(*words, **more):
+    """Exit code of a command in a process of its own, as a service manager sees it."""
+    command = [sys.executable, "-m", "fedfactor", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more).returncode
+
+
+def test_exit_codes_tell_what_passes_from_what_a_person_decides(trial, tmp_path):
+    place = trial.coordinator
+    keys.make_key(tmp_path / "other.key", "other")
+    join = ["join", trial.toml, "--data", trial.files["north"], "--key", tmp_path / "other.key", "--yes"]
+    with socket.create_server(("127.0.0.1", place.port)):
+        assert code_of("serve", trial.toml) == 75  # the port is taken: perhaps by a server that still ends
+    place._alone()
+    try:
+        assert code_of("serve", trial.toml) == 75
+    finally:
+        place.close()
+    assert code_of(*join) == 2  # the key is not in the terms
+    certificates.make_server_certificate(place.folder, ["127.0.0.1"], days=-1)
+    assert code_of("serve", trial.toml) == 2
+    assert code_of("serve", tmp_path / "typo.toml") == 2
+    assert code_of("status", trial.toml) == 2  # nothing was served yet
+    place.prepare()
+    assert code_of("status", trial.toml) == 3
+    assert code_of("federation", "check", trial.toml) == 3

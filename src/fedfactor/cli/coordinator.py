@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedfactor.cli.console import Debug, polite
+from fedfactor.cli.console import ATTENTION, Debug, polite
 from fedfactor.cli.shared_options import JsonLogs, Page, PageAddress, Server, Toml
 from fedfactor.core.errors import DataError
 from fedfactor.core.printable_text import printable
@@ -119,7 +119,7 @@ def start(
             ended = place.wait(wait)
             typer.echo(printable(run_words(ended)))
             if ended["state"] != "finished":
-                raise typer.Exit(3)
+                raise typer.Exit(ATTENTION)
 
 
 def stop(file: Toml, folder: Server = None, debug: Debug = False) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedfactor.cli.console import Debug, console, polite, size
+from fedfactor.cli.console import ATTENTION, Debug, console, polite, size
 from fedfactor.cli.reading_options import reads
 from fedfactor.cli.shared_options import Out, Server, Toml
 from fedfactor.core.errors import DataError
@@ -54,7 +54,7 @@ def check(
         shown.add_row(Text(mark, style), Text(line.what), Text(printable(line.found)), Text(printable(line.remedy)))
     console().print(shown)
     if any(line.state == "wrong" for line in lines):
-        raise typer.Exit(3)
+        raise typer.Exit(ATTENTION)
 
 
 def status(
@@ -82,11 +82,11 @@ def status(
         for key, value in about.items():
             if value not in (None, "", [], {}):
                 screen.print(f"{key.replace('_', ' '):13} {printable(_shown(key, value))}", markup=False)
-    if about["state"] in ATTENTION or about.get("not_connected") or not about.get("served", about.get("connected")):
-        raise typer.Exit(3)
+    if about["state"] in STUCK or about.get("not_connected") or not about.get("served", about.get("connected")):
+        raise typer.Exit(ATTENTION)
 
 
-ATTENTION = ("paused", "failed", "interrupted")
+STUCK = ("paused", "failed", "interrupted")
 """States of a run in which something is to be done."""
 
 

@@ -21,7 +21,7 @@ from fedfactor.core.errors import DataError
 from fedfactor.federation import certificates, former_files
 from fedfactor.federation.connectivity import CERTIFY, SOON, moment
 from fedfactor.federation.keys import public_pem
-from fedfactor.federation.processes import ChildError, need_federation
+from fedfactor.federation.processes import ChildError, PassingError, need_federation
 from fedfactor.federation.progress import APART, is_locked
 from fedfactor.federation.terms import Terms, TermsError
 from fedfactor.network.coordinator_journal import Journal
@@ -182,7 +182,9 @@ class Coordinator:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            raise DataError(f"{self.folder} is served already. End that fedfactor serve first.") from None
+            raise PassingError(
+                f"{self.folder} is served already. End that fedfactor serve first; it takes some seconds to end."
+            ) from None
         os.utime(handle)
         for name in (READY, ORDER):
             (self.folder / name).unlink(missing_ok=True)
@@ -266,7 +268,7 @@ class Coordinator:
                     return told["result"]
                 say(told["line"])
             if not self.served:
-                raise ChildError("fedfactor serve has ended. Start it, and give this command again; it goes on.")
+                raise PassingError("fedfactor serve has ended. Start it, and give this command again; it goes on.")
             time.sleep(0.2)
 
     def start(self, *, again: bool = False, sure: bool = False) -> None:
@@ -418,7 +420,7 @@ class Coordinator:
                 return status
             self.check()
             time.sleep(0.3)
-        raise ChildError(f"The run did not end in {patience:g} s; it stands at {self.status()}.")
+        raise PassingError(f"The run did not end in {patience:g} s; it stands at {self.status()}.")
 
     def check(self) -> None:
         """Raise when this process serves no more, though it was not told to end."""
