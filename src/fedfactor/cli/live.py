@@ -29,7 +29,7 @@ from fedfactor.core.printable_text import printable
 from fedfactor.federation import certificates
 from fedfactor.federation.connectivity import moment
 from fedfactor.federation.coordinator import Coordinator
-from fedfactor.federation.logs import JSON
+from fedfactor.federation.logs import JSON, as_object
 from fedfactor.federation.results import client_status, server_status
 from fedfactor.network.client_storage import ClientFolder
 
@@ -46,7 +46,10 @@ because the answer holds nothing else."""
 
 
 def told(line: str) -> None:
-    """Print what happened, with the time."""
+    """Print what happened, with the time; as a JSON object where logs are written as JSON."""
+    if os.environ.get(JSON):
+        typer.echo(as_object(line))
+        return
     typer.echo(f"{time.strftime('%H:%M:%S')}  {printable(line)}")
 
 
