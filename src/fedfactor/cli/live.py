@@ -25,6 +25,7 @@ from typing import Any
 import typer
 
 from fedfactor.cli.console import size
+from fedfactor.cli.metrics import party_metrics, server_metrics
 from fedfactor.core.printable_text import printable
 from fedfactor.federation import certificates
 from fedfactor.federation.connectivity import moment
@@ -69,7 +70,7 @@ def party_pages(folder: Path) -> Pages:
     """Make a party's page, its figures for Prometheus, and everything as JSON."""
     return {
         "": ("text/html; charset=utf-8", lambda: _party(folder)),
-        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _party_metrics(folder)),
+        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: party_metrics(folder)),
         "status.json": ("application/json", lambda: json.dumps(client_status(folder))),
         "healthz": ("text/plain", lambda: "ok\n"),
         "readyz": ("text/plain", lambda: _holds(client_status(folder)["connected"])),
@@ -80,7 +81,7 @@ def server_pages(place: Coordinator) -> Pages:
     """Make the coordinator's page, its figures for Prometheus, and everything as JSON."""
     return {
         "": ("text/html; charset=utf-8", lambda: _server(place)),
-        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: _server_metrics(place)),
+        "metrics": ("text/plain; version=0.0.4; charset=utf-8", lambda: server_metrics(place)),
         "status.json": ("application/json", lambda: json.dumps(server_status(place))),
         "healthz": ("text/plain", lambda: _holds(place.served)),
         "readyz": ("text/plain", lambda: _holds(place.ready)),
@@ -240,44 +241,3 @@ def _server(place: Coordinator) -> str:
 def _deed(line: Mapping[str, Any]) -> str:
     more = {key: value for key, value in line.items() if key not in ("time", "by", "deed", "terms", "parties")}
     return " ".join([line["deed"], *(f"{key}: {value}" for key, value in more.items() if value)])
-
-
-def _metric(name: str, kind: str, said: str, values: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
-    lines = [f"# HELP fedfactor_{name} {said}", f"# TYPE fedfactor_{name} {kind}"]
-    for labels, value in values:
-        inner = ",".join(f"{key}={json.dumps(text, ensure_ascii=False)}" for key, text in labels.items())
-        lines.append(f"fedfactor_{name}{f'{{{inner}}}' if inner else ''} {value:g}")
-    return lines
-
-
-def _server_metrics(place: Coordinator) -> str:
-    raw, there = place.status(), place.presence()
-    days = (certificates.expires(place.folder / "server.pem") - certificates.now()).total_seconds() / 86400
-    error = raw.get("metrics", {}).get("relative_error")
-    lines = [
-        *_metric("party_connected", "gauge", "Whether a party is connected.",
-                 (({"party": name}, online) for name, (online, _) in there.items())),
-        *_metric("running", "gauge", "Whether a run goes on.", [({}, place.running)]),
-        *_metric("round", "gauge", "Rounds done in the present run.", [({}, raw.get("round", 0))]),
-        *_metric("rounds", "gauge", "Rounds that were agreed.", [({}, raw["rounds"])]),
-        *_metric("bytes_up_total", "counter", "Bytes that came from parties.", [({}, raw.get("bytes_up", 0))]),
-        *_metric("bytes_down_total", "counter", "Bytes that went to parties.", [({}, raw.get("bytes_down", 0))]),
-        *_metric("rejected_total", "counter", "Messages that were rejected, by kind.",
-                 (({"kind": kind}, n) for kind, n in raw.get("rejected", {}).items() if " " not in kind)),
-        *_metric("certificate_days", "gauge", "Days that the server's certificate is good.", [({}, days)]),
-    ]  # fmt: skip
-    if isinstance(error, float):
-        lines += _metric("relative_error", "gauge", "Error of the last round.", [({}, error)])
-    return "\n".join(lines) + "\n"
-
-
-def _party_metrics(folder: Path) -> str:
-    about = client_status(folder)
-    return "\n".join([
-        *_metric("connected", "gauge", "Whether this party is connected.",
-                 [({}, about["connected"])]),
-        *_metric("round", "gauge", "Rounds answered in the last run.", [({}, about["rounds"])]),
-        *_metric("sent_bytes_total", "counter", "Bytes that left this house.", [({}, about["bytes_sent"])]),
-        *_metric("sent_total", "counter", "Messages that left this house.", [({}, about["messages"])]),
-        *_metric("refused_total", "counter", "Messages that were refused.", [({}, about["refused"])]),
-    ]) + "\n"  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -96,9 +97,21 @@ def client_status(folder: Path) -> dict[str, Any]:
         "refused": len(refused),
         "last_refusal": refused[-1].get("reason", "") if refused else "",
         "left": store.left().removeprefix("Left").strip(),
+        "remaining": store.answered.remaining(),
         "budget": store.spent().removeprefix("Budget").strip(),
+        "epsilon": _epsilon(store),
         "results": list(store.results()),
     }
+
+
+def _epsilon(store: ClientFolder) -> dict[str, float]:
+    """Return what these rows have cost and what is left of their budget; nothing where they have none."""
+    ledger = store.ledger
+    if ledger is None:
+        return {}
+    spent, budget = ledger.epsilon(), ledger.budget
+    found = {"spent": spent, "budget": budget, "left": max(0.0, budget - spent)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}  # JSON has no infinity
 
 
 def _rounds(sent: Sequence[Mapping[str, Any]], run: str) -> set[int]:
