@@ -53,6 +53,27 @@ class Totals:
     rows: Array
 
 
+SIGNS = 256
+"""Sums of random signs from which the server estimates how often rows repeat, to 9 % (one standard error)."""
+
+
+@record("pooled_bmf.AskRepeats")
+class AskRepeats:
+    """Down: there are more rows than `sample`; how often do equal rows occur?"""
+
+    n_components: Array
+
+
+@record("pooled_bmf.Repeats")
+class Repeats:
+    """Up: sums over rows of random signs, equal for equal rows, and the number of rows that have a one."""
+
+    uplink: ClassVar[Uplink] = Uplink.SUM
+
+    signs: Array
+    rows: Array
+
+
 @record("pooled_bmf.AskTogether")
 class AskTogether:
     """Down: sets of columns, and the share of rows that the search looks at."""
