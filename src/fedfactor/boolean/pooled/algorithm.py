@@ -54,10 +54,11 @@ class PooledBMF(Algorithm):
 
     Missing cells count for nothing with ``"counts"``, and are refused with ``"proximal"``.
 
-    Rounds of ``"counts"``: three before the choice (four with more rows than `sample`), one for each component (several components at a time beyond 25), 9
-    to 21 of descent, and up to 5 for each exchange of components. The largest uploads are of q × m (q the smaller of m
-    and `candidates`) and of starts × k × m whole numbers, four bytes each; with a great many columns and components
-    fewer starts run side by side. Time: distinct rows × candidates × m / 64 word operations for each component and start.
+    Rounds of ``"counts"``: three before the choice (four with more rows than `sample`), one for each component (several
+    components at a time beyond 25), 9 to 21 of descent, and up to 5 for each exchange of components. The largest
+    uploads are of q × m (q the smaller of m and `candidates`) and of starts × k × m whole numbers, four bytes each;
+    with a great many columns and components fewer starts run side by side. Time: distinct rows × candidates × m / 64
+    word operations for each component and start.
 
     Each client merges its equal rows into one with a multiplicity, which changes no sum. With more rows than `sample`
     the clients also send 256 sums over their rows of random signs, one sign for equal rows: the server learns from
@@ -136,9 +137,9 @@ class PooledBMF(Algorithm):
     )
     sample: int = setting(
         'For ``"counts"``: of more distinct rows than this, about so many take part in the search, chosen by a hash of '
-        "their own cells. Equal rows take part together, each with its multiplicity; a larger share is taken where rows "
-        "repeat (up to 20 times as large), so that the counts vary no more than those of so many distinct rows. All "
-        "rows take part in the last descent.",
+        "their own cells. Equal rows take part together, each with its multiplicity; a larger share is taken where "
+        "rows repeat (up to 20 times as large), so that the counts vary no more than those of so many distinct rows. "
+        "All rows take part in the last descent.",
         default=5000,
         at_least=1,
     )

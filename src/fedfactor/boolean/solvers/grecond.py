@@ -70,11 +70,11 @@ def _concept(
     """Grow one concept; return its extent and its intent, packed."""
     search = kernel("best_attribute", _REAL) or _best_attribute
     intent = np.zeros(rows.shape[1], np.uint64)
+    n = len(rows)
     extent = bits.pack(np.ones((1, n)))[0]
     left = times * bits.ones_of(open_)
     out = np.zeros(2, np.int64)
     covered = 0
-    n = len(rows)
     while True:
         search(rows, columns, open_, intent[None], extent[None], times, left, covered, out)
         if out[0] < 0:

@@ -174,7 +174,8 @@ def flip_while_better(x, V, cover, others, chosen):
 
 def cover_scores(X, cover, times, candidates, reward, penalty, out):
     """Add to `out`, for every candidate row, the gains of those rows of X that would take it; row i occurs times[i]
-    times."""
+    times.
+    """
     n, words = X.shape
     open_ = np.empty(words, np.uint64)
     wrong = np.empty(words, np.uint64)
