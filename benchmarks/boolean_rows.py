@@ -77,15 +77,15 @@ SETS: dict[str, Callable[[], np.ndarray]] = {
 }
 
 
-def federated(X: np.ndarray) -> float:
+def federated(X: np.ndarray, rank: int) -> float:
     """Return the loss of PooledBMF with its defaults."""
     owners = np.array_split(X[np.random.default_rng(DEAL_SEED).permutation(len(X))].astype(float), OWNERS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return float(fedfactor.run(PooledBMF(RANK), owners, seed=0).score.sse) / X.sum()
+        return float(fedfactor.run(PooledBMF(rank), owners, seed=0).score.sse) / X.sum()
 
 
-def central(X: np.ndarray, name: str, seconds: float) -> tuple[float, bool]:
+def central(X: np.ndarray, name: str, rank: int, seconds: float) -> tuple[float, bool]:
     """Return the least loss over the seeds of a central solver, and whether no start was cut short."""
     data: Any = X.astype(float)
     if X.mean() < 0.1:
@@ -93,7 +93,7 @@ def central(X: np.ndarray, name: str, seconds: float) -> tuple[float, bool]:
     rows = observed(X.astype(float))
     wrong, finished = [], True
     for seed in RIVALS[name]:
-        found = factor(data, RANK, name, rng=np.random.default_rng(seed), time_limit=seconds)
+        found = factor(data, rank, name, rng=np.random.default_rng(seed), time_limit=seconds)
         V = bits.pack(found.V)
         ones, made, both = bits.count_cells(rows.ones, found.U, V)
         wrong += [ones + made - 2 * both, choose(rows, V)[1][0]]
@@ -105,6 +105,7 @@ def main() -> None:
     """Print the table, then on how many tables PooledBMF is at or below the best central solver."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.boolean_rows", description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0, help="limit of one start of a central solver")
+    parser.add_argument("--rank", type=int, default=RANK)
     parser.add_argument("--only", action="append", choices=list(SETS), help="a table; may be repeated")
     parser.add_argument("--federated-only", action="store_true", help="run no central solver")
     options = parser.parse_args()
@@ -117,12 +118,12 @@ def main() -> None:
     above = []
     for label in options.only or SETS:
         X = SETS[label]()
-        mine = federated(X)
+        mine = federated(X, options.rank)
         size = f"{len(X):7}{len(np.unique(X, axis=0)):9}{X.shape[1]:6}"
         print(f"{label:22}{size}{mine:11.5f}", end=" ", flush=True)
         others = []
         for name in rivals:
-            loss, finished = central(X, name, options.seconds)
+            loss, finished = central(X, name, options.rank, options.seconds)
             others.append(loss)
             print(f"{loss:9.5f}{' ' if finished else '*'}", end=" ", flush=True)
         if others:

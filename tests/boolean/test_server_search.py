@@ -85,6 +85,7 @@ class TestTotals:
             if square > 1.5 * rows:
                 share = 1 / (1 + (rows / 50 - 1) / (square / rows))
             assert float(down.share) == pytest.approx(share, rel=1e-12)
+        assert search.sampled_share(5, Repeats(np.full(SIGNS, 1000), np.int64(200))) == 0.5  # at most 20 times 5 rows
         few = search._next(method, size, started(size), Totals(ones, np.full(4, 40), np.int64(40)), 0)[1]
         assert float(few.share) == 1.0
 
