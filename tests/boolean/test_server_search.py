@@ -77,12 +77,12 @@ class TestTotals:
         ones = np.array([1, 9, 0, 5])
         state, down = search._next(method, size, started(size), Totals(ones, np.full(4, 200), np.int64(200)), 0)
         assert isinstance(down, AskRepeats)
-        for square, rows, share in ((200, 200, 0.25), (290, 200, 0.25), (1800, 200, 0.75), (900, 60, 50 / 60)):
+        for square, rows, share in ((200, 200, 0.25), (390, 200, 0.25), (1800, 200, 0.75), (900, 60, 50 / 60)):
             up = Repeats(np.full(SIGNS, square**0.5), np.int64(rows))
             after, down = search._next(method, size, state, up, 1)
             assert isinstance(down, AskTogether)
             assert int(after.stage) == search.SINGLES
-            if square > 1.5 * rows:
+            if square > search.REPEATED * rows:
                 share = 1 / (1 + (rows / 50 - 1) / (square / rows))
             assert float(down.share) == pytest.approx(share, rel=1e-12)
         assert search.sampled_share(5, Repeats(np.full(SIGNS, 1000), np.int64(200))) == 0.5  # at most 20 times 5 rows

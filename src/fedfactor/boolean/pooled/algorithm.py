@@ -61,8 +61,8 @@ class PooledBMF(Algorithm):
     word operations for each component and start.
 
     Each client merges its equal rows into one with a multiplicity, which changes no sum. With more rows than `sample`
-    the clients also send 256 sums over their rows of random signs, one sign for equal rows: the server learns from
-    them how often rows repeat.
+    the clients also send 64 sums over their rows of random signs, equal signs for equal rows: the server estimates
+    from them how often rows repeat, and learns as much of the rows as from the counts of 64 more columns.
 
     What the counts show: a column, a pair of columns or a component that only one row has shows that row's cells, to
     the server, and as a candidate to all owners; ``min_rows=3`` closes the latter. A

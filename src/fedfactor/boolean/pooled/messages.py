@@ -53,8 +53,11 @@ class Totals:
     rows: Array
 
 
-SIGNS = 256
-"""Sums of random signs from which the server estimates how often rows repeat, to 9 % (one standard error)."""
+SIGNS = 64
+"""Sums of random signs from which the server estimates how often rows repeat, to 18 % (one standard error).
+
+Few on purpose: each tells as much of the rows as the count of one more column would.
+"""
 
 
 @record("pooled_bmf.AskRepeats")

@@ -68,8 +68,8 @@ With many columns and components, fewer columns are counted at a time and fewer 
 FURTHER = 3
 """Exchanges in which further columns are counted when there are too many for one."""
 
-REPEATED = 1.5
-"""Mean number of equal rows, over rows, up to which an estimate speaks of distinct rows: six standard errors."""
+REPEATED = 2.0
+"""Mean number of copies of a row, over rows, up to which rows are taken as distinct: 1 and five standard errors."""
 
 LARGEST = 20
 """Largest sample of a table with equal rows, in multiples of `sample`."""
@@ -301,7 +301,7 @@ def sampled_share(sample: int, up: Repeats) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> once, often = (Repeats(np.full(256, size), np.int64(10_000)) for size in (100, 300))
+    >>> once, often = (Repeats(np.full(64, size), np.int64(10_000)) for size in (100, 300))
     >>> sampled_share(5000, once), sampled_share(5000, often)
     (0.5, 0.9)
     """
