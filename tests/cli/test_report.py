@@ -126,6 +126,22 @@ def test_without_matplotlib_the_tables_stay(out, monkeypatch):
     assert "<svg" not in text
 
 
+@pytest.mark.slow
+def test_warnings_of_fit_are_on_the_page(named, tmp_path):
+    lines = (named / "east.csv").read_text().splitlines()
+    (named / "west.csv").write_text("\n".join(lines[:3]) + "\n")
+    text = (named / "north.csv").read_text().splitlines()
+    text[3] = ",".join([text[3].split(",")[0], "999999", *text[3].split(",")[2:]])
+    (named / "north.csv").write_text("\n".join([*text, *lines[4:]]) + "\n")
+    done = call("fit", named, "-k", 3, "--rounds", 3, "-o", tmp_path / "o", "-q")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert '<section id="warnings">' in page
+    assert "no more rows than components" in page
+    assert "Cells far from all others: &#x27;crp&#x27; at &#x27;north&#x27;" in page
+    assert "go on all the same" not in page
+
+
 def test_report_of_something_else(tmp_path):
     done = call("report", tmp_path)
     assert done.exit_code == 2

@@ -313,7 +313,7 @@ def test_init_writes_what_protects_uploads_so_that_nobody_edits_the_file(tmp_pat
         (["--epsilon", "2"], "--epsilon speaks of noise"),
         (["--privacy", "secure-sum", "--colluding", "1"], "--colluding speaks of noise"),
         (["--privacy", "dp"], "needs row_bound and rows"),
-        (["--privacy", "median"], "none, secure-sum or dp"),
+        (["--privacy", "median"], "none, secure-sum, dp"),
     ):
         said, _ = init("wrong", *words)
         assert said.exit_code == 2

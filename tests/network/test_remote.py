@@ -187,6 +187,55 @@ def test_with_a_fixed_cohort_a_drop_out_pauses_the_run_and_it_goes_on_later(tmp_
     assert_same_bits(office, local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 3))
 
 
+def status_in(folder):
+    return json.loads((folder / "server" / "status.json").read_bytes())
+
+
+@pytest.mark.parametrize("protect", ["none", "secure-sum"])
+def test_a_paused_run_can_be_ended_and_keeps_what_was_reached(tmp_path, protect):
+    """All parties refuse round 2, as they do beyond a limit; the two rounds before it are kept."""
+    more = {"protect": protect, "least": (0, 0)} if protect != "none" else {}
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=4, **more)
+
+    def tamper(name, answer):
+        head = read_head(answer)
+        if (head.kind, head.index) != ("step", 2):
+            return [Arrival(name, answer)]
+        return [Arrival(name, seal(replace(head, kind="refusal", reason=REFUSAL)))]
+
+    office.post.tamper = tamper
+    with pytest.raises(NotEnough, match=r"north, south, west refuse to answer.*fedfactor stop"):
+        office.server(dropouts="wait").run()
+    about = status_in(tmp_path)
+    assert (about["state"], about["refusing"], about["unavailable"]) == ("paused", ["north", "south", "west"], [])
+    del office.post.here["west"]  # and one has left meanwhile: it takes its factors home when it is back
+    (tmp_path / "server" / "stop").touch()
+    outcome = office.server(dropouts="wait").run()
+    assert (outcome.status, len(outcome.history)) == ("stopped", 2)
+    assert status_in(tmp_path)["state"] == "finished"
+    record = json.loads((tmp_path / "server" / "result" / "run.json").read_bytes())
+    assert record["rounds"] == 2
+    reached = local(algorithms.PooledNMF(3, tol=0.0), OWNERS, 2)
+    kept = from_bytes((tmp_path / "server" / "result" / "down.safetensors").read_bytes())["down"]
+    np.testing.assert_allclose(kept.V, reached.V, rtol=1e-4 if more else 1e-12)
+
+
+def test_a_party_that_is_unavailable_is_told_apart_from_one_that_refuses(tmp_path):
+    office = Office(tmp_path, algorithms.PooledNMF(3, tol=0.0), OWNERS, rounds=3)
+
+    def tamper(name, answer):
+        head = read_head(answer)
+        if head.index != 1 or name == "south":
+            return [Arrival(name, answer)]
+        return [] if name == "west" else [Arrival(name, seal(replace(head, kind="refusal", reason=REFUSAL)))]
+
+    office.post.tamper = tamper
+    with pytest.raises(NotEnough, match=r"north refuses to answer, and starting again.*again when west is connected"):
+        office.server(dropouts="wait").run()
+    about = status_in(tmp_path)
+    assert (about["refusing"], about["unavailable"]) == (["north"], ["west"])
+
+
 def test_too_few_at_the_start_is_said_with_their_names(tmp_path):
     office = Office(tmp_path, algorithms.PooledNMF(3), OWNERS)
     del office.post.here["south"]

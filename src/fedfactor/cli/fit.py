@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from fedfactor.cli.console import Debug, console, polite
+from fedfactor.cli.console import Debug, console, notes, polite
 from fedfactor.cli.initialization import Parent, best_run, starts_asked
 from fedfactor.cli.parameter_parsing import build, open_parts
 from fedfactor.cli.privacy import (
@@ -168,12 +168,13 @@ def fit(
         )  # fmt: skip
         unmeasured = no_gain or no_report or until is not None or words is not None
         gain = {} if unmeasured else _gain(method, federation, rounds)
-        place.write(run, federation, asked, unfinished=until is not None, gain=gain)
+        quality = {} if unmeasured or engine is not Network.local else _quality(run, federation)
+        place.write(run, federation, asked, unfinished=until is not None, gain=gain, quality=quality, notes=notes())
         page = write_page(out, no_report)
         if until is not None:
             _end_interrupted(out, until)
     screen = console(quiet)
-    screen.print(summary_table(run, federation, out, page))
+    screen.print(summary_table(run, federation, out, page, quality))
     screen.print(told(run, federation))
 
 
@@ -223,6 +224,17 @@ def _gain(method: Any, federation: Any, rounds: int | None) -> dict[str, tuple[f
     try:
         return gain_over_alone(federation, method, rounds=rounds)
     except (FedfactorError, ValueError, KeyboardInterrupt):  # an owner too small for the rank: the run itself stands
+        return {}
+
+
+def _quality(run: Any, federation: Any) -> dict[str, Any]:
+    """Measure the fit in the terms of its model, next to a baseline."""
+    from fedfactor.core.errors import FedfactorError
+    from fedfactor.evaluation.fit_quality import fit_quality
+
+    try:
+        return fit_quality(run, federation)
+    except (FedfactorError, ValueError):  # such as too few ratings to hold any out: the run itself stands
         return {}
 
 

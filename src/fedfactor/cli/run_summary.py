@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfactor.cli.console import duration, size
+from fedfactor.cli.quality_text import last_round_differs, main_figures
 from fedfactor.core.algorithm import Algorithm, Meta
 from fedfactor.core.client_data import Federation
 from fedfactor.core.pytree import tree_sum
@@ -31,7 +32,9 @@ def cells(entry: Any) -> tuple[str, ...]:
     return entry.label, f"{entry.error:.4f}", worst, rounds, *traffic, f"{entry.seconds:.2f}"
 
 
-def summary_table(run: Run, federation: Federation, out: Path, page: Path | None = None) -> Any:
+def summary_table(
+    run: Run, federation: Federation, out: Path, page: Path | None = None, quality: Mapping[str, Any] | None = None
+) -> Any:
     """Lay out a finished run in two columns."""
     from rich.table import Table
 
@@ -43,11 +46,15 @@ def summary_table(run: Run, federation: Federation, out: Path, page: Path | None
         # Noise drowns the small columns, and the large ones make the error look good all the same.
         total = f"not shown: large columns alone decide it; {PUBLIC_SCALES}"
         least = "not shown"
+    last = run.history[-1].metrics.get("relative_error") if run.history and not run.owners_only else None
+    differs = last_round_differs(last, measured.relative_error)
     lines = {
         "algorithm": f"{type(run.algorithm).__name__}, rank {_rank(run)}, seed {run.seed}",
         "owners": f"{len(run.factors)} ({_list(list(run.factors))})",
         "rows × columns": f"{federation.n_rows:,} × {federation.n_features:,}",
         "relative error": total,
+        **({"": differs} if differs else {}),
+        **({"quality": "; ".join(main_figures(quality))} if quality and len(quality) > 1 else {}),
         "worst owner": least,
         "rounds": f"{run.rounds}, {_ended(run)}",
         "sent": f"{size(run.bytes_up)} up, {size(run.bytes_down)} down, by all owners together",

@@ -27,7 +27,7 @@ from fedfactor.federation.connectivity import Reached, explain, probe
 from fedfactor.federation.fingerprint_words import terms_words
 from fedfactor.federation.gain import KEPT_OUT, divide
 from fedfactor.federation.keys import identity_secret, line_of_private
-from fedfactor.federation.processes import ChildError
+from fedfactor.federation.processes import ChildError, PassingError
 from fedfactor.federation.progress import PartyWatch
 from fedfactor.federation.row_loading import count_subjects, prepare_rows
 from fedfactor.federation.terms import Terms, TermsError
@@ -343,7 +343,7 @@ class Member:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise DataError(
+                raise PassingError(
                     f"{self.name!r} takes part from {self.folder} already. End that fedfactor join first."
                 ) from None
             yield

@@ -212,17 +212,18 @@ class Ledger:
             return math.inf
         return epsilon_of([e.release for e in entries], delta, accountant)
 
-    def affords(self, entry: Entry) -> bool:
-        """Tell whether a release fits the budget; one that is already written down always does."""
+    def affords(self, *releases: Entry) -> bool:
+        """Return whether releases fit the budget together; those that are already written down always do."""
         entries = self._known()
-        if any(known.simulation != entry.simulation for known in entries.values()):
+        if any(known.simulation != new.simulation for known in entries.values() for new in releases):
             raise BudgetError(
                 "Noise from a seed protects nobody who may know the seed: it is not paid for from the books of real "
                 "runs, nor the other way round. Use a ledger of its own for simulations."
             )
-        if math.isinf(self.budget) or entry.key in entries:
+        further = [new for new in releases if new.key not in entries]
+        if math.isinf(self.budget) or not further:
             return True
-        return self._cost([*entries.values(), entry], self.delta, self.accountant) <= self.budget * (1 + 1e-9)
+        return self._cost([*entries.values(), *further], self.delta, self.accountant) <= self.budget * (1 + 1e-9)
 
     def belong(self, rows: str) -> None:
         """Tie the books to the rows with this fingerprint, or refuse other rows than those that they are tied to."""
