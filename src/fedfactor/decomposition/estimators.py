@@ -195,7 +195,8 @@ class PooledPCA(_Spectral):
         if self.whiten:
             scale = np.maximum(np.sqrt(self.explained_variance_), np.finfo(self.explained_variance_.dtype).eps)
             U = U * as_like(scale, U)
-        return U @ V + as_like(self.mean_, U)
+        rows = U @ V + as_like(self.mean_, U)
+        return rows if self.preprocess_ is None else self.preprocess_.undo(rows)
 
     def _adopt(self, result: Run, federation: Federation) -> None:
         super()._adopt(result, federation)
